@@ -17,7 +17,7 @@ import pandas as pd
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metric import Fact, Metric, Value, ValueKind
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.metrics import METRICS, ROW_METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import mean_step_seconds
@@ -30,7 +30,6 @@ DTYPES: dict[ValueKind, str] = {
     "number": "float64",
     "boolean": "boolean",
 }
-ROW_METRICS = tuple(metric for metric in METRICS if metric.in_rows)
 TRIAL_METRICS = tuple(metric for metric in METRICS if metric.in_trials)
 IDENTITY_METRICS = tuple(
     metric
@@ -100,7 +99,7 @@ RANK_METRICS = (
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
     """One row per configuration, with the ends of intervals; None is missing. A key never changes
     its meaning: `images_per_second` keeps its name whatever the `item` is."""
-    return _frame(ROW_METRICS, rows, Metric.of_row)
+    return _frame(ROW_METRICS.values(), rows, Metric.of_row)
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:

@@ -118,8 +118,8 @@ class Metric:
         return None if self.source.of_trial is None else self.source.of_trial(record)
 
     def of_repetitions(self, repetitions: Repetitions) -> Value:
-        """Compute its value in the row of these repetitions; None if it has none, or if it needs no
-        repetition."""
+        """Compute its value in the row of these repetitions, which `Row.values` stores; None if it
+        has none, or is no reading and not derived."""
         if isinstance(self.source, Derived):
             return self.source.of_repetitions(repetitions)
         if not isinstance(self.source, Reading) or self.source.combine is None:
@@ -135,5 +135,5 @@ class Metric:
             return self.source.of_row(row)
         if isinstance(self.source, Setting) and row.configuration is not None:
             return self.source.read(row.configuration)
-        value: Value = row[self.key]
+        value: Value = row.values.get(self.key)
         return value

@@ -72,16 +72,16 @@ def smallest(values: Sequence[int], _unit: str) -> int:
     return min(values)
 
 
-def speedup_over(base: Sequence[TrialRecord], repetitions: Repetitions) -> Estimate | None:
+def speedup_over(reference: Sequence[TrialRecord], repetitions: Repetitions) -> Estimate | None:
     """Speedup over the usable repetitions of another configuration, or 1 over its own; None if
     there are none."""
-    if base == repetitions.records:
+    if reference == repetitions.records:
         return UNITY
-    return speedup_of(repetitions.records, base) if base else None
+    return speedup_of(repetitions.records, reference) if reference else None
 
 
 def speedup(repetitions: Repetitions) -> Estimate | None:
-    return speedup_over(repetitions.baseline, repetitions)
+    return speedup_over(repetitions.reference, repetitions)
 
 
 def efficiency(repetitions: Repetitions) -> Estimate | None:
@@ -165,7 +165,7 @@ METRICS: tuple[Metric, ...] = (
         key="global_batch_size",
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
-        source=Setting(lambda one: one.global_batch_size or None),
+        source=Setting(lambda configuration: configuration.global_batch_size or None),
         header="Global batch",
     ),
     Metric(
@@ -180,7 +180,7 @@ METRICS: tuple[Metric, ...] = (
         key="learning_rate_rule",
         kind="text",
         meaning="How the learning rate follows the samples in a step.",
-        source=Setting(lambda one: one.workload.learning_rate_rule),
+        source=Setting(lambda configuration: configuration.workload.learning_rate_rule),
     ),
     *(
         Metric(
@@ -509,7 +509,9 @@ METRICS: tuple[Metric, ...] = (
 )
 """Metrics in the order of a table's columns."""
 
-COMPARED_METRICS = {one.key: one for one in METRICS if one.better}
+ROW_METRICS = {metric.key: metric for metric in METRICS if metric.in_rows}
+"""Metrics of rows; `row[key]` reads them."""
+COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}
 """Metrics that `compare` and `check` can compare."""
-TABLE_METRICS = {one.key: one for one in METRICS if one.in_rows and one.header}
+TABLE_METRICS = {key: metric for key, metric in ROW_METRICS.items() if metric.header}
 """The columns that a table of configurations may have."""

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row, in_order
-from dpbench.analysis.scaling import OWN, UNITY, efficiency_of, serial_fraction
+from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY, efficiency_of, serial_fraction
 from dpbench.errors import StoreError
 from dpbench.files import protect
 from dpbench.messages import printable
@@ -72,8 +72,8 @@ class PublishedRow(BaseModel):
     @property
     def duration_seconds(self) -> float | None:
         """Seconds for a fixed amount of work."""
-        found = ((getattr(self, unit), factor) for unit, factor in SECONDS.items())
-        return next((value * factor for value, factor in found if value is not None), None)
+        times = ((getattr(self, unit), factor) for unit, factor in SECONDS.items())
+        return next((value * factor for value, factor in times if value is not None), None)
 
     @property
     def speed(self) -> float | None:
@@ -97,7 +97,7 @@ def read_published(path: Path) -> tuple[PublishedRow, ...]:
     lines = _cells(path)
     columns = [*next(iter(lines.values()))]
     speeds = [name for name in SPEED_COLUMNS if name in columns]
-    allowed = ({"images_per_second", "seconds_per_step"}, *({one} for one in SPEED_COLUMNS))
+    allowed = ({"images_per_second", "seconds_per_step"}, *({column} for column in SPEED_COLUMNS))
     if {*speeds} not in allowed:
         raise StoreError(
             f"{path}, line 1: expected exactly one column out of {', '.join(SPEED_COLUMNS)}, "
@@ -119,8 +119,8 @@ def read_published(path: Path) -> tuple[PublishedRow, ...]:
             raise StoreError(f"{place}, column {needed!r}: expected a number, got ''")
         key = (row.implementation, row.backend, row.group_size, row.batch_size)
         if key in rows:
-            other = f"it is on line {rows[key][0]}, too"
-            raise StoreError(f"{place}: expected each configuration once ({other})")
+            repeated = f"it is on line {rows[key][0]}, too"
+            raise StoreError(f"{place}: expected each configuration once ({repeated})")
         rows[key] = (number, row)
     return tuple(row for _, row in rows.values())
 
@@ -161,11 +161,12 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     alone = [line for line in lines if line.group_size == 1]
     ones = {(line.implementation, line.backend, line.batch_size): line for line in alone}
     singles = {line.batch_size: line for line in alone if line.implementation == SINGLE}
+    against = SINGLE if singles else OWN_ONE_REPLICA
     rows = []
     for line in lines:
-        own = ones.get((line.implementation, line.backend, line.batch_size))
-        base = singles.get(line.batch_size) if singles else own
-        speedup, relative = _speedup(line, base), _speedup(line, own)
+        one_replica = ones.get((line.implementation, line.backend, line.batch_size))
+        reference = singles.get(line.batch_size) if singles else one_replica
+        speedup, relative = _speedup(line, reference), _speedup(line, one_replica)
         values: dict[str, Any] = {"speedup": speedup, "speedup_relative": relative}
         notes: tuple[str, ...] = ()
         if speedup is None:
@@ -190,7 +191,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
                 item=line.item,
                 values=values,
                 repetitions=1,
-                reference="" if speedup is None else SINGLE if singles else OWN,
+                speedup_reference=against if speedup else "",
                 notes=notes,
                 shared_notes=(f"columns not read: {', '.join(unread)}",) if unread else (),
                 source=line.source,
@@ -200,10 +201,10 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     return in_order(rows)
 
 
-def _speedup(line: PublishedRow, base: PublishedRow | None) -> Estimate | None:
-    """As the table states it, or over the base; None without one."""
+def _speedup(line: PublishedRow, reference: PublishedRow | None) -> Estimate | None:
+    """As the table states it, or over the reference; None without one."""
     if line.speedup is not None:
         return single_value(line.speedup, "×")
-    if base is None or line.speed is None or base.speed is None:
+    if reference is None or line.speed is None or reference.speed is None:
         return None
-    return UNITY if line is base else single_value(line.speed / base.speed, "×")
+    return UNITY if line is reference else single_value(line.speed / reference.speed, "×")

@@ -31,7 +31,7 @@ class Repetitions:
     """The settings that they share."""
     records: tuple[TrialRecord, ...]
     """At least one."""
-    baseline: tuple[TrialRecord, ...]
+    reference: tuple[TrialRecord, ...]
     """The usable repetitions that the speedup is against; () if there are none."""
     one_replica: tuple[TrialRecord, ...]
     """Those of the same implementation and backend at group size 1."""
@@ -57,7 +57,7 @@ def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list
     groups: dict[Configuration, dict[int, TrialRecord]] = {}
     for record in records:
         groups.setdefault(record.trial.configuration, {})[record.trial.repetition] = record
-    return {one: list(group.values()) for one, group in groups.items()}
+    return {configuration: list(group.values()) for configuration, group in groups.items()}
 
 
 def usable_repetitions(repetitions: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from dpbench import messages, units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses import finite_losses, losses
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.metric import Derived, Reading
+from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
 from dpbench.analysis.repetitions import (
     Repetitions,
@@ -20,7 +22,7 @@ from dpbench.analysis.repetitions import (
     worst_status,
 )
 from dpbench.analysis.resources import UNBALANCED, memory_imbalance, utilization
-from dpbench.analysis.scaling import OWN, reference_finder
+from dpbench.analysis.scaling import OWN_ONE_REPLICA, reference_finder
 from dpbench.analysis.throughput import WarmUp, items_per_second, step_seconds, warm_up
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
@@ -53,11 +55,11 @@ class Row:
     verified: bool | None = None
     """Whether gradients were compared with one process and agreed; None if never compared."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values by the keys of `metrics`: an Estimate, a plain number, or None if not measured."""
+    """Values of readings and of derived metrics, by key; `row[key]` reads any metric of rows."""
     repetitions: int = 0
     """Number of completed repetitions."""
-    reference: str = ""
-    """Baseline of the speedup, in words: "single", or `scaling.OWN`."""
+    speedup_reference: str = ""
+    """What the speedup is against, in words: "single", or `scaling.OWN_ONE_REPLICA`."""
     configuration: Configuration | None = None
     """The settings that its repetitions share."""
     labels: Labels = field(default_factory=Labels)
@@ -74,8 +76,9 @@ class Row:
     """Values by name as someone else stated them; not measured here."""
 
     def __getitem__(self, key: str) -> Any:
-        """The value of a metric; None if this row does not have it."""
-        return self.values.get(key)
+        """The value of a metric; None if this row does not have it. Raises KeyError if no row has
+        a metric of this key."""
+        return ROW_METRICS[key].of_row(self)
 
     @property
     def throughput(self) -> Estimate | None:
@@ -99,8 +102,8 @@ class Row:
     @property
     def too_noisy(self) -> tuple[Estimate, ...]:
         """Its speed and its speedup, if they are too noisy to state."""
-        found = (self.throughput, self.speedup)
-        return tuple(one for one in found if one is not None and one.is_too_noisy)
+        estimates = (self.throughput, self.speedup)
+        return tuple(e for e in estimates if e is not None and e.is_too_noisy)
 
     @property
     def is_disturbed(self) -> bool:
@@ -118,7 +121,7 @@ class Row:
         return () if self.configuration is None else self.configuration.replicas_by_node
 
     @property
-    def work(self) -> str:
+    def work_label(self) -> str:
         """See Labels.work_label: speeds of rows are compared only where it is the same."""
         return "" if self.configuration is None else self.labels.work_label(self.configuration)
 
@@ -161,7 +164,7 @@ def noise_note(
         if row.speedup and row.speedup in estimates and row.throughput not in estimates:
             known = "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
         ranges.append(f"{row.label} ({known})")
-    needed = repetitions_to_state(one for estimates in noisy.values() for one in estimates)
+    needed = repetitions_to_state(chain.from_iterable(noisy.values()))
     trials = ([record for row in some for record in row.records] for some in (noisy, rows))
     listed = units.some_of(ranges, MOST_LISTED, "configuration")
     yield f"too noisy to {purpose}: {listed}; {cure(needed, *trials)}"
@@ -191,41 +194,45 @@ def summarize(
     """
     counts = Counter(record.trial.configuration for record in records)
     final = by_configuration(records)
-    usable = {one: usable_repetitions(group) for one, group in final.items()}
-    find_reference = reference_finder(one for one, found in usable.items() if found)
+    usable = {key: usable_repetitions(group) for key, group in final.items()}
+    find_reference = reference_finder(key for key, group in usable.items() if group)
     # A sweep counts the operations of a workload only in its first repetitions.
-    flops = {one.trial.workload: one.flops_per_item for one in records if one.flops_per_item}
+    flops = {r.trial.workload: r.flops_per_item for r in records if r.flops_per_item}
     labels = Labels.among(final)
     rows = []
     for configuration, group in final.items():
-        own, reference = usable[configuration], find_reference(configuration)
+        measured, reference = usable[configuration], find_reference(configuration)
         values: dict[str, Any] = {}
         shared_notes: list[str] = []
         notes: list[str] = []
         if run_again := counts[configuration] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
-        if own:
+        if measured:
             repetitions = Repetitions(
                 configuration=configuration,
-                records=own,
-                baseline=usable.get(reference, ()),
+                records=measured,
+                reference=usable.get(reference, ()),
                 one_replica=usable.get(configuration.of_one_replica, ()),
                 flops_per_item=flops.get(configuration.workload),
-                environments=tuple(map((environments or {}).get, own[-1].environment_ids)),
+                environments=tuple(map((environments or {}).get, measured[-1].environment_ids)),
             )
-            values = {one.key: one.of_repetitions(repetitions) for one in METRICS}
+            values = {
+                key: metric.of_repetitions(repetitions)
+                for key, metric in ROW_METRICS.items()
+                if isinstance(metric.source, Reading | Derived)
+            }
             _, shared_notes = utilization(repetitions)
-            if bad := sum(bool(losses(one)) and not finite_losses(one) for one in own):
+            if bad := sum(bool(losses(r)) and not finite_losses(r) for r in measured):
                 which = units.counted(bad, "completed repetition")
                 notes.append(f"losses of {which} are not finite and left out")
         again = Counter(filter(None, (r.timing.tried_again_after for r in group)))
         for reason, count in again.items():
             trials = units.counted(count, "trial")
             notes.append(f"{trials} tried again, as the first try was ended: {reason}")
-        imbalance = memory_imbalance(*own)
+        imbalance = memory_imbalance(*measured)
         if imbalance is not None and imbalance > UNBALANCED:
             notes.append(f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks")
-        if own and values["speedup"] is None:
+        if measured and values["speedup"] is None:
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
         status, why = worst_status(group)
         is_compared = any(record.verification is not None for record in group) or None
@@ -242,10 +249,10 @@ def summarize(
                 verified=False if is_wrong else is_compared,
                 values=values,
                 repetitions=sum(record.status is Status.COMPLETED for record in group),
-                reference=SINGLE if reference.implementation == SINGLE else OWN,
+                speedup_reference=SINGLE if reference.implementation == SINGLE else OWN_ONE_REPLICA,
                 configuration=configuration,
                 labels=labels,
-                records=own,
+                records=measured,
                 notes=tuple(notes),
                 shared_notes=tuple(shared_notes),
             )

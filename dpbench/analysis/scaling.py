@@ -32,7 +32,7 @@ SMALLEST, LARGEST = 1e-100, 1e100
 """Wider than any time or throughput, and no ratio of two such numbers overflows."""
 UNITY = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
 """The speedup of the baseline against itself."""
-OWN = "its own group size 1"
+OWN_ONE_REPLICA = "its own group size 1"
 """Baseline of a speedup where there is no `single`."""
 
 
@@ -91,8 +91,8 @@ def analyze_scaling(
         raise ValueError(f"group size {wrong[0]!r}: expected a whole number >= 1")
     base = _positive("baseline", baseline)
     points = []
-    for n, given in sorted(values.items()):
-        value = _positive(f"{kind} at group size {n}", given)
+    for n, number in sorted(values.items()):
+        value = _positive(f"{kind} at group size {n}", number)
         gain = base / value if kind == "time" else value / base
         growth = n / baseline_group_size
         points.append(
@@ -121,30 +121,34 @@ def _positive(name: str, value: object) -> float:
 def reference_finder(known: Iterable[Configuration]) -> Callable[[Configuration], Configuration]:
     """The configuration that the speedup of a configuration is against: `single`, if it is among
     the `known` ones, else the same implementation at group size 1."""
-    has_single = any(one.implementation == SINGLE for one in known)
+    has_single = any(configuration.implementation == SINGLE for configuration in known)
     return attrgetter("single" if has_single else "of_one_replica")
 
 
-def speedup_of(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estimate:
+def speedup_of(records: Sequence[TrialRecord], reference: Sequence[TrialRecord]) -> Estimate:
     """Ratio of the throughputs of usable repetitions; paired if they can be, see
     `paired_speedup`."""
-    paired = paired_speedup(own, base)
-    return paired or _ratio_of_speeds(own, base, paired=False)
+    paired = paired_speedup(records, reference)
+    return paired or _ratio_of_speeds(records, reference, paired=False)
 
 
-def paired_speedup(own: Sequence[TrialRecord], base: Sequence[TrialRecord]) -> Estimate | None:
+def paired_speedup(
+    records: Sequence[TrialRecord], reference: Sequence[TrialRecord]
+) -> Estimate | None:
     """Ratio of the throughputs in each pass of the palindrome; None unless both sides have the same
     repetitions, and enough."""
-    passes = {record.trial.repetition for record in own}
-    if len(passes) < FEWEST_PAIRS or passes != {record.trial.repetition for record in base}:
+    passes = {record.trial.repetition for record in records}
+    if len(passes) < FEWEST_PAIRS or passes != {record.trial.repetition for record in reference}:
         return None
-    return _ratio_of_speeds(own, base, paired=True)
+    return _ratio_of_speeds(records, reference, paired=True)
 
 
 def _ratio_of_speeds(
-    own: Sequence[TrialRecord], base: Sequence[TrialRecord], *, paired: bool
+    records: Sequence[TrialRecord], reference: Sequence[TrialRecord], *, paired: bool
 ) -> Estimate:
-    mine, theirs = ({r.trial.repetition: items_per_second(r) for r in side} for side in (own, base))
+    mine, theirs = (
+        {r.trial.repetition: items_per_second(r) for r in side} for side in (records, reference)
+    )
     change = change_between(theirs, mine, paired=paired)
     assert change is not None, "both sides have usable repetitions"
     return change.estimate

@@ -161,7 +161,7 @@ class Subject:
     collectives: StoredCollectives | None = None
     unfinished: tuple[str, ...] = ()
     """The warning that trials of the sweep are missing, if any are."""
-    work: str = ""
+    work_label: str = ""
     """The work of its rows, where it is one of several; their names leave it out."""
 
     @property
@@ -170,19 +170,22 @@ class Subject:
         return self.sweep or self.collectives
 
     @property
-    def works(self) -> tuple[Subject, ...]:
+    def by_work(self) -> tuple[Subject, ...]:
         """The subject for each work of its rows, of which a sweep of one architecture has one."""
         groups: dict[str, list[Row]] = {}
         for row in self.rows:
-            named = replace(row, labels=row.labels.within_work) if row.work else row
-            groups.setdefault(row.work, []).append(named)
-        found = (replace(self, rows=tuple(rows), work=work) for work, rows in groups.items())
-        return tuple(found) or (self,)
+            named = replace(row, labels=row.labels.within_work) if row.work_label else row
+            groups.setdefault(row.work_label, []).append(named)
+        subjects = [replace(self, rows=(*rows,), work_label=name) for name, rows in groups.items()]
+        return tuple(subjects) or (self,)
 
     @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
-        return {one.work: headline_of(one.rows, disturbance=self.disturbance) for one in self.works}
+        return {
+            subject.work_label: headline_of(subject.rows, disturbance=self.disturbance)
+            for subject in self.by_work
+        }
 
 
 def analyze(stored: StoredSweep | StoredCollectives) -> Subject:
@@ -193,7 +196,7 @@ def analyze(stored: StoredSweep | StoredCollectives) -> Subject:
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
     disturbance = disturbance_of(records)
-    means = [one.verification.is_sample_mean for one in records if one.verification]
+    means = [r.verification.is_sample_mean for r in records if r.verification]
     return Subject(
         name=name,
         rows=rows,

@@ -104,7 +104,7 @@ class Results:
         """
         if kind not in CHARTS:
             raise UnknownName("chart", kind, CHARTS)
-        charts = {one.work: one for one in CHARTS[kind].subjects(self._subject)}
+        charts = {one.work_label: one for one in CHARTS[kind].subjects(self._subject)}
         if work is None and len(charts) == 1:
             (work,) = charts
         if work not in charts:

@@ -51,7 +51,7 @@ def plot(typed: dict[str, Any]) -> None:
     drawn, empty = 0, []
     with house_style():
         for kind, shown in charts:
-            stem = stem_of(kind.name, shown.work)
+            stem = stem_of(kind.name, shown.work_label)
             try:
                 figure = kind.draw(shown)
             except NothingToDraw as reason:

@@ -48,7 +48,9 @@ def _sentence(headline: Headline) -> str:
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     sentence = f"fastest: {speed}"
     if scaling is not None and scaling.row == best.row:
-        sentence += f", {percentage(scaling.value)} of linear scaling from {scaling.row.reference}"
+        sentence += (
+            f", {percentage(scaling.value)} of linear scaling from {scaling.row.speedup_reference}"
+        )
     return sentence
 
 
@@ -73,7 +75,7 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
             )
         if (best := headline.scaling) is not None:
             title = f"Best efficiency at {best.row.group_size:,} replicas"
-            about = f"{_who(best)}; 100 % is linear scaling from {best.row.reference}"
+            about = f"{_who(best)}; 100 % is linear scaling from {best.row.speedup_reference}"
             yield Tile(f"{title}{suffix}", percentage(best.value), about)
 
 

@@ -194,7 +194,7 @@ def ties(subject: Subject) -> Iterator[str]:
 
 def speedup_reference(rows: Rows) -> str:
     """Baseline of their speedups, in words; empty without speedups."""
-    references = dict.fromkeys(row.reference for row in rows if row.reference)
+    references = dict.fromkeys(row.speedup_reference for row in rows if row.speedup_reference)
     return f"relative to {' or '.join(references)}" if references else ""
 
 

@@ -155,7 +155,7 @@ def _draw(subject: Subject) -> Iterator[PageChart]:
             yield PageChart(
                 kind=kind,
                 title=visible(figure.get_suptitle()),
-                svg=inline_svg(figure, salt=f"{kind.name} {shown.work}"),
+                svg=inline_svg(figure, salt=f"{kind.name} {shown.work_label}"),
                 width_points=round(figure.get_figwidth() * POINTS_PER_INCH),
             )
 

@@ -174,7 +174,7 @@ def measured(spec: TrialSpec, *environments: Environment) -> Repetitions:
     return Repetitions(
         configuration=spec.configuration,
         records=tuple(runs(spec, (100.0, 100.0))),
-        baseline=(),
+        reference=(),
         one_replica=(),
         flops_per_item=6.7e10,
         environments=environments,

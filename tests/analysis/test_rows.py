@@ -27,6 +27,9 @@ def test_repetitions_become_one_row() -> None:
     assert (row["final_loss"].value, row["final_loss"].basis) == (1.5, "single value")
     assert row["loss_delta_per_step"].value == pytest.approx(0.5 / 4)
     assert row["peak_memory_bytes"] == 300 * 2**20
+    assert (row["group_size"], row["architecture"]) == (1, "mnist_cnn"), "facts and settings, too"
+    with pytest.raises(KeyError):
+        row["images_per_secnd"]
 
 
 def test_trials_that_were_tried_again_are_counted_with_the_reason() -> None:

@@ -88,5 +88,8 @@ def test_without_single_a_speedup_is_relative_and_says_so() -> None:
     one, two = trial(), trial(group_size=2)
     _, row = summarize([*runs(one, QUIET), *runs(two, [1.6 * speed for speed in QUIET])])
     assert row.speedup is not None
-    assert (row.speedup.value, row.reference) == (pytest.approx(1.6), "its own group size 1")
+    assert (row.speedup.value, row.speedup_reference) == (
+        pytest.approx(1.6),
+        "its own group size 1",
+    )
     assert any("relative to its own group size 1" in note for note in row_notes([row]))

@@ -84,7 +84,7 @@ class Explanation:
 
     row: Row
     configuration: Configuration
-    baseline: Row
+    reference: Row
     """The row that its speedup is against; itself if there is none."""
     breakdown: Breakdown
     slowest_rank: SlowestRank | None
@@ -109,7 +109,7 @@ class Explanation:
     @property
     def is_disturbed(self) -> bool:
         """Whether other processes disturbed it or what it is compared with."""
-        return self.row.is_disturbed or self.baseline.is_disturbed
+        return self.row.is_disturbed or self.reference.is_disturbed
 
     @property
     def repetitions_needed(self) -> int | None:
@@ -156,7 +156,7 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
             Explanation(
                 row=row,
                 configuration=configuration,
-                baseline=known.get(find_reference(configuration), row),
+                reference=known.get(find_reference(configuration), row),
                 breakdown=breakdown,
                 slowest_rank=slowest_of(row.records),
                 phases=step_phases(row.records),

@@ -80,8 +80,8 @@ class Series:
         return self.single or first.scaled(1 / self.group_sizes[0], unit=first.unit)
 
     @property
-    def reference(self) -> str:
-        """Baseline of its efficiencies, in words."""
+    def speedup_reference(self) -> str:
+        """What its efficiencies are against, in words."""
         return SINGLE if self.single else "the smallest measured group"
 
     def beyond_one_machine(self, n: int, per_node: int | None) -> str | None:

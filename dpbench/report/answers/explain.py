@@ -109,7 +109,7 @@ def main_cause(explanation: Explanation) -> str:
     reached = f"takes {step}"
     if row.efficiency is not None:
         efficiency = write(row.efficiency, "percent")
-        reached = f"reaches {efficiency} of linear scaling from {row.reference}"
+        reached = f"reaches {efficiency} of linear scaling from {row.speedup_reference}"
     losses = [cause.text for cause in explanation.causes if cause.share and not cause.is_bound]
     loss = f"the largest significant loss is {losses[0]}" if losses else NOTHING_LARGE
     return f"{row.label} {reached}; {loss}."
@@ -117,7 +117,7 @@ def main_cause(explanation: Explanation) -> str:
 
 def _noise(explanation: Explanation) -> Iterator[str]:
     """Sentences on a configuration without an efficiency."""
-    rows = [row for row in (explanation.row, explanation.baseline) if row.records]
+    rows = [row for row in (explanation.row, explanation.reference) if row.records]
     of_rows = [(row, sorted(map(items_per_second, row.records))) for row in rows]
     wild, speeds = max(of_rows, key=lambda pair: pair[1][-1] / pair[1][0])
     yield (

@@ -28,7 +28,7 @@ def projection_answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""
-    references = dict.fromkeys(projection.series.reference for projection in projections)
+    references = dict.fromkeys(projection.series.speedup_reference for projection in projections)
     lines = [
         *_refusals(projections),
         *notes,
@@ -59,7 +59,7 @@ def _plain(projection: Projection) -> dict[str, Any]:
         "backend": row.backend,
         "batch_size": row.batch_size,
         "item": row.item,
-        "reference": projection.series.reference,
+        "reference": projection.series.speedup_reference,
         "network": projection.network,
         "rows": [*map(asdict, projection.points)],
         "assumptions": list(projection.assumptions),

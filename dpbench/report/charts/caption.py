@@ -26,7 +26,7 @@ def with_caption(drawn: Drawn, title: str, subject: Subject) -> Figure:
     """Puts the title above, which names the work where there are several. Below are one legend for
     all panels, how the intervals came about, what is not shown, and the environment."""
     figure, values, remarks = drawn
-    whole = f"{title}: {one_line(subject.work)}" if subject.work else title
+    whole = f"{title}: {one_line(subject.work_label)}" if subject.work_label else title
     figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
     environments = subject.stored.environments if subject.stored else {}
     records = subject.sweep.records if subject.sweep else ()

@@ -50,7 +50,7 @@ class ChartKind:
 
     def subjects(self, subject: Subject) -> tuple[Subject, ...]:
         """What it is drawn of: each work of a sweep, as a chart shows one of them."""
-        return subject.works if self.source == "sweep" else (subject,)
+        return subject.by_work if self.source == "sweep" else (subject,)
 
     def draw(self, subject: Subject) -> Figure:
         """Draw it, within `style.house_style()`; raises NothingToDraw with a reason."""
