@@ -13,7 +13,7 @@ from dpbench.messages import in_python, option_words
 from dpbench.options.model import Panel, option, options_of, refuse_if
 from dpbench.options.script import TrainingScript
 from dpbench.options.shared import (
-    ARCHITECTURE,
+    DEFAULT_ARCHITECTURE,
     HELP,
     USUAL_THREADS,
     MeasuredImplementation,
@@ -22,7 +22,7 @@ from dpbench.options.shared import (
     config_option,
     measurement_option,
     output_option,
-    setting,
+    setting_option,
 )
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import (
@@ -43,7 +43,7 @@ from dpbench.specs.traits import SCRIPT
 verdict_option = partial(option, panel=Panel.VERDICT)
 BASELINES = ("baseline", "against", "against_ref", "against_python")
 """Options that name what the candidate is compared with."""
-OF_STORED = frozenset(
+STORED_CHECK_OPTIONS = frozenset(
     {
         *("candidate", "baseline", "force", "strict", "tolerance", "metric"),
         *("junit", "markdown", "as_json", "quiet"),
@@ -78,7 +78,7 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
 
     named_by: ClassVar[str] = "candidate"
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
-        (ARCHITECTURE,), HELP["arch"], "NAME"
+        (DEFAULT_ARCHITECTURE,), HELP["arch"], "NAME"
     )
     implementations: CommaList[MeasuredImplementation] = option(
         ("ddp",), "Implementations to check.", "A,B"
@@ -87,9 +87,9 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
     group_sizes: CommaList[Count] | None = option(
         None, "Numbers of replicas to measure.", "N,N", usual="largest"
     )
-    threads: Count | None = setting(None, HELP["threads"], "N", usual=USUAL_THREADS)
-    warmup: Number = setting(10, "Warm-up steps.", "N")
-    steps: Count = setting(50, "Timed steps.", "N")
+    threads: Count | None = setting_option(None, HELP["threads"], "N", usual=USUAL_THREADS)
+    warmup: Number = setting_option(10, "Warm-up steps.", "N")
+    steps: Count = setting_option(50, "Timed steps.", "N")
     tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%")
     metric: Annotated[CommaList[JudgedMetric], BeforeValidator(_each)] = verdict_option(
         (("images_per_second", None),),
@@ -167,13 +167,13 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
                 f"{option_words('baseline', 'DIR')} (results folders)"
             )
         reason = f"{stored} is stored" if is_stored else "both sides are measured here"
-        no_effect = self.model_fields_set - OF_STORED if is_stored else {"force"}
+        no_effect = self.model_fields_set - STORED_CHECK_OPTIONS if is_stored else {"force"}
         for name in sorted(no_effect & self.model_fields_set):
             refuse_if(True, f"{option_words(name)} has no effect, as {reason}; leave it out", name)
         return self
 
 
-OF_SWEEP = frozenset(
+SWEEP_OPTIONS_OF_CHECK = frozenset(
     name
     for name, info in options_of(SweepOptions).items()
     if info.scope == "measured" and name in CheckOptions.model_fields

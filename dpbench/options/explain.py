@@ -8,19 +8,21 @@ from pydantic import model_validator
 
 from dpbench.messages import option_words
 from dpbench.options.model import refuse_if
-from dpbench.options.script import FEWEST_STEPS, WARMUP, TrainingScript
+from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, FEWEST_STEPS, TrainingScript
 from dpbench.options.shared import (
     HELP,
     Measuring,
     RowFilter,
     gpus_option,
     measurement_option,
-    printed,
+    print_option,
     results_argument,
 )
 from dpbench.options.types import Count, FilePath, Gpus
 
-OF_SCRIPT = frozenset({*Measuring.model_fields, "gpus", "warmup", "steps", "threads"} - {"as_json"})
+SCRIPT_MEASURING_OPTIONS = frozenset(
+    {*Measuring.model_fields, "gpus", "warmup", "steps", "threads"} - {"as_json"}
+)
 """Options of measuring a script; `dpbench sweep` has all of them."""
 
 
@@ -29,7 +31,7 @@ class ExplainOptions(Measuring, RowFilter, TrainingScript):
 
     named_by: ClassVar[str] = "folder"
     gpus: Gpus | None = gpus_option()
-    warmup: Count = measurement_option(WARMUP, "Warm-up steps.", "N")
+    warmup: Count = measurement_option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
     steps: Count | None = measurement_option(
         None, "Timed steps.", "N", usual=f"enough for half a second, at least {FEWEST_STEPS}"
     )
@@ -39,7 +41,7 @@ class ExplainOptions(Measuring, RowFilter, TrainingScript):
     folder: FilePath | None = results_argument(
         "Results folder of a sweep, or a training script to measure.", "DIR|SCRIPT"
     )
-    verbose: bool = printed(
+    verbose: bool = print_option(
         "Also print the phases of a step and how to read the numbers.", also=("-v",)
     )
 
@@ -47,7 +49,7 @@ class ExplainOptions(Measuring, RowFilter, TrainingScript):
     def _go_together(self) -> ExplainOptions:
         """Raise UsageError for options that have no effect."""
         self.require_script_or_nothing()
-        wrong = OF_SCRIPT
+        wrong = SCRIPT_MEASURING_OPTIONS
         reason = "it is for measuring a script; a results folder is measured already"
         if self.script_and_arguments:
             wrong = frozenset(RowFilter.model_fields)

@@ -14,7 +14,7 @@ from dpbench.options.shared import (
     charts_option,
     json_option,
     output_option,
-    printed,
+    print_option,
     results_argument,
 )
 from dpbench.options.types import CommaList, FilePath, MetricKey, Percent, one_of
@@ -55,7 +55,7 @@ class ReportOptions(RowFilter):
         usual="PATH/report",
     )
     open: bool = output_option(False, "Open the page in the browser.")
-    verbose: bool = printed("Also print how to read the numbers.", also=("-v",))
+    verbose: bool = print_option("Also print how to read the numbers.", also=("-v",))
 
     @property
     def rows_format(self) -> str | None:
@@ -174,7 +174,7 @@ class ProjectOptions(RowFilter):
         usual="the GPUs of the measured machine; not known for CPUs and published tables",
     )
     as_json: bool = json_option()
-    verbose: bool = printed("Also print the assumptions.", also=("-v",))
+    verbose: bool = print_option("Also print the assumptions.", also=("-v",))
 
     @property
     def simulates(self) -> bool:

@@ -14,14 +14,14 @@ from dpbench.options.shared import measurement_option
 from dpbench.specs.axes import AXES, PLACEHOLDER, PLACEHOLDERS
 from dpbench.specs.workload import behind_options
 
-WARMUP = 10
+DEFAULT_SCRIPT_WARMUP = 10
 """Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
-SCRIPT_WINDOW_SECONDS = 0.5
+DEFAULT_SCRIPT_WINDOW_SECONDS = 0.5
 """Time that the steps of a script as it is fill. Its start takes far longer, so that more runs tell
 more than longer ones."""
 FEWEST_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
-NOT_OF_SCRIPTS = frozenset(
+OPTIONS_A_SCRIPT_DECIDES = frozenset(
     {
         *("arch", "data", "data_dir", "preset", "nnodes", "node_rank", "rdzv_endpoint"),
         *("scaling", "sync_every", "comm_hook", "batched_copy", "overlap"),
@@ -72,7 +72,7 @@ class TrainingScript(Options):
         without values."""
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
         given = self.model_fields_set
-        for name in sorted(given & NOT_OF_SCRIPTS):
+        for name in sorted(given & OPTIONS_A_SCRIPT_DECIDES):
             shown = option_words(name)
             refuse_if(True, f"{shown}: a training script decides that itself; leave it out", name)
         for place, setting in PLACEHOLDERS.items():

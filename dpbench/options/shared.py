@@ -30,19 +30,19 @@ from dpbench.specs import MOST_REPETITIONS
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, GRAPHED_MODES, LR_RULES, OPTIMIZERS
 
-setting = partial(option, panel=Panel.SETTINGS)
+setting_option = partial(option, panel=Panel.SETTINGS)
 data_option = partial(option, panel=Panel.DATA)
 measurement_option = partial(option, panel=Panel.MEASUREMENT)
 machine_option = partial(option, panel=Panel.MACHINE)
 output_option = partial(option, panel=Panel.OUTPUT)
-printed = partial(option, False, panel=Panel.OUTPUT, scope="shell")
+print_option = partial(option, False, panel=Panel.OUTPUT, scope="shell")
 filter_option = partial(option, None, panel=Panel.ROWS)
 
-LARGEST: Literal["max"] = "max"
+MAX_WORD: Literal["max"] = "max"
 """The word for the largest batch size that fits, and for the largest group."""
-ARCHITECTURE = "mnist_cnn"
+DEFAULT_ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
-REPETITIONS = 4
+DEFAULT_REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
 HELP = {
     "arch": "Model: a name from 'dpbench list', or file.py:function.",
@@ -121,7 +121,7 @@ class Measuring(Options):
     """How a command measures, and where its results go."""
 
     repetitions: RepetitionCount = measurement_option(
-        REPETITIONS, "Runs of each row in fresh processes.", "N"
+        DEFAULT_REPETITIONS, "Runs of each row in fresh processes.", "N"
     )
     time_limit: Duration = measurement_option(300.0, "Time limit of each run.", "TIME", usual="5m")
     oversubscribe: bool = machine_option(False, HELP["oversubscribe"])
@@ -135,14 +135,14 @@ class Measuring(Options):
         usual="the time and what is measured",
         scope="call",
     )
-    quiet: bool = printed("Show no progress.", also=("-q",))
+    quiet: bool = print_option("Show no progress.", also=("-q",))
     as_json: bool = json_option()
 
 
 class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
-    arch: ArchitectureList = option((ARCHITECTURE,), HELP["arch"], "A,B")
+    arch: ArchitectureList = option((DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B")
     gpus: Gpus | None = gpus_option()
     implementations: CommaList[MeasuredImplementation] | None = option(
         None,

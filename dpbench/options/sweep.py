@@ -13,7 +13,7 @@ from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import Panel, option, refuse_if
 from dpbench.options.script import FEWEST_STEPS, TrainingScript
-from dpbench.options.shared import HELP, LARGEST, output_option, printed
+from dpbench.options.shared import HELP, MAX_WORD, output_option, print_option
 from dpbench.options.types import (
     CommaList,
     Count,
@@ -29,11 +29,11 @@ from dpbench.specs.configuration import Scaling
 from dpbench.specs.parallel import COMM_HOOKS
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
-WINDOW_SECONDS = 1.0
+DEFAULT_WINDOW_SECONDS = 1.0
 """Time that a window fills where --steps is not given; it has at least FEWEST_STEPS."""
-STEPS = 50
+DEFAULT_STEPS = 50
 """Steps where the samples of a window must be known before it begins."""
-OF_SCRIPTS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
+SCRIPT_IMPLEMENTATIONS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
 """The implementations that a training script can be measured with."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
@@ -41,7 +41,7 @@ BucketCap = Annotated[Megabytes | None, *word_for_none("auto")]
 OnOff = Annotated[Literal["on", "off"] | None, *word_for_none("auto")]
 DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("auto")]
 Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("resident")]
-axis = partial(option, panel=Panel.COMPARED)
+axis_option = partial(option, panel=Panel.COMPARED)
 node_option = partial(option, None, panel=Panel.NODES, scope="shell")
 
 
@@ -51,62 +51,62 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     script: str | None = option(
         None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
     )
-    scaling: CommaList[Scaling] = axis(
+    scaling: CommaList[Scaling] = axis_option(
         ("weak",), "Fix the batch size per replica (weak) or per group (strong).", "weak,strong"
     )
-    optimizer: CommaList[shared.Optimizer] = axis(
+    optimizer: CommaList[shared.Optimizer] = axis_option(
         ("sgd",), HELP["optimizer"], "A,B", also=("--optimizers",)
     )
-    lr: CommaList[Positive] = axis((0.01,), "Learning rate.", "X,X", also=("--lrs",))
-    seed: CommaList[Number] = axis(
+    lr: CommaList[Positive] = axis_option((0.01,), "Learning rate.", "X,X", also=("--lrs",))
+    seed: CommaList[Number] = axis_option(
         (0,), "Seed for weights and sample order.", "N,N", also=("--seeds",)
     )
-    dtypes: CommaList[shared.Dtype] = axis(("f32",), HELP["dtypes"], "A,B")
-    compile: CommaList[shared.CompileMode] = axis(("none",), HELP["compile"], "A,B")
-    accumulate: CommaList[Count] = axis((1,), HELP["accumulate"], "N,N")
-    sync_every: CommaList[Count] = axis((1,), HELP["sync_every"], "N,N")
-    bucket_cap_mb: CommaList[BucketCap] = axis(
+    dtypes: CommaList[shared.Dtype] = axis_option(("f32",), HELP["dtypes"], "A,B")
+    compile: CommaList[shared.CompileMode] = axis_option(("none",), HELP["compile"], "A,B")
+    accumulate: CommaList[Count] = axis_option((1,), HELP["accumulate"], "N,N")
+    sync_every: CommaList[Count] = axis_option((1,), HELP["sync_every"], "N,N")
+    bucket_cap_mb: CommaList[BucketCap] = axis_option(
         (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
-    find_unused: CommaList[OnOff] = axis(
+    find_unused: CommaList[OnOff] = axis_option(
         (None,),
         "Look for unused parameters: on, off or auto (ddp, torch-ddp).",
         "on,off",
         usual="auto",
     )
-    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = axis(
+    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = axis_option(
         ("none",),
         "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
         also=("--comm-hooks",),
     )
-    batched_copy: CommaList[OnOff] = axis(
+    batched_copy: CommaList[OnOff] = axis_option(
         (None,),
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
         usual="auto",
     )
-    overlap: CommaList[Literal["on", "off"]] = axis(
+    overlap: CommaList[Literal["on", "off"]] = axis_option(
         ("on",), "Reduce gradients during the backward pass (ddp).", "on,off"
     )
-    prefetch: CommaList[Prefetch] | None = axis(
+    prefetch: CommaList[Prefetch] | None = axis_option(
         None,
         "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
     )
-    data_workers: CommaList[DataWorkers] = axis(
+    data_workers: CommaList[DataWorkers] = axis_option(
         (None,),
         "DataLoader workers per rank (with --prefetch, or of a script).",
         "N,N",
         usual="auto: none, or the script's own",
     )
-    threads: CommaList[Count] | None = axis(
+    threads: CommaList[Count] | None = axis_option(
         None, HELP["threads"], "N,N", usual=shared.USUAL_THREADS
     )
-    warmup: CommaList[Number] = axis((5,), "Warm-up steps.", "N,N")
-    steps: CommaList[Count] | None = axis(
-        None, "Timed steps.", "N,N", usual=f"enough for one second, or {STEPS}"
+    warmup: CommaList[Number] = axis_option((5,), "Warm-up steps.", "N,N")
+    steps: CommaList[Count] | None = axis_option(
+        None, "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
     )
 
     lr_scaling: shared.LrRule = shared.measurement_option("none", HELP["lr_scaling"], "RULE")
@@ -120,9 +120,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     resume: bool = output_option(
         False, "Run the trials of --name that have not completed.", scope="call"
     )
-    dry_run: bool = printed("Print the plan and its estimated time, and exit.")
+    dry_run: bool = print_option("Print the plan and its estimated time, and exit.")
     charts: bool = shared.charts_option()
-    verbose: bool = printed("Also print notes.", also=("-v",))
+    verbose: bool = print_option("Also print notes.", also=("-v",))
     preset: str | None = option(
         None, "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
     )
@@ -137,12 +137,12 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     @property
     def timed_steps(self) -> tuple[int, ...]:
         """The timed steps of a trial; the fewest if they fill a time."""
-        return self.steps or (FEWEST_STEPS if self.fills_window else STEPS,)
+        return self.steps or (FEWEST_STEPS if self.fills_window else DEFAULT_STEPS,)
 
     @property
     def fills_window(self) -> bool:
-        """Whether a window takes as many steps as fill WINDOW_SECONDS. Samples that are loaded
-        ahead, and averages of parameters, need a number of steps that is known beforehand."""
+        """Whether a window takes as many steps as fill its time. Samples that are loaded ahead,
+        and averages of parameters, need a number of steps that is known beforehand."""
         return self.steps is None and not any(self.loading) and self.sync_every == (1,)
 
     @property
@@ -153,7 +153,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     @property
     def searches_batch(self) -> bool:
         """Whether the largest batch that fits must be found first."""
-        return LARGEST in self.batch_sizes
+        return MAX_WORD in self.batch_sizes
 
     @property
     def loading(self) -> tuple[int | None, ...]:
@@ -226,14 +226,14 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             self.require_settings_of_scripts()
             refuse_if(
                 self.searches_batch,
-                f"{option_words('batch_sizes', LARGEST)}: it is not looked for with a script; "
+                f"{option_words('batch_sizes', MAX_WORD)}: it is not looked for with a script; "
                 "expected numbers",
                 "batch_sizes",
             )
         for name in names:
             refuse_if(
-                name not in OF_SCRIPTS if self.script_and_arguments else name == SCRIPT,
+                name not in SCRIPT_IMPLEMENTATIONS if self.script_and_arguments else name == SCRIPT,
                 f"{option_words('implementations', name)}: a training script can be measured with "
-                f"{', '.join(OF_SCRIPTS)}, and only a training script with {SCRIPT}",
+                f"{', '.join(SCRIPT_IMPLEMENTATIONS)}, and only a training script with {SCRIPT}",
                 "implementations",
             )

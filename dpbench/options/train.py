@@ -10,7 +10,7 @@ from pydantic import model_validator
 from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import Options, Panel, option, refuse_if
-from dpbench.options.shared import HELP, output_option, printed, setting
+from dpbench.options.shared import HELP, output_option, print_option, setting_option
 from dpbench.options.types import (
     ArchitectureName,
     Count,
@@ -31,7 +31,7 @@ training_option = partial(option, panel=Panel.TRAINING)
 class TrainOptions(Options):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
-    arch: ArchitectureName = option(shared.ARCHITECTURE, HELP["arch"], "NAME")
+    arch: ArchitectureName = option(shared.DEFAULT_ARCHITECTURE, HELP["arch"], "NAME")
     gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or 1 CPU")
     implementation: shared.Implementation = option(
         "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
@@ -49,18 +49,18 @@ class TrainOptions(Options):
         "auto|RUN|FILE",
         scope="call",
     )
-    optimizer: shared.Optimizer = setting("adadelta", HELP["optimizer"], "NAME")
-    lr: Positive = setting(1.0, "Learning rate.", "X")
-    seed: Number = setting(0, "Seed for weights, sample order and dropout.", "N")
-    dtype: shared.Dtype = setting("f32", HELP["dtypes"], "NAME")
-    compile: shared.CompileMode = setting("none", HELP["compile"], "MODE")
-    accumulate: Count = setting(1, HELP["accumulate"], "N", also=("--grad-accum",))
-    sync_every: Count | None = setting(None, HELP["sync_every"], "N", usual="1")
-    bucket_cap_mb: Megabytes | None = setting(
+    optimizer: shared.Optimizer = setting_option("adadelta", HELP["optimizer"], "NAME")
+    lr: Positive = setting_option(1.0, "Learning rate.", "X")
+    seed: Number = setting_option(0, "Seed for weights, sample order and dropout.", "N")
+    dtype: shared.Dtype = setting_option("f32", HELP["dtypes"], "NAME")
+    compile: shared.CompileMode = setting_option("none", HELP["compile"], "MODE")
+    accumulate: Count = setting_option(1, HELP["accumulate"], "N", also=("--grad-accum",))
+    sync_every: Count | None = setting_option(None, HELP["sync_every"], "N", usual="1")
+    bucket_cap_mb: Megabytes | None = setting_option(
         None, "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
     )
-    prefetch: Number = setting(0, "Steps to load ahead.", "N")
-    threads: Count | None = setting(None, HELP["threads"], "N", usual="cores ÷ replicas")
+    prefetch: Number = setting_option(0, "Steps to load ahead.", "N")
+    threads: Count | None = setting_option(None, HELP["threads"], "N", usual="cores ÷ replicas")
     data: shared.StoredDataset | None = shared.data_option(
         None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
@@ -111,10 +111,10 @@ class TrainOptions(Options):
         10, "Checkpoints to keep: the latest N, and the best.", "N"
     )
     log_interval: Count = output_option(20, "Steps between log lines.", "N")
-    dry_run: bool = printed("Print the size of a step and exit.")
-    memory: bool = printed("Print each rank's memory at the end.")
-    json_lines: bool = printed("Print the log as JSON Lines on stdout.")
-    quiet: bool = printed("Print only the result.", also=("-q",))
+    dry_run: bool = print_option("Print the size of a step and exit.")
+    memory: bool = print_option("Print each rank's memory at the end.")
+    json_lines: bool = print_option("Print the log as JSON Lines on stdout.")
+    quiet: bool = print_option("Print only the result.", also=("-q",))
     local_rank: str | None = output_option(
         None,
         "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",

@@ -17,8 +17,8 @@ from dpbench.analysis.rows import noise_note
 from dpbench.analysis.subject import analyze
 from dpbench.errors import TrainingFailed, UsageError
 from dpbench.messages import option_words
-from dpbench.options.explain import OF_SCRIPT, ExplainOptions
-from dpbench.options.shared import LARGEST, RowFilter
+from dpbench.options.explain import SCRIPT_MEASURING_OPTIONS, ExplainOptions
+from dpbench.options.shared import MAX_WORD, RowFilter
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
@@ -98,7 +98,7 @@ def _next(
         more = again.model_copy(update={"repetitions": repetitions})
         command = ["explain", *more.command_line()]
     elif remedy and options.script_and_arguments:
-        command = ["sweep", "--group-sizes", LARGEST, *remedy, *again.command_line()]
+        command = ["sweep", "--group-sizes", MAX_WORD, *remedy, *again.command_line()]
     elif options.script_and_arguments:
         command = ["report", str(folder), "--open"]
     if command:  # on one line, to be copied
@@ -113,12 +113,12 @@ def _measure(options: ExplainOptions) -> Path:
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.measuring import measure_sweep
 
-    given = OF_SCRIPT & options.model_fields_set
+    given = SCRIPT_MEASURING_OPTIONS & options.model_fields_set
     sweep = SweepOptions(
         script=str(options.folder),
         arguments=options.arguments,
         module=options.module,
-        group_sizes=(LARGEST,),
+        group_sizes=(MAX_WORD,),
         **{name: getattr(options, name) for name in given},
     )
     progress = TrialProgress(quiet=options.quiet)

@@ -30,7 +30,7 @@ class TrainingSpec(ParallelSpec):
     epochs: int
     gamma: float = 0.7
     """Factor of the learning rate after each epoch, as torch's StepLR has it."""
-    warmup_steps: int = 0
+    learning_rate_warmup_steps: int = 0
     """Optimizer steps over which the learning rate rises from the workload's to the scaled one."""
     last_batch: LastBatch = "step"
     """Whether an epoch's last step, if it has fewer micro-steps, is taken, weighted by its samples,

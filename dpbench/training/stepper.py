@@ -133,13 +133,13 @@ def learning_rate(spec: TrainingSpec, step: int, steps_per_epoch: int) -> float:
     """The learning rate of optimizer step `step`, counted from 0.
 
     It falls by the factor `gamma` after each epoch, as with torch's StepLR. Over the first
-    `warmup_steps` it also rises in a straight line from the workload's own rate, before scaling
-    with the batch: the gradual warm-up of Goyal et al. 2017, arXiv:1706.02677, section 2.2. Step
-    `warmup_steps` is the first at the scaled rate.
+    `learning_rate_warmup_steps` it also rises in a straight line from the workload's own rate,
+    before scaling with the batch: the gradual warm-up of Goyal et al. 2017, arXiv:1706.02677,
+    section 2.2. Step `learning_rate_warmup_steps` is the first at the scaled rate.
     """
     rate, begin = spec.learning_rate, spec.workload.learning_rate
-    if step < spec.warmup_steps:
-        rate = begin + (rate - begin) * step / spec.warmup_steps
+    if step < spec.learning_rate_warmup_steps:
+        rate = begin + (rate - begin) * step / spec.learning_rate_warmup_steps
     return rate * spec.gamma ** (step // steps_per_epoch)
 
 

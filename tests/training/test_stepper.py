@@ -134,7 +134,7 @@ def test_the_warm_up_is_a_line_from_the_workloads_rate_to_the_scaled_one() -> No
     0.4: 0.1, 0.175, 0.25, 0.325, 0.4 from step 4 on; epochs of 3 steps, each at 0.5 of the one
     before."""
     spec = training_spec(
-        learning_rate_rule="linear", accumulation_steps=2, warmup_steps=4, gamma=0.5
+        learning_rate_rule="linear", accumulation_steps=2, learning_rate_warmup_steps=4, gamma=0.5
     )
     by_hand = [0.1, 0.175, 0.25, 0.1625, 0.2, 0.2, 0.1, 0.1]
     made = [learning_rate(spec, step, 3) for step in range(8)]

@@ -11,9 +11,9 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.errors import StoreError
 from dpbench.messages import Say, option_words
-from dpbench.options.check import OF_SWEEP, CheckOptions
+from dpbench.options.check import SWEEP_OPTIONS_OF_CHECK, CheckOptions
 from dpbench.options.reading import read_options
-from dpbench.options.shared import LARGEST
+from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.check.interim import interim_analyses
 from dpbench.run.results import results_folder
@@ -31,9 +31,9 @@ def sweep_options(options: CheckOptions, *against: str) -> SweepOptions:
     Group sizes that were not asked for are the largest one, unless `single` is measured. Raises
     UsageError.
     """
-    names = OF_SWEEP
+    names = SWEEP_OPTIONS_OF_CHECK
     if options.script_and_arguments:
-        names = OF_SWEEP & {*options.model_fields_set, "warmup", "steps", "repetitions"}
+        names &= {*options.model_fields_set, "warmup", "steps", "repetitions"}
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     if options.script_and_arguments:
         given["script"] = options.candidate
@@ -41,7 +41,7 @@ def sweep_options(options: CheckOptions, *against: str) -> SweepOptions:
         given["data_dir"] = options.data_dir.resolve()  # a revision has another directory
     given["implementations"] = (*options.candidates, *against)
     if SINGLE not in given["implementations"]:
-        given.setdefault("group_sizes", (LARGEST,))
+        given.setdefault("group_sizes", (MAX_WORD,))
     return read_options(SweepOptions, given)
 
 
@@ -71,11 +71,11 @@ def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str
 
 
 def repetitions_to_reach(
-    options: CheckOptions, measured: Callable[[], Sides], note: Say
+    options: CheckOptions, sides: Callable[[], Sides], note: Say
 ) -> Iterator[int]:
-    """Numbers of repetitions to reach, one after the other; `measured` reads the sides so far."""
+    """Numbers of repetitions to reach, one after the other; `sides` reads those so far."""
     return interim_analyses(
-        options.repetitions, options.budget, lambda: assess_sides(options, measured()), note
+        options.repetitions, options.budget, lambda: assess_sides(options, sides()), note
     )
 
 

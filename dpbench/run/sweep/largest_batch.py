@@ -19,7 +19,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.cluster import Node
 from dpbench.launch.launcher import Launcher
 from dpbench.messages import option_words
-from dpbench.options.shared import LARGEST
+from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.run.sweep.spec import build_sweep_spec
@@ -82,7 +82,7 @@ def with_largest_batch(options: SweepOptions, node: Node, notes: list[str]) -> S
 
 
 def _option() -> str:
-    return option_words("batch_sizes", LARGEST)
+    return option_words("batch_sizes", MAX_WORD)
 
 
 def _peak(launcher: Launcher, trial: TrialSpec, notes: list[str], batch_size: int) -> int | None:

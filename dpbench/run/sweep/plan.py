@@ -15,7 +15,7 @@ from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster
 from dpbench.messages import option_words
-from dpbench.options.shared import LARGEST
+from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
 from dpbench.run.interrupts import as_exceptions
@@ -97,7 +97,7 @@ def planned_sweep(
         if placement is not None:
             if options.searches_batch:
                 raise UsageError(
-                    f"{option_words('batch_sizes', LARGEST)}: it is looked for on one node; "
+                    f"{option_words('batch_sizes', MAX_WORD)}: it is looked for on one node; "
                     "expected a number"
                 )
             stack.enter_context(as_exceptions())

@@ -16,9 +16,9 @@ from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words
-from dpbench.options.script import SCRIPT_WINDOW_SECONDS, WARMUP
-from dpbench.options.shared import LARGEST
-from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
+from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, DEFAULT_SCRIPT_WINDOW_SECONDS
+from dpbench.options.shared import MAX_WORD
+from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
 from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
@@ -40,12 +40,12 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], notes: list[s
     if options.script_and_arguments:
         options = _with_script_defaults(options)
     if len(nodes) > 1 and options.fills_window:  # the orders of other nodes name no steps
-        options = options.model_copy(update={"steps": (STEPS,)})
+        options = options.model_copy(update={"steps": (DEFAULT_STEPS,)})
     offered = tuple(len(node.devices) for node in nodes)
     most = sum(offered)
     group_sizes = tuple(
         dict.fromkeys(
-            most if size == LARGEST else int(size)
+            most if size == MAX_WORD else int(size)
             for size in options.group_sizes or default_group_sizes(most)
         )
     )
@@ -64,7 +64,9 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], notes: list[s
     workload, *more_workloads = map(with_files, _workloads(options, of_workload, notes))
     notes += unread_notes(options.data_dir, (each.dataset for each in (workload, *more_workloads)))
     devices = tuple(device for node in nodes for device in node.devices)
-    window_seconds = SCRIPT_WINDOW_SECONDS if options.script_and_arguments else WINDOW_SECONDS
+    window_seconds = (
+        DEFAULT_SCRIPT_WINDOW_SECONDS if options.script_and_arguments else DEFAULT_WINDOW_SECONDS
+    )
     base = Configuration(
         workload=workload,
         implementation=SINGLE,
@@ -97,7 +99,7 @@ def _with_script_defaults(options: SweepOptions) -> SweepOptions:
     usual = {
         "backends": (OWN_BACKEND,),
         "batch_sizes": (OWN_BATCH_SIZE,),
-        "warmup": (WARMUP,),
+        "warmup": (DEFAULT_SCRIPT_WARMUP,),
         "threads": (int(os.environ.get("OMP_NUM_THREADS", "1")),),  # as under torchrun
     }
     given = options.model_fields_set

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine, missing_package_reason
 from dpbench.launch.preflight import preflight
-from dpbench.messages import option_words
+from dpbench.messages import Say, option_words
 from dpbench.options.train import TrainOptions
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import devices_for, threads_for
@@ -52,7 +52,7 @@ class TrainPlan:
     """See TrainingJob.resume."""
 
 
-def plan_here(options: TrainOptions, machine: Machine, note: Callable[[str], None]) -> TrainPlan:
+def plan_here(options: TrainOptions, machine: Machine, note: Say) -> TrainPlan:
     """The training on this host: without CUDA with one replica unless the user asks for more.
 
     Raises UsageError for what it cannot do, StoreError.
@@ -81,7 +81,7 @@ def plan_here(options: TrainOptions, machine: Machine, note: Callable[[str], Non
 
 
 def build_spec(
-    options: TrainOptions, devices: Sequence[str], threads: int, note: Callable[[str], None]
+    options: TrainOptions, devices: Sequence[str], threads: int, note: Say
 ) -> TrainingSpec:
     """The training with a replica on each of `devices`. Raises UsageError."""
     architecture.make_importable(options.arch)
@@ -115,7 +115,7 @@ def build_spec(
         threads_per_replica=threads,
         epochs=options.epochs or epochs,
         gamma=options.gamma or gamma,
-        warmup_steps=options.lr_warmup,
+        learning_rate_warmup_steps=options.lr_warmup,
         accumulation_steps=options.accumulate,
         last_batch=options.last_batch,
         max_norm=options.max_norm,
@@ -139,9 +139,7 @@ def build_spec(
     return spec
 
 
-def with_folder(
-    options: TrainOptions, spec: TrainingSpec, note: Callable[[str], None]
-) -> TrainPlan:
+def with_folder(options: TrainOptions, spec: TrainingSpec, note: Say) -> TrainPlan:
     """The training with its run folder, which is not made: new, or the one that --resume names.
 
     Raises UsageError for another training than the one to go on with, StoreError for a folder that
@@ -201,7 +199,7 @@ def resume_words(options: TrainOptions, run: Path) -> str:
 
 @contextmanager
 def prepared_samples(
-    options: TrainOptions, spec: TrainingSpec, note: Callable[[str], None]
+    options: TrainOptions, spec: TrainingSpec, note: Say
 ) -> Iterator[tuple[Path, int]]:
     """A context in which the ranks of this host may read the prepared samples: their folder, as in
     TrainingJob.prepared, and the steps of an epoch.
