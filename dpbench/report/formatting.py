@@ -42,12 +42,12 @@ def plus_minus(
     plain_decimals: int = 3,
     two_after_one: bool = True,
 ) -> str:
-    """Writes "1.72 ± 0.03"; "1.9 (0.8–4.4)" if the interval is lopsided; alone, "1.720"."""
+    """Writes "1.72 ± 0.03"; "1.9 (0.8–4.4)" if the interval is lopsided; alone, "1.72"."""
     value = estimate.value * scale
     if estimate.basis == "baseline":
         return f"{value:.0f}"
     if estimate.interval is None or estimate.half_width is None:
-        return _rounded(value, plain_decimals)
+        return three_digits(value)
     half_width = estimate.half_width * scale
     if half_width <= ROUNDING * abs(value):
         return f"{value:,.{plain_decimals}f} ± 0"
@@ -85,10 +85,10 @@ def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> s
 
 
 def significant(estimate: Estimate) -> str:
-    """Writes "0.693 ± 0.002", "-1.2e-5 ± 0.3e-5" for small ones; alone, "0.6931"."""
+    """Writes "0.693 ± 0.002", "-1.2e-5 ± 0.3e-5" for small ones; alone, "0.693"."""
     value, half_width = estimate.value, estimate.half_width
     if half_width is None:
-        return f"{value:.4g}"
+        return three_digits(value)
     largest = max(abs(value), half_width)
     if 0 < largest < 1e-3:
         exponent = math.floor(math.log10(largest))
@@ -144,6 +144,11 @@ def quantity(estimate: Estimate | None, *, with_rate: bool = True) -> str:
         return write(estimate, STYLES.get(estimate.unit, "significant"))
     number = write(estimate, "rate")
     return f"{number} {one_line(estimate.unit)}" if with_rate and number != NOISY else number
+
+
+def three_digits(value: float) -> str:
+    """Writes a value whose interval is not known: "1.10", "4,988"; whole from 100 up."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def _rounded(value: float, places: int) -> str:

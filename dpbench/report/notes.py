@@ -22,6 +22,7 @@ def row_notes(rows: Rows) -> tuple[str, ...]:
         *reading_notes(rows),
         *warming_up(rows),
         *too_noisy(rows),
+        *one_repetition(rows),
         *reasons(rows),
         *sources(rows),
         *own_notes(rows),
@@ -36,6 +37,7 @@ def subject_notes(subject: Subject) -> tuple[str, ...]:
         *ties(subject),
         *reading_notes(rows),
         *too_noisy(rows),
+        *one_repetition(rows),
         *sources(rows),
         *own_notes(rows),
         *subject.hints,
@@ -146,9 +148,15 @@ def intervals(rows: Rows) -> Iterator[str]:
             f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
             "and speedups, of their logarithms), or (low–high) where it is not symmetric"
         )
-    if single:
+    if single and not [*one_repetition(rows)]:
         which = units.counted(len(single), "row") if repeated else "all rows"
         yield f"numbers without ± are single values (n = 1) without an interval: {which}"
+
+
+def one_repetition(rows: Rows) -> Iterator[str]:
+    """That no number has an interval, because every row was measured once."""
+    if {row.repetitions for row in rows if row.records} == {1}:
+        yield "1 repetition: no intervals"
 
 
 def warming_up(rows: Rows) -> Iterator[str]:

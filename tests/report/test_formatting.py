@@ -29,7 +29,9 @@ def single(value: float) -> Estimate:
         (about(1.0, 0.0196), "1.00 ± 0.02"),
         (about(1.0, 0.0194), "1.000 ± 0.019"),
         (about(12.3, 0.0001), "12.300 ± 0.000"),
-        (single(1.31117), "1.311"),
+        (single(1.09917), "1.10"),
+        (single(99.97), "100"),
+        (single(4987.5), "4,988"),
         (between(1.9, 0.8, 4.4), "1.9 (0.8–4.4)"),
         (between(0.79, 0.71, 0.91), "0.79 (0.71–0.91)"),
         (between(27.02, 23.6, 27.6), "27 (24–28)"),
@@ -53,7 +55,7 @@ def test_plus_minus(estimate: Estimate, expected: str) -> None:
         (about(0.1, 1.2), "0 ± 1"),
         (about(0.0, 0.0), "0.0000 ± 0"),
         (between(-0.04, -5.0, 5.0), "0 ± 5"),  # a zero has no sign
-        (single(0.69314718), "0.6931"),
+        (single(0.69314718), "0.693"),
         (between(2.0, 1.5, 40.0), "2.0 (1.5–40.0)"),
     ],
 )
@@ -79,5 +81,5 @@ def test_compact_time(estimate: Estimate, expected: str) -> None:
 
 def test_a_share_whose_interval_includes_0_has_its_upper_end_alone() -> None:
     shares = (about(0.62, 0.031), about(0.03, 0.0802), about(-0.03, 0.142), single(-0.021), None)
-    written = ["62 ± 3 %", "≤ 12 %", "≤ 12 %", "-2.1 %", "–"]
+    written = ["62 ± 3 %", "≤ 12 %", "≤ 12 %", "-2.10 %", "–"]
     assert [*map(percentage, shares)] == written

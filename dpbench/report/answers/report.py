@@ -28,8 +28,8 @@ def report_answer(
     verbose: bool = False,
 ) -> Answer:
     """Whether trials are missing, the verdict, at most one warning, the table, why rows failed or
-    who measured them, how many repetitions would be enough, and below it where the report is, what
-    to explain next, and how many notes `verbose` would print.
+    who measured them, how many repetitions were or would be enough, and below it where the report
+    is, what to explain next, and how many notes `verbose` would print.
 
     Raises UnknownName or UsageError for unknown columns.
     """
@@ -41,6 +41,7 @@ def report_answer(
         *sources[:MOST_REASONS],
         *notes.ties(subject),
         *notes.too_noisy(rows),
+        *notes.one_repetition(rows),
     )
     others = (
         *notes.reading_notes(rows),

@@ -43,6 +43,15 @@ def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
     assert line.endswith(", but torch-ddp/gloo ×1, batch 32 is too noisy to compare with it.")
 
 
+@pytest.mark.parametrize("verbose", [False, True])
+def test_one_repetition_has_no_intervals_which_is_said_once(verbose: bool) -> None:
+    sweep = subject([run(trial("single", "none"), 4538.2), run(trial(), 4987.5)])
+    text = " ".join(report_answer(sweep, verbose=verbose).text.split())
+    assert " 4,988 1.10 110 % " in text
+    assert text.count("1 repetition: no intervals") == 1
+    assert "without an interval" not in text
+
+
 def test_names_from_records_stay_on_one_line() -> None:
     (line,) = headline_sentences(subject([run(trial(), 100.0, item="<b>\x1b[31m\nrm")]).headlines)
     assert line.isprintable()
