@@ -6,7 +6,6 @@ a range of positions in that order, and `process_range` divides it among the pro
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -99,25 +98,6 @@ class SampleOrder:
         if self._shuffle:
             order = np.random.default_rng((self._seed, epoch)).permutation(order)
         return torch.from_numpy(order)
-
-
-def rank_index_stream(
-    dataset_size: int, global_batch_size: int, *, first: int, count: int, seed: int
-) -> Iterator[torch.Tensor]:
-    """The sample indices of one rank's micro-steps in a trial, without end: `count` from `first` on
-    in every global batch; int64 (count,).
-
-    Batches cross the end of an epoch, so that all have the same size. Raises DataError if the
-    dataset is smaller than a global batch.
-    """
-    if global_batch_size > dataset_size:
-        raise DataError(
-            f"global batch size {global_batch_size} is larger than the dataset of {dataset_size} "
-            "samples; take a smaller batch, or --data synthetic"
-        )
-    order = SampleOrder(dataset_size, seed=seed)
-    begins = itertools.count(first, global_batch_size)
-    return (order.indices(range(begin, begin + count)) for begin in begins)
 
 
 class BalancedSampler(Sampler[int]):

@@ -7,6 +7,7 @@ the same samples in every case.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import islice
@@ -16,55 +17,62 @@ import torch
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.loading import DeviceCopy, Prefetcher, loaded_by_workers
-from dpbench.data.sharding import rank_index_stream
+from dpbench.data.sharding import SampleOrder
 from dpbench.data.user_dataset import SampleSource
+from dpbench.errors import DataError
 from dpbench.measure.step import LoadSamples, StepIndices
 from dpbench.measure.window import segment_sizes
 from dpbench.specs import TrialSpec
 
 
 def micro_step_indices(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
-    """The sample indices of every micro-step of one rank, in host memory, without end."""
-    taken = trial.sample_range(rank)
-    return rank_index_stream(
-        dataset_size,
-        trial.global_batch_size,
-        first=taken.start,
-        count=len(taken),
-        seed=trial.workload.seed,
-    )
+    """The sample indices of every micro-step of one rank, in host memory, without end; int64
+    (samples,).
+
+    Micro-steps cross the end of an epoch, so that all have the same size. Raises DataError if the
+    dataset is smaller than a global batch.
+    """
+    global_batch_size, part = trial.global_batch_size, trial.sample_range(rank)
+    if global_batch_size > dataset_size:
+        raise DataError(
+            f"global batch size {global_batch_size} is larger than the dataset of {dataset_size} "
+            "samples; take a smaller batch, or --data synthetic"
+        )
+    order = SampleOrder(dataset_size, seed=trial.workload.seed)
+    begins = itertools.count(0, global_batch_size)
+    return (order.indices(range(begin + part.start, begin + part.stop)) for begin in begins)
 
 
-class BatchSampler:
+class StepSampler:
     """The sample indices of one rank's steps, on the device that holds the samples."""
 
     def __init__(
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
     ) -> None:
-        self._batches = micro_step_indices(trial, rank, dataset_size)
+        self._micro_steps = micro_step_indices(trial, rank, dataset_size)
         self._per_step = trial.accumulation_steps
         self._device = device
 
     def steps(self, count: int) -> list[StepIndices]:
-        """The batches of the next `count` steps. It copies to the device: not for timed windows."""
+        """The indices of the next `count` steps. It copies to the device: not for timed windows."""
         return [self.micro_steps(self._per_step) for _ in range(count)]
 
     def micro_steps(self, count: int) -> list[torch.Tensor]:
-        """The next `count` micro-batches, which need not be whole steps."""
-        return [indices.to(self._device) for indices in islice(self._batches, count)]
+        """The indices of the next `count` micro-steps, which need not be whole steps."""
+        return [indices.to(self._device) for indices in islice(self._micro_steps, count)]
 
 
 def batches_in_step_order(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
     """The indices in the order of the steps: where a segment of the timed window has a twin without
     synchronization, both take the same samples."""
-    batches = micro_step_indices(trial, rank, dataset_size)
-    yield from islice(batches, trial.warmup_steps * trial.accumulation_steps)
+    micro_steps = micro_step_indices(trial, rank, dataset_size)
+    yield from islice(micro_steps, trial.warmup_steps * trial.accumulation_steps)
     for steps in segment_sizes(trial.timed_steps):
-        segment = list(islice(batches, steps * trial.accumulation_steps))
+        segment = list(islice(micro_steps, steps * trial.accumulation_steps))
         yield from segment
         if trial.has_unsynced_window:
             yield from segment
-    yield from batches
+    yield from micro_steps
 
 
 SEEDS_PER_RANK = 2**32

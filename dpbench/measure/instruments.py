@@ -61,7 +61,7 @@ def time_phases(
 
     with (
         between_barriers(devices, ranks),
-        stepper.model.wrapper.replica_clock() as replica_seconds,
+        stepper.model.wrapper.replica_seconds() as replica_seconds,
     ):
         totals = [replica_seconds()]
         for indices in steps:

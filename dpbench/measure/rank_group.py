@@ -53,7 +53,7 @@ class RankGroup:
             # dist.barrier would put its message on the GPU that the default group is bound to.
             dist.all_reduce(torch.zeros(1, device="cpu"), group=self.control)
 
-    def largest(self, value: float) -> float:
+    def max_over_ranks(self, value: float) -> float:
         """The largest `value` of all ranks."""
         return max(map(float, self.gather(value)))
 
@@ -102,10 +102,10 @@ def rank_group(
     if size == 1 and not has_group:
         yield RankGroup()
         return
-    carrier = backend if has_group else "gloo"
-    device = current_cuda_device() if BACKENDS[carrier].cuda_only else "cpu"
-    with process_group(carrier, timeout=timeout, device=device, debug=debug) as membership:
-        if carrier == "gloo":
+    group_backend = backend if has_group else "gloo"
+    device = current_cuda_device() if BACKENDS[group_backend].cuda_only else "cpu"
+    with process_group(group_backend, timeout=timeout, device=device, debug=debug) as membership:
+        if group_backend == "gloo":
             control = dist.group.WORLD
         else:
             control = dist.new_group(backend="gloo", timeout=timeout)

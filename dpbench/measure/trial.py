@@ -23,7 +23,7 @@ from dpbench.architecture import Architecture, items_per_sample, load_architectu
 from dpbench.data import datasets
 from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.data.user_dataset import SampleSource, UserDataset, load_user_dataset
-from dpbench.measure.batches import BatchSampler, loading_batches
+from dpbench.measure.batches import StepSampler, loading_batches
 from dpbench.measure.device import (
     forked_random,
     peak_device_memory,
@@ -64,15 +64,15 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
     set_tf32(trial.workload.dtype)
     architecture = load_architecture(trial.workload.architecture)
     source = _source(trial, architecture, prepared)
-    batches = BatchSampler(trial, rank, len(source), device if trial.prefetch is None else HOST)
+    sampler = StepSampler(trial, rank, len(source), device if trial.prefetch is None else HOST)
     verification = None
     with (
         loading_batches(trial, rank, source, device) as load,
         nccl_transports(trial.backend) as transports,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        run = TrialRun(trial, rank, architecture, load, batches, devices, ranks)
-        warmup = batches.steps(trial.warmup_steps)
+        run = TrialRun(trial, rank, architecture, load, sampler, devices, ranks)
+        warmup = sampler.steps(trial.warmup_steps)
         gpu_states(device)  # opens NVML before the windows, whose ends read it
         reset_peak_device_memory(*devices)
         setup_seconds = perf_counter() - started
@@ -119,12 +119,12 @@ class TrialRun:
         rank: int,
         architecture: Architecture,
         load: LoadSamples,
-        batches: BatchSampler,
+        sampler: StepSampler,
         devices: Sequence[torch.device],
         ranks: RankGroup,
     ) -> None:
         self.trial, self.rank, self.devices, self.ranks = trial, rank, devices, ranks
-        self.batches, self.timed_steps = batches, trial.timed_steps
+        self.sampler, self.timed_steps = sampler, trial.timed_steps
         module = build_module(architecture, trial.workload, devices[0])
         self.initial_checksum = checksum(module)
         model = build_rank_model(module, architecture, trial, rank, devices[0])
@@ -134,11 +134,11 @@ class TrialRun:
         """Take the warm-up steps. If the window fills a time, their second half is timed and sets
         the number of its steps, the same on all ranks."""
         untimed = len(warmup) // 2 if self.trial.window_seconds else len(warmup)
-        for batches in warmup[:untimed]:
-            self.stepper.step(batches)
+        for indices in warmup[:untimed]:
+            self.stepper.step(indices)
         if untimed < len(warmup):
             pace = time_steps(self.stepper.step, warmup[untimed:], self.devices, self.ranks)
-            slowest = self.ranks.largest(median(pace.step_seconds))
+            slowest = self.ranks.max_over_ranks(median(pace.step_seconds))
             self.timed_steps = self.trial.filling_steps(slowest)
 
     def time_windows(self, setup_seconds: float) -> RankMeasurement:
@@ -154,21 +154,21 @@ class TrialRun:
         taken: list[StepIndices] = []
         before = wrapper.communication()  # steps without synchronization add nothing to it
         peaks: tuple[int, int | None, int | None] | None = None
-        for steps in segment_sizes(self.timed_steps):
-            batches = self.batches.steps(steps)
-            taken += batches
+        for count in segment_sizes(self.timed_steps):
+            steps = self.sampler.steps(count)
+            taken += steps
             for sync in turns:
-                segments[sync].append(self._time_segment(batches, sync=sync))
+                segments[sync].append(self._time_segment(steps, sync=sync))
                 if peaks is None:
                     # Training needs no more than the first segment: steps without synchronization
                     # add copies of the state and gradients beside the buckets.
                     peaks = (peak_host_memory_bytes(), *peak_device_memory(*self.devices))
             turns.reverse()
-        after, steps = wrapper.communication(), self.timed_steps
+        after = wrapper.communication()
         reduced_bytes = collectives = None
         if before is not None and after is not None:
-            reduced_bytes = (after.bytes - before.bytes) // steps
-            collectives = (after.collectives - before.collectives) / steps
+            reduced_bytes = (after.bytes - before.bytes) // self.timed_steps
+            collectives = (after.collectives - before.collectives) / self.timed_steps
         assert peaks is not None  # a window has a segment
         host, allocated, reserved = peaks
         wrapper.sync_parameters()
@@ -188,7 +188,7 @@ class TrialRun:
             comm_init_seconds=membership.comm_init_seconds if membership else None,
             group_class=membership.group_class if membership else None,
             warmup_steps=warmup_steps,
-            timed_steps=steps,
+            timed_steps=self.timed_steps,
             sample_checksum=tensors_sha256(("", indices) for step in taken for indices in step),
             initial_checksum=self.initial_checksum,
             final_checksum=checksum(module),
@@ -198,13 +198,13 @@ class TrialRun:
             ),
         )
 
-    def _time_segment(self, batches: Sequence[StepIndices], *, sync: bool) -> Window:
+    def _time_segment(self, steps: Sequence[StepIndices], *, sync: bool) -> Window:
         """Time a segment. Steps without synchronization are undone afterwards: replicas must not
         drift apart."""
 
         step = partial(self.stepper.step, sync=sync)
         with nullcontext() if sync else undone(self.stepper.model, self.devices):
-            return time_steps(step, batches, self.devices, self.ranks)
+            return time_steps(step, steps, self.devices, self.ranks)
 
     def add_phases_and_gradients(self, measurement: RankMeasurement) -> RankMeasurement:
         """Take the instrumented steps.
@@ -216,17 +216,17 @@ class TrialRun:
         if trial.traces_gradients and trial.repetition == 0:
             # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
             # micro-steps itself.
-            steps = [[batch] for batch in self.batches.micro_steps(trial.gradient_steps)]
-            trace = trace_gradients(stepper, steps, devices[0], ranks)
+            alone = [[indices] for indices in self.sampler.micro_steps(trial.gradient_steps)]
+            trace = trace_gradients(stepper, alone, devices[0], ranks)
             measurement = replace(measurement, gradient_trace=trace)
         if trial.phase_steps == 0:
             return measurement
-        batches = self.batches.steps(trial.phase_steps)
-        phases, of_replicas = time_phases(stepper, batches, devices, ranks, sync=True)
+        steps = self.sampler.steps(trial.phase_steps)
+        phases, of_replicas = time_phases(stepper, steps, devices, ranks, sync=True)
         bare = None
         if trial.has_unsynced_window:
-            batches = self.batches.steps(trial.phase_steps)
-            bare, _ = time_phases(stepper, batches, devices, ranks, sync=False)
+            steps = self.sampler.steps(trial.phase_steps)
+            bare, _ = time_phases(stepper, steps, devices, ranks, sync=False)
         return replace(
             measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare
         )

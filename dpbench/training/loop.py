@@ -40,8 +40,9 @@ class Diverged(DpbenchError):
 
 
 @dataclass(slots=True)
-class Pace:
-    """What was trained since some moment, without evaluation; samples are those of all ranks."""
+class TrainedTotals:
+    """Totals of the training since some moment, without evaluation; samples are those of all
+    ranks."""
 
     seconds: float = 0.0
     waited_seconds: float = 0.0
@@ -79,13 +80,13 @@ class TrainingLoop:
         self.job, self.ranks, self.architecture = job, ranks, architecture
         self.splits, self.devices = splits, devices
         self.progress = Progress()
-        self.pace = Pace()
-        """Pace since the loop began."""
+        self.totals = TrainedTotals()
+        """Totals since the loop began."""
         self.score: EvaluationResult | None = None
         """Score of the last evaluation."""
         self.began = perf_counter()
-        self._line_pace = Pace()
-        """Pace since the last line of the log."""
+        self._line_totals = TrainedTotals()
+        """Totals since the last line of the log."""
         self._gradient_norm: float | None = None
         self._unread: list[StepResult] = []
         """Results of the steps since the last reading, on the device."""
@@ -125,14 +126,14 @@ class TrainingLoop:
     def train(self) -> None:
         """Train the remaining epochs, or up to the last step, and evaluate at that point."""
         while self.progress.epoch < self.job.spec.epochs and not self._is_stopped:
-            seconds_before = self.pace.seconds
+            seconds_before = self.totals.seconds
             self._train_steps()
             self.stepper.sync_parameters()
             # The score of a part of an epoch is not compared with those of whole ones, so that a
             # resumption finds the best of them as if there had been no stop.
             self.score = None
             if self.progress.epoch_step == self.sampler.steps_per_epoch:
-                self._end_epoch(self.pace.seconds - seconds_before)
+                self._end_epoch(self.totals.seconds - seconds_before)
         if self.score is None:
             self.score = self._evaluate()
 
@@ -164,10 +165,10 @@ class TrainingLoop:
                 if line_is_due or is_saved or is_over:
                     self._read_results()
                 ended = perf_counter()
-                for pace in (self.pace, self._line_pace):
-                    pace.seconds += ended - begun
-                    pace.waited_seconds += steps.waited_seconds - waited
-                    pace.samples += samples
+                for totals in (self.totals, self._line_totals):
+                    totals.seconds += ended - begun
+                    totals.waited_seconds += steps.waited_seconds - waited
+                    totals.samples += samples
                 begun, waited = ended, steps.waited_seconds
                 if line_is_due:
                     self._log_line()
@@ -205,14 +206,14 @@ class TrainingLoop:
             if not self.stepper.model.amp.scaler.is_enabled():
                 require_finite("the loss", by_rank, progress.epoch, step)
             progress.epoch_loss_sum += sum(by_rank)
-            self._line_pace.loss_sum += sum(by_rank)
+            self._line_totals.loss_sum += sum(by_rank)
         # A finite loss may have gradients that are not.
         require_finite("a parameter", parameters, progress.epoch, progress.step)
         self._gradient_norm = None if norm is None or not math.isfinite(norms[0]) else norms[0]
 
     def _log_line(self) -> None:
         progress, sampler = self.progress, self.sampler
-        pace, self._line_pace = self._line_pace, Pace()
+        totals, self._line_totals = self._line_totals, TrainedTotals()
         line = StepLine(
             epoch=progress.epoch + 1,
             step=progress.step,
@@ -220,10 +221,10 @@ class TrainingLoop:
             total=sampler.samples_before(sampler.steps_per_epoch),
             rank_processed=sampler.samples_before(progress.epoch_step, process=0),
             rank_total=sampler.samples_before(sampler.steps_per_epoch, process=0),
-            loss=pace.loss_sum / pace.samples,
+            loss=totals.loss_sum / totals.samples,
             learning_rate=self.stepper.learning_rate,
-            samples_per_second=pace.samples / pace.seconds,
-            data_wait_share=pace.wait_share,
+            samples_per_second=totals.samples / totals.seconds,
+            data_wait_share=totals.wait_share,
             elapsed_seconds=perf_counter() - self.began,
             gradient_norm=self._gradient_norm,
             skipped_steps=progress.skipped_steps,

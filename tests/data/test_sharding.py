@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from itertools import accumulate, islice
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from dpbench.data.sharding import (
     DistributedBatchSampler,
     MicroBatchIndices,
     SampleOrder,
-    rank_index_stream,
 )
 from dpbench.errors import DataError
 from dpbench.specs.training import TrainingSpec
@@ -39,44 +36,6 @@ def test_an_order_has_every_index_once_and_belongs_to_its_seed_and_epoch() -> No
     assert all(sorted(one) == [*range(50)] for one in orders)
     assert len({tuple(one) for one in orders}) == 6
     assert order(6, seed=1, epoch=2) == [4, 5, 1, 0, 3, 2]  # as recorded sweeps had it
-
-
-@st.composite
-def batches(draw: st.DrawFn) -> tuple[int, list[int], int]:
-    """A dataset's size, the parts of the ranks in a global batch, and a seed."""
-    parts = draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
-    return draw(st.integers(sum(parts), 40)), parts, draw(st.integers(0, 1000))
-
-
-def of_all_parts(size: int, parts: list[int], seed: int, steps: int) -> list[list[int]]:
-    """The parts of all ranks put together again, step by step."""
-    firsts = accumulate(parts[:-1], initial=0)
-    streams = [
-        rank_index_stream(size, sum(parts), first=first, count=count, seed=seed)
-        for first, count in zip(firsts, parts, strict=True)
-    ]
-    return [torch.cat(batches).tolist() for batches in islice(zip(*streams, strict=True), steps)]
-
-
-@quick
-@given(batches())
-def test_trials_consume_whole_epochs_whatever_the_group_size(
-    drawn: tuple[int, list[int], int],
-) -> None:
-    size, parts, seed = drawn
-    steps = size // math.gcd(size, sum(parts))
-    dealt = of_all_parts(size, parts, seed, steps)
-    consumed = [index for batch in dealt for index in batch]
-    for start in range(0, len(consumed), size):
-        assert sorted(consumed[start : start + size]) == [*range(size)]
-    assert dealt == of_all_parts(size, [sum(parts)], seed, steps)
-
-
-def test_a_global_batch_larger_than_the_dataset_is_a_data_error_with_a_remedy() -> None:
-    with pytest.raises(
-        DataError, match=r"size 11 .* 10 samples; take a smaller batch, or --data s"
-    ):
-        rank_index_stream(10, 11, first=0, count=1, seed=0)
 
 
 def of_all_ranks(dataset_size: int, world_size: int, **options: Any) -> list[list[int]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -13,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.data.datasets import Dataset
-from dpbench.data.sharding import rank_index_stream
-from dpbench.measure.batches import BatchSampler, loading_batches
+from dpbench.errors import DataError
+from dpbench.measure.batches import StepSampler, loading_batches, micro_step_indices
 from dpbench.measure.step import LoadSamples
-from tests.builders import trial_spec
+from tests.builders import WORKLOAD, trial_spec
 from tests.waiting import prefetch_threads
 
 CPU = torch.device("cpu")
@@ -33,11 +35,48 @@ def _nothing_stays() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-def taken(load: LoadSamples, sampler: BatchSampler, portions: list[int]) -> list[Any]:
+def taken(load: LoadSamples, sampler: StepSampler, portions: list[int]) -> list[Any]:
     """Inputs and targets of every micro-step of every window."""
     return [
         load(indices) for steps in portions for step in sampler.steps(steps) for indices in step
     ]
+
+
+def of_all_ranks(
+    dataset_size: int, group_size: int, batch_size: int, seed: int, steps: int
+) -> list[list[int]]:
+    """The micro-steps of all ranks put together again, step by step."""
+    trial = trial_spec(
+        workload=replace(WORKLOAD, seed=seed),
+        group_size=group_size,
+        batch_size=batch_size,
+        scaling="strong",
+    )
+    streams = [micro_step_indices(trial, rank, dataset_size) for rank in range(group_size)]
+    return [torch.cat(parts).tolist() for parts in islice(zip(*streams, strict=True), steps)]
+
+
+@given(
+    group_size=st.integers(1, 4),
+    batch_size=st.integers(4, 24),
+    spare=st.integers(0, 16),
+    seed=st.integers(0, 1000),
+)
+def test_trials_consume_whole_epochs_whatever_the_group_size(
+    group_size: int, batch_size: int, spare: int, seed: int
+) -> None:
+    size = batch_size + spare
+    steps = size // math.gcd(size, batch_size)
+    dealt = of_all_ranks(size, group_size, batch_size, seed, steps)
+    consumed = [index for indices in dealt for index in indices]
+    for start in range(0, len(consumed), size):
+        assert sorted(consumed[start : start + size]) == [*range(size)]
+    assert dealt == of_all_ranks(size, 1, batch_size, seed, steps)
+
+
+def test_a_global_batch_larger_than_the_dataset_is_a_data_error_with_a_remedy() -> None:
+    with pytest.raises(DataError, match=r"size 8 .* 7 samples; take a smaller batch, or --data s"):
+        micro_step_indices(trial_spec(), 0, 7)
 
 
 @given(
@@ -59,7 +98,7 @@ def test_steps_get_the_same_samples_as_from_the_device(
             prefetch=ahead,
         )
         with loading_batches(trial, rank, DATASET, CPU) as load:
-            batches.append(taken(load, BatchSampler(trial, rank, SAMPLES, CPU), portions))
+            batches.append(taken(load, StepSampler(trial, rank, SAMPLES, CPU), portions))
     resident, loaded = batches
     assert len(loaded) == sum(portions) * accumulation_steps
     for (inputs, targets), (same_inputs, same_targets) in zip(resident, loaded, strict=True):
@@ -72,8 +111,7 @@ def test_a_segment_without_synchronization_gets_the_samples_of_the_one_before() 
     trial = trial_spec(warmup_steps=2, timed_steps=10, accumulation_steps=2, prefetch=2)
     with loading_batches(trial, 1, DATASET, CPU) as load:
         found = [load(torch.empty(0))[0]["i"].tolist() for _ in range(2 * (2 + 4 * 5 + 1))]
-    batches = rank_index_stream(SAMPLES, 8, first=4, count=4, seed=0)
-    expected = [batch.tolist() for batch in islice(batches, 26)]
+    expected = [indices.tolist() for indices in islice(micro_step_indices(trial, 1, SAMPLES), 26)]
     warmup, first, second, after = (expected[a:b] for a, b in ((0, 4), (4, 14), (14, 24), (24, 26)))
     assert found == warmup + first + first + second + second + after
 
@@ -84,7 +122,7 @@ def test_workers_give_the_same_samples_too() -> None:
     for settings in ({}, {"prefetch": 2, "data_workers": 2}):
         trial = trial_spec(implementation="fsdp2", accumulation_steps=2, **settings)
         with loading_batches(trial, 1, images, CPU) as load:
-            found.append(taken(load, BatchSampler(trial, 1, SAMPLES, CPU), [2, 0, 5]))
+            found.append(taken(load, StepSampler(trial, 1, SAMPLES, CPU), [2, 0, 5]))
     for (inputs, targets), (same_inputs, same_targets) in zip(*found, strict=True):
         assert inputs.equal(same_inputs)
         assert inputs.stride() == same_inputs.stride()

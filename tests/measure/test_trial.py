@@ -14,9 +14,9 @@ import torch
 
 from dpbench.data import datasets
 from dpbench.data.datasets import write_arrays
-from dpbench.data.sharding import rank_index_stream
 from dpbench.measure import trial as trial_module
 from dpbench.measure import verification
+from dpbench.measure.batches import micro_step_indices
 from dpbench.measure.implementations import Plain
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.trial import measure_trial
@@ -217,7 +217,7 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     dataset = datasets.load_dataset("digits", ten_samples, Classes(), seed=5, samples=1)
     sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.learning_rate)
     losses = []
-    batches = [*islice(rank_index_stream(10, 4, first=0, count=4, seed=5), 5)]
+    batches = [*islice(micro_step_indices(trial, 0, 10), 5)]
     assert torch.cat(batches).bincount().tolist() == [2] * 10
     for indices in batches:
         sgd.zero_grad()

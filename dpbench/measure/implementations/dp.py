@@ -8,7 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel, ReplicaClock
+from dpbench.measure.implementations.model import (
+    CommunicationTotals,
+    ParallelModel,
+    ReplicaSeconds,
+    no_seconds,
+)
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -35,9 +40,9 @@ class OurDataParallel(ParallelModel):
         )
 
     @contextmanager
-    def replica_clock(self) -> Iterator[ReplicaClock]:
+    def replica_seconds(self) -> Iterator[ReplicaSeconds]:
         if len(self.module.devices) == 1:  # a plain call of the module
-            yield dict
+            yield no_seconds
             return
         meter = self.module.meter
         meter.waits = True

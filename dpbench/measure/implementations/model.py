@@ -17,7 +17,13 @@ from dpbench.data.batch import Samples, call
 from dpbench.parallel.dp.meter import Phase
 from dpbench.specs import ParallelSpec
 
-ReplicaClock = Callable[[], Mapping[Phase, float]]
+ReplicaSeconds = Callable[[], Mapping[Phase, float]]
+"""Gives the seconds of the work for the replicas so far, by phase."""
+
+
+def no_seconds() -> Mapping[Phase, float]:
+    """No phase: the implementation does not drive all replicas, or does not report them."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +80,9 @@ class ParallelModel:
         """Bytes and collectives so far; None if the implementation does not report them."""
         return None
 
-    def replica_clock(self) -> AbstractContextManager[ReplicaClock]:
-        """A clock for instrumented steps: running totals of the work for the replicas; empty if the
-        implementation does not drive them all, or does not report it."""
-        return nullcontext(dict)
+    def replica_seconds(self) -> AbstractContextManager[ReplicaSeconds]:
+        """A context for instrumented steps, in which the replicas' work is timed."""
+        return nullcontext(no_seconds)
 
 
 class Wrapped(ParallelModel):
