@@ -154,12 +154,13 @@ def _with_numbers(
 ) -> CollectiveRow:
     """The row of a message size, from completed repetitions."""
     calls = [
-        [one for rank in record.ranks for one in rank.timings if one.nbytes == nbytes]
+        [timing for rank in record.ranks for timing in rank.timings if timing.nbytes == nbytes]
         for record in records
     ]
+    seconds_by_rank = ([timing.seconds for timing in timings] for timings in calls)
     # Every sample took as long as on its slowest rank.
-    samples = [list(map(max, zip(*(one.seconds for one in ranks), strict=True))) for ranks in calls]
-    seconds = geometric_mean([median(one) for one in samples], unit="s")
+    samples = [[*map(max, zip(*ranks, strict=True))] for ranks in seconds_by_rank]
+    seconds = geometric_mean([median(seconds) for seconds in samples], unit="s")
     algorithm = seconds.mapped(lambda value: nbytes / value, unit="B/s")
     factor = bus_factor(row.spec.collective, row.spec.group_size)
     return replace(
@@ -169,5 +170,5 @@ def _with_numbers(
         seconds=seconds,
         algorithm_bytes_per_second=algorithm,
         bus_bytes_per_second=algorithm.scaled(factor, unit="B/s"),
-        largest_error=max(one.largest_error for ranks in calls for one in ranks),
+        largest_error=max(timing.largest_error for timings in calls for timing in timings),
     )

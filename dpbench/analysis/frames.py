@@ -120,17 +120,17 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 
     It is built a window at a time, as a sweep has millions of steps. Text is categorical.
     """
-    found = [
+    steps = [
         (record, rank.rank, name, window)
         for record in final_records(records)
         for rank in record.ranks
         for name, window in (("timed", rank.timed), ("without_sync", rank.without_sync))
         if window is not None and window.step_seconds
     ]
-    windows = [window for *_, window in found]
-    frame = _frame(IDENTITY_METRICS, (record for record, *_ in found), Metric.of_trial)
-    frame["rank"] = pd.array([rank for _, rank, *_ in found], dtype="Int64")
-    frame["window"] = pd.array([name for _, _, name, _ in found], dtype="string")
+    windows = [window for *_, window in steps]
+    frame = _frame(IDENTITY_METRICS, (record for record, *_ in steps), Metric.of_trial)
+    frame["rank"] = pd.array([rank for _, rank, *_ in steps], dtype="Int64")
+    frame["window"] = pd.array([name for _, _, name, _ in steps], dtype="string")
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))
     lengths = np.array([len(window.step_seconds) for window in windows], dtype=np.int64)
     frame = frame.loc[frame.index.repeat(lengths)].reset_index(drop=True)
@@ -163,13 +163,13 @@ def _frame(
 ) -> pd.DataFrame:
     """A column for each metric, and with `has_ends` two more for the ends of its interval; a row
     for each source."""
-    every = list(sources)
+    lines = list(sources)
     columns = {}
     for metric in metrics:
-        values = [read(metric, source) for source in every]
-        numbers = [one.value if isinstance(one, Estimate) else one for one in values]
+        values = [read(metric, source) for source in lines]
+        numbers = [value.value if isinstance(value, Estimate) else value for value in values]
         columns[metric.key] = pd.array(numbers, dtype=DTYPES[metric.kind])
         for end in ("low", "high") if metric.has_interval and has_ends else ():
-            ends = [getattr(one, end) if isinstance(one, Estimate) else None for one in values]
+            ends = [getattr(v, end) if isinstance(v, Estimate) else None for v in values]
             columns[f"{metric.key}_{end}"] = pd.array(ends, dtype="float64")
     return pd.DataFrame(columns)

@@ -47,8 +47,8 @@ def losses(record: TrialRecord) -> tuple[float, ...]:
 
 def finite_losses(record: TrialRecord) -> tuple[float, ...]:
     """The losses; () without any, or if single precision cannot hold one of them."""
-    found = losses(record)
-    return found if bool((np.abs(found) <= LARGEST_LOSS).all()) else ()
+    per_step = losses(record)
+    return per_step if bool((np.abs(per_step) <= LARGEST_LOSS).all()) else ()
 
 
 def loss_curve(record: TrialRecord) -> tuple[Floats, Floats] | None:
@@ -68,7 +68,7 @@ def loss_curve(record: TrialRecord) -> tuple[Floats, Floats] | None:
 
 def loss_slope_per_second(usable: Sequence[TrialRecord], speed: Estimate) -> Estimate | None:
     """Loss reduction per second at this throughput; None if no repetition has two losses."""
-    run = next((found for record in usable if len(found := finite_losses(record)) > 1), None)
+    run = next((run for record in usable if len(run := finite_losses(record)) > 1), None)
     if run is None:
         return None
     items_per_step = items(usable[0]) / len(step_seconds(usable[0]))

@@ -43,8 +43,8 @@ def of_losses(
     """Reads the timed steps' losses and seconds; None unless all losses are finite."""
 
     def read(record: TrialRecord) -> float | None:
-        found = finite_losses(record)
-        return measure(found, throughput.elapsed_seconds(record)) if found else None
+        losses = finite_losses(record)
+        return measure(losses, throughput.elapsed_seconds(record)) if losses else None
 
     return timed(read)
 
@@ -197,7 +197,7 @@ METRICS: tuple[Metric, ...] = (
         key="nodes",
         kind="text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
-        source=Setting(lambda one: node_counts(one.replicas_by_node) or None),
+        source=Setting(lambda configuration: node_counts(configuration.replicas_by_node) or None),
     ),
     Metric(
         key="dataset",

@@ -74,20 +74,19 @@ UNDISTURBED = Disturbance()
 def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
     """How much others disturbed some trials; those of several groups, such as the sides of a
     comparison, are as busy as the busiest of them."""
-    measured = [[one for one in group if one.host_load and one.ranks] for group in groups]
+    measured = [[r for r in group if r.host_load and r.ranks] for group in groups]
     disturbed = [
-        [one.host_load for one in group if is_disturbed(one) and one.host_load]
-        for group in measured
+        [r.host_load for r in group if is_disturbed(r) and r.host_load] for group in measured
     ]
     loads = [load for group in disturbed for load in group]
     if not loads:
         return UNDISTURBED
     busy = [
-        found
-        for found, group in zip(disturbed, measured, strict=True)
-        if found and len(found) >= MANY * len(group)
+        side
+        for side, group in zip(disturbed, measured, strict=True)
+        if side and len(side) >= MANY * len(group)
     ]
-    heavy = [fmean(map(_share, found)) > HEAVY for found in busy]
+    heavy = [fmean(map(_share, side)) > HEAVY for side in busy]
     stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
     who = "other virtual machines" if stolen > others else "other processes"
     used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
@@ -108,12 +107,13 @@ def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | Non
     logarithms, add up to at most `reach`; None if more than MOST_ADVISED, or if one of the
     estimates has no interval."""
     spread = 0.0
-    for one in estimates:
-        low, high = one.ends
-        if one.interval is None or low <= 0:
+    for estimate in estimates:
+        low, high = estimate.ends
+        if estimate.interval is None or low <= 0:
             return None
         half_width = math.log(high / low) / 2
-        spread += half_width * math.sqrt(one.sample_size) / t_quantile(one.sample_size - 1)
+        count = estimate.sample_size
+        spread += half_width * math.sqrt(count) / t_quantile(count - 1)
     counts = range(2, MOST_ADVISED + 1)
     enough = AIM * reach
     return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= enough), None)
@@ -122,7 +122,7 @@ def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | Non
 def repetitions_to_state(estimates: Iterable[Estimate]) -> int | None:
     """The fewest repetitions, as noisy as these, after which none of the estimates is too noisy;
     None if more than MOST_ADVISED."""
-    needed = [repetitions_needed([one], math.log(TOO_NOISY) / 2) for one in estimates]
+    needed = [repetitions_needed([e], math.log(TOO_NOISY) / 2) for e in estimates]
     return None if None in needed else max(filter(None, needed))
 
 
@@ -135,11 +135,11 @@ def cure(needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[Trial
     """
     if any(map(is_disturbed, noisy)):
         return WAS_BUSY
-    now = len({one.trial.repetition for one in noisy})
+    now = len({record.trial.repetition for record in noisy})
     if needed is None:
         return f"more than {MOST_ADVISED} repetitions (now {now})"
-    passes = 1 + max(one.trial.repetition for one in sweep)
-    took = needed * sum(one.timing.duration_seconds for one in sweep) / passes
+    passes = 1 + max(record.trial.repetition for record in sweep)
+    took = needed * sum(record.timing.duration_seconds for record in sweep) / passes
     return f"about {needed} repetitions (now {now}), {units.seconds(took)}: --repetitions {needed}"
 
 

@@ -141,14 +141,14 @@ def _cells(path: Path) -> dict[int, dict[str, str]]:
     # A column without a name is the index that a data frame was written with.
     if doubled := [name for name in header if name and header.count(name) > 1]:
         raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
-    found = {
+    lines = {
         number: {name: text for name, text in zip(header, cells, strict=True) if name}
         for number, cells in enumerate(table[1:], 2)
         if any(cells)
     }
-    if not found:
+    if not lines:
         raise StoreError(f"{path}: expected a line of column names and lines of values")
-    return found
+    return lines
 
 
 def from_csv(path: Path) -> tuple[Row, ...]:

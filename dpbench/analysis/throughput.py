@@ -91,18 +91,18 @@ def step_with_and_without_communication(record: TrialRecord) -> tuple[float, flo
 
 def exposed_communication_seconds(record: TrialRecord) -> float | None:
     """Seconds of a step that communication adds in one trial; None if not measured."""
-    found = step_with_and_without_communication(record)
-    return None if found is None else found[0] - found[1]
+    steps = step_with_and_without_communication(record)
+    return None if steps is None else steps[0] - steps[1]
 
 
 def exposed_communication(records: Sequence[TrialRecord]) -> Estimate | None:
     """Seconds of a step that communication adds: its share of the step, as `diagnosis.factors` has
     it, × the step, so that both are above the noise or neither is; None if not measured."""
-    found = [both for one in records if (both := step_with_and_without_communication(one))]
-    if not found:
+    steps = [both for r in records if (both := step_with_and_without_communication(r))]
+    if not steps:
         return None
-    share = mean([1 - free / step for step, free in found], "of the step")
-    return share.scaled(geometric_mean([step for step, _ in found], "s").value, unit="s")
+    share = mean([1 - free / step for step, free in steps], "of the step")
+    return share.scaled(geometric_mean([step for step, _ in steps], "s").value, unit="s")
 
 
 def after_first_segment(window: Window) -> Window:
@@ -213,20 +213,20 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
     tried |= {FEW_FIRST} if max(tried) > FEW_FIRST else set()
     # Two or three tests, which share the level.
     quantile = t_quantile(len(windows) - 1, 1 - (1 - CONFIDENCE) / len(tried))
-    found = []
+    changes = []
     for first in sorted(tried):
         logs = np.log([np.median(window[:first]) / np.median(window[first:]) for window in windows])
         error = float(logs.std(ddof=1)) / len(logs) ** 0.5
         change = float(logs.mean())
         if change > quantile * error and change * first >= SMALLEST_EFFECT * length:
-            found.append((change, first))
-    if not found:
+            changes.append((change, first))
+    if not changes:
         return None
-    change, first = max(found)
+    change, first = max(changes)
     # Further steps that are nearer to these than to the rest belong to them.
-    ratios = np.median([one[:length] / np.median(one[first:]) for one in windows], axis=0)
+    ratios = np.median([window[:length] / np.median(window[first:]) for window in windows], axis=0)
     steps = max(first, int(np.argmin(ratios > np.exp(change / 2))))
-    lost = [1 - float(one[steps:].mean() / one.mean()) for one in windows]
+    lost = [1 - float(window[steps:].mean() / window.mean()) for window in windows]
     share = mean(lost, unit="of the step")
     return WarmUp(steps=steps, change=float(np.expm1(change)), share=share)
 
@@ -245,7 +245,7 @@ class SlowSteps:
     """Steps that take far longer than the others, now and then: a pause of the model or the
     machine. They make a mean noisy and hide in every factor."""
 
-    every: float
+    interval: float
     """One step in so many is slow."""
     extra_seconds: float
     """Seconds by which a slow step exceeds the median step."""
@@ -266,7 +266,7 @@ def slow_steps(records: Sequence[TrialRecord], skipped: int = 0) -> SlowSteps | 
         return None
     shares = [float(more.sum() / steps.sum()) for more, steps in zip(extra, windows, strict=True)]
     return SlowSteps(
-        every=sum(map(len, windows)) / count,
+        interval=sum(map(len, windows)) / count,
         extra_seconds=float(np.concatenate(extra).mean()),
         share=mean(shares, unit="of the step"),
     )

@@ -24,10 +24,10 @@ def environment_notes(
     known = [environments[name] for name in used if name in environments]
     notes = _oversubscribed(records, environments)
     if (count := len({*map(comparable_part, used)})) > 1:
-        found = dict.fromkeys(d for one in known[1:] for d in one.differences_from(known[0]))
-        listed = "; ".join(found) or "one of them is not stored"
+        differences = dict.fromkeys(d for e in known[1:] for d in e.differences_from(known[0]))
+        listed = "; ".join(differences) or "one of them is not stored"
         notes.append(f"trials ran in {count} environments: {listed}")
-    commits = dict.fromkeys(one.git_commit or "none" for one in known)
+    commits = dict.fromkeys(environment.git_commit or "none" for environment in known)
     if len(commits) > 1:
         notes.append(f"trials come from {len(commits)} git commits: {', '.join(commits)}")
     return tuple(notes)
@@ -38,7 +38,7 @@ def _oversubscribed(
 ) -> list[str]:
     """One line for each resource that is oversubscribed; cores are those of one node."""
     labels = Labels.among(record.trial for record in records)
-    found: dict[tuple[str, str], dict[str, int]] = {}
+    oversubscribed: dict[tuple[str, str], dict[str, int]] = {}
     for record in records:
         environment, trial = environments.get(record.environment_ids[0]), record.trial
         if environment is None or not record.ranks:
@@ -51,12 +51,12 @@ def _oversubscribed(
             needed, there = trial.group_size, len({*trial.node_devices})
             what, where = "replicas", "GPUs"
         if needed > there:
-            named = found.setdefault((what, f"{there} {where}"), {})
+            named = oversubscribed.setdefault((what, f"{there} {where}"), {})
             named[labels.label(trial)] = needed
     return [
         f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
         f"{units.some_of([*needs], MOST_LISTED, 'configuration')}"
-        for (what, where), needs in found.items()
+        for (what, where), needs in oversubscribed.items()
     ]
 
 
@@ -89,23 +89,23 @@ def compare_environments(
         }
         for side in sides
     ]
-    found: dict[str, None] = {}
+    differences: dict[str, None] = {}
     if before.keys() != after.keys():
-        for one, other in product(before.values(), after.values()):
-            if one is None or other is None:
-                found["not all of them are stored"] = None
+        for first, second in product(before.values(), after.values()):
+            if first is None or second is None:
+                differences["not all of them are stored"] = None
             else:
-                found |= dict.fromkeys(other.differences_from(one))
+                differences |= dict.fromkeys(second.differences_from(first))
         for backend in groups[0].keys() & groups[1].keys():
             then, now = (classes[backend] for classes in groups)
             if then != now:
-                found[f"process group {then} -> {now}"] = None
-    if found and not force:
+                differences[f"process group {then} -> {now}"] = None
+    if differences and not force:
         raise NotComparable(
             f"{matched.baseline.label} and {matched.candidate.label} come from different "
-            f"environments: {'; '.join(found)}. --force compares them nevertheless"
+            f"environments: {'; '.join(differences)}. --force compares them nevertheless"
         )
-    known = [[one for one in side.values() if one] for side in (before, after)]
+    known = [[e for e in side.values() if e] for side in (before, after)]
     notes: dict[str, None] = {}
     for pair in matched.pairs:
         if pair.baseline and pair.candidate:
@@ -114,9 +114,10 @@ def compare_environments(
                 notes[f"{named_files(new)} has changed between the two"] = None
     # Another commit is the reason for most comparisons.
     for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
-        first, second = (
-            dict.fromkeys(getattr(one, name) or "not known" for one in side) for side in known
+        old_names, new_names = (
+            dict.fromkeys(getattr(environment, name) or "not known" for environment in side)
+            for side in known
         )
-        if first and second and first.keys() != second.keys():
-            notes[f"{words} differ: {', '.join(first)} -> {', '.join(second)}"] = None
-    return tuple(found), tuple(notes)
+        if old_names and new_names and old_names.keys() != new_names.keys():
+            notes[f"{words} differ: {', '.join(old_names)} -> {', '.join(new_names)}"] = None
+    return tuple(differences), tuple(notes)

@@ -78,7 +78,7 @@ class Side:
             if key not in IDENTITY:
                 raise UnknownName(f"key in {self.label}", key, IDENTITY)
             known = {str(IDENTITY[key](record.trial)) for record in chosen}
-            chosen = tuple(one for one in chosen if str(IDENTITY[key](one.trial)) == text)
+            chosen = tuple(r for r in chosen if str(IDENTITY[key](r.trial)) == text)
             if not chosen:
                 there = ", ".join(sorted(known))
                 raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {there}")
@@ -139,16 +139,16 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
         # Other implementations have other options.
         fixed |= OPTIONAL_SETTINGS
         traits = [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
-        if any(one.backend is not None for one in traits):
+        if any(trait.backend is not None for trait in traits):
             fixed.add("backend")
     keys = [name for name in IDENTITY if name not in fixed]
     first, second = _configurations(baseline, keys), _configurations(candidate, keys)
     if not first.keys() & second.keys():
         columns = (map(dict.fromkeys, zip(*side, strict=True)) for side in (first, second))
         listed = [
-            f"{key}: {', '.join(map(str, one))} -> {', '.join(map(str, other))}"
-            for key, one, other in zip(keys, *columns, strict=True)
-            if not one.keys() & other.keys()
+            f"{key}: {', '.join(map(str, before))} -> {', '.join(map(str, now))}"
+            for key, before, now in zip(keys, *columns, strict=True)
+            if not before.keys() & now.keys()
         ]
         why = f"they differ in {'; '.join(listed)}"
         if not listed:
@@ -162,13 +162,13 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
     }
 
     def order(identity: Identity) -> tuple[object, ...]:
-        one = configurations[identity]
-        place = implementation_order(one.implementation, labels.implementation(one))
-        return place, one.backend, one.group_size, one.batch_size
+        trial = configurations[identity]
+        place = implementation_order(trial.implementation, labels.implementation(trial))
+        return place, trial.backend, trial.group_size, trial.batch_size
 
     ordered = sorted(configurations, key=order)
-    both = [(first[one], second[one]) for one in ordered if one in first and one in second]
-    told = {identity: labels.label(one) for identity, one in configurations.items()}
+    both = [(first[key], second[key]) for key in ordered if key in first and key in second]
+    label_of = {key: labels.label(configuration) for key, configuration in configurations.items()}
     return Matched(
         baseline=baseline,
         candidate=candidate,
@@ -183,8 +183,8 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
             )
             for before, now in both
         ),
-        only_in_baseline=tuple(told[one] for one in ordered if one not in second),
-        only_in_candidate=tuple(told[one] for one in ordered if one not in first),
+        only_in_baseline=tuple(label_of[key] for key in ordered if key not in second),
+        only_in_candidate=tuple(label_of[key] for key in ordered if key not in first),
     )
 
 
@@ -193,13 +193,13 @@ def _configurations(side: Side, keys: Sequence[str]) -> dict[Identity, list[Tria
     groups: dict[Identity, dict[int, TrialRecord]] = {}
     for record in side.selected():
         group = groups.setdefault(tuple(IDENTITY[key](record.trial) for key in keys), {})
-        other = next(iter(group.values()), record)
-        one, another = other.trial.configuration, record.trial.configuration
-        if one != another:
-            labels = " and ".join(dict.fromkeys(map(plain_label, (one, another))))
+        earlier = next(iter(group.values()), record).trial.configuration
+        configuration = record.trial.configuration
+        if earlier != configuration:
+            labels = " and ".join(dict.fromkeys(map(plain_label, (earlier, configuration))))
             raise UsageError(
                 f"{side.label} has more than one configuration that could be meant ({labels}); "
-                f"they differ in {'; '.join(differing_fields(another, one))}; "
+                f"they differ in {'; '.join(differing_fields(configuration, earlier))}; "
                 "select one with DIR:key=value"
             )
         group[record.trial.repetition] = record
@@ -213,16 +213,16 @@ def _common_label(first: Configuration, second: Configuration, labels: Labels) -
         tuple(name for name in labels.several if first.setting(name) == second.setting(name))
     )
 
-    def parts(one: Configuration) -> tuple[str, ...]:
-        batch = f"batch {one.batch_size}" if one.batch_size else ""
-        size, nodes = f"×{one.group_size}", on_nodes(one.replicas_by_node)
-        return agreed.implementation(one), one.backend, size, nodes, batch
+    def parts(side: Configuration) -> tuple[str, ...]:
+        batch = f"batch {side.batch_size}" if side.batch_size else ""
+        size, nodes = f"×{side.group_size}", on_nodes(side.replicas_by_node)
+        return agreed.implementation(side), side.backend, size, nodes, batch
 
     pairs = zip(parts(first), parts(second), strict=True)
-    told, backend, size, nodes, batch = (one if one == other else "" for one, other in pairs)
+    settings, backend, size, nodes, batch = (a if a == b else "" for a, b in pairs)
     if first.implementation == second.implementation:
-        told = told or first.implementation
-    series = series_name(told, backend or None) if told else backend
+        settings = settings or first.implementation
+    series = series_name(settings, backend or None) if settings else backend
     whole = f"{agreed.label(first)} -> {agreed.label(second)}"
     where = f"{series} {size}{nodes if size else ''}".strip()
     return ", ".join(filter(None, (where, batch))) or whole

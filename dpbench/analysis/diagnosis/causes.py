@@ -42,11 +42,11 @@ TextAndRemedy = tuple[str, str]
 
 def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
     """Explain the rows of a sweep, with the causes of their losses; see `explanations_of`."""
-    found = explanations_of(rows)
-    return tuple(replace(one, causes=causes_of(one, found)) for one in found)
+    explanations = explanations_of(rows)
+    return tuple(replace(e, causes=causes_of(e, explanations)) for e in explanations)
 
 
-def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, ...]:
+def causes_of(explanation: Explanation, others: Sequence[Explanation]) -> tuple[Cause, ...]:
     """The causes of one configuration's losses: first what is wrong, then the largest loss.
 
     A factor is blamed if the whole interval of its share lies above 0 and it costs 5 % of the step
@@ -54,70 +54,71 @@ def causes_of(one: Explanation, others: Sequence[Explanation]) -> tuple[Cause, .
     there is no interval, and none with slow first steps, which are in all of them. What the sweep
     already tried is not advised. Of one replica in a sweep of several, only slow steps are named.
     """
-    pauses = _pauses(one)
-    if one.row.group_size == 1 and any(other.row.group_size > 1 for other in others):
+    row, configuration = explanation.row, explanation.configuration
+    pauses = _pauses(explanation)
+    if row.group_size == 1 and any(other.row.group_size > 1 for other in others):
         return pauses
-    found = [*pauses]
-    layers = max(rank.sync_batch_norms for record in one.row.records for rank in record.ranks)
-    if layers and one.row.group_size > 1 and one.communicates:
-        share, within = one.breakdown.around("wrapper")
+    causes = [*pauses]
+    layers = max(rank.sync_batch_norms for record in row.records for rank in record.ranks)
+    if layers and row.group_size > 1 and explanation.communicates:
+        share, within = explanation.breakdown.around("wrapper")
         text = (
             f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
             f"forward pass, with and without averaging of gradients{within}"
         )
         remedy = "BatchNorm with a larger batch per rank, or GroupNorm"
-        found.append(
+        causes.append(
             Cause(kind="sync batch norm", share=share, is_bound=True, text=text, remedy=remedy)
         )
-    first = one.row.warm_up
+    first = row.warm_up
     is_warm = first is None or not is_large_loss(first.share)
     if first is not None and not is_warm:
         text = f"slow first steps of the window (the first {first.steps})"
-        remedy = f"try --warmup {one.configuration.warmup_steps + first.steps}"
-        found.append(Cause(kind="warm-up", share=first.share, text=text, remedy=remedy))
-    if one.configuration.workload.script and one.communicates:
-        found += script_causes(one.row.records, one.breakdown, is_warm=is_warm)
-    contained = {CONTAINED.get(cause.kind) for cause in found}
-    for factor in one.breakdown.factors if is_warm else ():
+        remedy = f"try --warmup {configuration.warmup_steps + first.steps}"
+        causes.append(Cause(kind="warm-up", share=first.share, text=text, remedy=remedy))
+    if configuration.workload.script and explanation.communicates:
+        causes += script_causes(row.records, explanation.breakdown, is_warm=is_warm)
+    contained = {CONTAINED.get(cause.kind) for cause in causes}
+    for factor in explanation.breakdown.factors if is_warm else ():
         paused = sum(cause.share.value for cause in pauses if cause.share)
         if HIDDEN_BY_PAUSES.issuperset(factor.parts) and paused >= HALF * factor.share.value > 0:
             continue  # the larger part of it are slow steps
-        if "waiting" in factor.parts and one.configuration.workload.script:
-            is_named = one.slowest_rank is not None and one.slowest_rank.is_slow
+        if "waiting" in factor.parts and configuration.workload.script:
+            slowest = explanation.slowest_rank
+            is_named = slowest is not None and slowest.is_slow
             if factor.share.value < ORDINARY_WAITING and not is_named:
                 continue
         if is_large_loss(factor.share) and contained.isdisjoint(factor.parts):
-            found.append(_of_factor(factor, one, others))
-    if one.phases is not None and is_large_loss(one.phases.data_share):
+            causes.append(_of_factor(factor, explanation, others))
+    if explanation.phases is not None and is_large_loss(explanation.phases.data_share):
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
-        configuration = one.configuration
         tries = "" if configuration.data_workers or configuration.prefetch else "--prefetch 2 "
         tries += f"--data-workers {2 * (configuration.data_workers or 1)}"
         text, remedy = "loading data, on every rank", f"try {tries}, or a faster source of samples"
-        share = one.phases.data_share
-        found.append(Cause(kind="data", share=share, text=text, remedy=remedy))
-    return tuple(sorted(found, key=lambda cause: cause.order))
+        share = explanation.phases.data_share
+        causes.append(Cause(kind="data", share=share, text=text, remedy=remedy))
+    return tuple(sorted(causes, key=lambda cause: cause.order))
 
 
-def _pauses(one: Explanation) -> tuple[Cause, ...]:
+def _pauses(explanation: Explanation) -> tuple[Cause, ...]:
     """Steps that take far longer than the others, if they cost much."""
-    slow = one.slow_steps
+    slow = explanation.slow_steps
     if slow is None or not is_large_loss(slow.share):
         return ()
     remedy = (
         "look for what runs only now and then, such as garbage collection, logging or a branch of "
         "the model (dpbench.load(DIR).steps has all steps)"
     )
-    if one.row.is_disturbed:
+    if explanation.row.is_disturbed:
         remedy = WAS_BUSY
     longer = units.seconds(float(f"{slow.extra_seconds:.2g}"))
-    text = f"rare slow steps (1 in {slow.every:.0f}, {longer} longer than the others)"
+    text = f"rare slow steps (1 in {slow.interval:.0f}, {longer} longer than the others)"
     return (Cause(kind="slow steps", share=slow.share, text=text, remedy=remedy),)
 
 
-def _of_factor(factor: Factor, one: Explanation, others: Sequence[Explanation]) -> Cause:
+def _of_factor(factor: Factor, explanation: Explanation, others: Sequence[Explanation]) -> Cause:
     part: str = factor.parts[0]
-    configuration = one.configuration
+    configuration = explanation.configuration
     if factor.parts == ONE_CLOCK:
         # One process has one clock: it hides the work of driving all replicas.
         part = "wrapper"
@@ -134,22 +135,22 @@ def _of_factor(factor: Factor, one: Explanation, others: Sequence[Explanation]) 
             if configuration.devices[0] != "cpu":
                 remedy = "they share power, PCIe or the host's cores; try fewer replicas per host"
         case "wrapper":
-            text, remedy = _wrapper(one)
+            text, remedy = _wrapper(explanation)
         case "waiting":
-            text, remedy = _waiting(one)
+            text, remedy = _waiting(explanation)
         case "communication":
-            text, remedy = _communication(one, others)
+            text, remedy = _communication(explanation, others)
         case _:
             text, remedy = " or ".join(factor.parts), "see below what separates them"
     return Cause(kind=part, share=factor.share, text=text, remedy=remedy)
 
 
-def _wrapper(one: Explanation) -> TextAndRemedy:
-    configuration = one.configuration
+def _wrapper(explanation: Explanation) -> TextAndRemedy:
+    configuration = explanation.configuration
     traits = IMPLEMENTATIONS[configuration.implementation]
     if configuration.workload.script:
         text = "what a rank does beside its own training (hooks, buckets, other collectives)"
-        if forward_passes(one.row.records) >= SEVERAL:
+        if forward_passes(explanation.row.records) >= SEVERAL:
             return text, "look for collectives of its own, such as a loss that is averaged to log"
         return text, "try a larger batch, or gradient accumulation with no_sync()"
     if traits.one_process and configuration.group_size > 1:
@@ -166,12 +167,12 @@ def _accumulate(configuration: Configuration) -> str:
     return f"--accumulate {configuration.accumulation_steps * ACCUMULATE_TIMES}"
 
 
-def _communication(one: Explanation, others: Sequence[Explanation]) -> TextAndRemedy:
+def _communication(explanation: Explanation, others: Sequence[Explanation]) -> TextAndRemedy:
     """Advises a backend that is known to be faster here, or that may be and was not measured."""
-    configuration = one.configuration
+    configuration = explanation.configuration
     traits = IMPLEMENTATIONS[configuration.implementation]
     if configuration.workload.script:
-        if forward_passes(one.row.records) >= SEVERAL:
+        if forward_passes(explanation.row.records) >= SEVERAL:
             return "exposed communication", "try a faster backend"
         return (
             "exposed communication",
@@ -195,7 +196,7 @@ def _communication(one: Explanation, others: Sequence[Explanation]) -> TextAndRe
     words = f"{name} (same host), or " if name == "shm" else f"{name}, or " if name else ""
     if measured is not None:
         # Whole steps differ less clearly: they include all disturbances that backends share.
-        mine = one.breakdown.of("communication")
+        mine = explanation.breakdown.of("communication")
         theirs = measured.breakdown.of("communication")
         is_faster = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
         words = f"{name}, which hides more of it in this sweep, or " if is_faster else ""
@@ -205,9 +206,9 @@ def _communication(one: Explanation, others: Sequence[Explanation]) -> TextAndRe
     )
 
 
-def _waiting(one: Explanation) -> TextAndRemedy:
-    slowest = one.slowest_rank
-    if not one.communicates:
+def _waiting(explanation: Explanation) -> TextAndRemedy:
+    slowest = explanation.slowest_rank
+    if not explanation.communicates:
         return (
             "copies that are slower than the typical one",
             "look for other work on their devices",
@@ -222,13 +223,13 @@ def _waiting(one: Explanation) -> TextAndRemedy:
         f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
         f"{slowest.repetitions} repetitions"
     )
-    ranks = [rank for record in one.row.records for rank in record.ranks]
-    own = [state for rank in ranks if rank.rank == slowest.rank for state in rank.timed.gpu]
+    ranks = [rank for record in explanation.row.records for rank in record.ranks]
+    slow = [state for rank in ranks if rank.rank == slowest.rank for state in rank.timed.gpu]
     others = [state for rank in ranks if rank.rank != slowest.rank for state in rank.timed.gpu]
-    if own and others:
-        mine, theirs = (median(state.sm_clock_mhz for state in some) for some in (own, others))
+    if slow and others:
+        mine, theirs = (median(state.sm_clock_mhz for state in some) for some in (slow, others))
         if mine <= SLOW_CLOCK * theirs:
-            reasons = dict.fromkeys(reason for state in own for reason in state.slowdowns)
+            reasons = dict.fromkeys(reason for state in slow for reason in state.slowdowns)
             why = f" ({', '.join(reasons)})" if reasons else ""
             return (
                 f"{text}, with an SM clock of {mine:,.0f} MHz against {theirs:,.0f}{why}",
@@ -242,25 +243,25 @@ def script_causes(
 ) -> Iterator[Cause]:
     """What is wrong or slow in a script, from the usable repetitions of its ranks together; if they
     are not warm, nothing that its first steps could explain."""
-    facts = [rank.script for record in records for rank in record.ranks if rank.script]
-    yield from _wrong(facts)
+    by_rank = [rank.script for record in records for rank in record.ranks if rank.script]
+    yield from _wrong(by_rank)
     if is_warm:
-        yield from _input_pipeline(records, facts[0])
-    yield from _averaging(facts, breakdown)
+        yield from _input_pipeline(records, by_rank[0])
+    yield from _averaging(by_rank, breakdown)
     yield from _devices_and_threads(records[0])
 
 
 def forward_passes(records: Sequence[TrialRecord]) -> float:
     """Forward passes of training in an optimizer step of a script: more than one if it accumulates
     gradients, none if it has no DistributedDataParallel."""
-    facts = [rank.script for record in records for rank in record.ranks if rank.script]
-    return fmean([one.forwards / one.steps for one in facts] or [0.0])
+    by_rank = [rank.script for record in records for rank in record.ranks if rank.script]
+    return fmean([facts.forwards / facts.steps for facts in by_rank] or [0.0])
 
 
-def _wrong(facts: Sequence[ScriptFacts]) -> Iterator[Cause]:
+def _wrong(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
     """Ranks that do not train one model, or all on the same samples."""
-    name = next((one.differing_parameter for one in facts if one.differing_parameter), None)
-    is_wrapped = any(one.is_wrapped for one in facts)
+    name = next(filter(None, (facts.differing_parameter for facts in by_rank)), None)
+    is_wrapped = any(facts.is_wrapped for facts in by_rank)
     if name is not None and not is_wrapped:
         yield Cause(
             kind="never synchronized",
@@ -277,7 +278,7 @@ def _wrong(facts: Sequence[ScriptFacts]) -> Iterator[Cause]:
             remedy="change parameters before wrapping the model, on all ranks alike, and let all "
             "ranks load the same checkpoint",
         )
-    if is_wrapped and any(one.same_samples for one in facts):
+    if is_wrapped and any(facts.same_samples for facts in by_rank):
         yield Cause(
             kind="same samples",
             is_wrong=True,
@@ -295,8 +296,8 @@ def _input_pipeline(records: Sequence[TrialRecord], facts: ScriptFacts) -> Itera
         cached = [rank.cached for rank in record.ranks if rank.cached]
         if len(cached) == len(record.ranks):
             timed = [rank.timed for rank in record.ranks]
-            for found, windows in ((as_is, timed), (kept, cached)):
-                found.append(max(mean_step_seconds(after_first_segment(one)) for one in windows))
+            for steps, windows in ((as_is, timed), (kept, cached)):
+                steps.append(max(map(mean_step_seconds, map(after_first_segment, windows))))
     if not kept:
         return
     share = mean([1 - a / b for a, b in zip(kept, as_is, strict=True)], unit="of the step")
@@ -306,7 +307,7 @@ def _input_pipeline(records: Sequence[TrialRecord], facts: ScriptFacts) -> Itera
     wanted = ["num_workers=…"]
     wanted += ["persistent_workers=True"] * (not facts.keeps_workers)
     wanted += ["pin_memory=True"] * (facts.gpu is not None and not facts.pins_memory)
-    seconds = [units.seconds(float(f"{fmean(each):.2g}")) for each in (kept, as_is)]
+    seconds = [units.seconds(float(f"{fmean(steps):.2g}")) for steps in (kept, as_is)]
     yield Cause(
         kind="input pipeline",
         share=share,
@@ -317,10 +318,10 @@ def _input_pipeline(records: Sequence[TrialRecord], facts: ScriptFacts) -> Itera
     )
 
 
-def _averaging(facts: Sequence[ScriptFacts], breakdown: Breakdown) -> Iterator[Cause]:
+def _averaging(by_rank: Sequence[ScriptFacts], breakdown: Breakdown) -> Iterator[Cause]:
     """What DistributedDataParallel does more often than it has to: a part of communication."""
     share, within = breakdown.around("communication")
-    per_step = fmean(one.reducing_forwards / one.steps for one in facts)
+    per_step = fmean(facts.reducing_forwards / facts.steps for facts in by_rank)
     if per_step >= SEVERAL:
         yield Cause(
             kind="reductions",
@@ -331,7 +332,7 @@ def _averaging(facts: Sequence[ScriptFacts], breakdown: Breakdown) -> Iterator[C
             remedy="with model.no_sync(): around forward and backward of all micro-steps but the "
             "last, which then averages them once",
         )
-    if all(one.finds_unused and not one.has_unused for one in facts):
+    if all(facts.finds_unused and not facts.has_unused for facts in by_rank):
         yield Cause(
             kind="find unused",
             share=share,
@@ -358,17 +359,17 @@ def _devices_and_threads(record: TrialRecord) -> Iterator[Cause]:
         )
     cores = record.host_load.cores if record.host_load else 0
     threads = max(rank.threads or 0 for rank in record.ranks)
-    each = max(1, cores // ranks)
+    per_rank = max(1, cores // ranks)
     if cores and threads > 1 and ranks * threads > cores:
         yield Cause(
             kind="threads",
             text=f"{ranks} ranks compute with {threads} threads each, on "
             f"{units.counted(cores, 'core')}",
-            remedy=f"torch.set_num_threads({each}), or no such call and --threads {each}",
+            remedy=f"torch.set_num_threads({per_rank}), or no such call and --threads {per_rank}",
         )
     elif threads == 1 and trial.devices[0] == "cpu" and cores >= 2 * ranks:
         yield Cause(
             kind="threads",
             text=f"{ranks} ranks compute with one thread each, on {units.counted(cores, 'core')}",
-            remedy=f"OMP_NUM_THREADS={each}, or --threads {each}",
+            remedy=f"OMP_NUM_THREADS={per_rank}, or --threads {per_rank}",
         )

@@ -103,8 +103,8 @@ class Explanation:
     @property
     def too_noisy(self) -> tuple[Estimate, ...]:
         """Its speed, speedup and efficiency, if they are too noisy to state, and so to explain."""
-        found = (*self.row.too_noisy, self.breakdown.efficiency)
-        return tuple(one for one in found if one is not None and one.is_too_noisy)
+        estimates = (*self.row.too_noisy, self.breakdown.efficiency)
+        return tuple(e for e in estimates if e is not None and e.is_too_noisy)
 
     @property
     def is_disturbed(self) -> bool:
@@ -120,20 +120,21 @@ class Explanation:
 
 def not_too_noisy(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     """Those that are not too noisy to show."""
-    return tuple(one for one in explanations if not one.too_noisy)
+    return tuple(explanation for explanation in explanations if not explanation.too_noisy)
 
 
 def trained_together(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     """Those of several replicas that are one model."""
-    return tuple(one for one in explanations if one.row.group_size > 1 and one.communicates)
+    return tuple(e for e in explanations if e.row.group_size > 1 and e.communicates)
 
 
 def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     """The fastest configuration with several replicas that train together; all if there is none."""
     together = trained_together(explanations)
 
-    def speed(one: Explanation) -> float:
-        return one.row.throughput.value if one.row.throughput else 0.0
+    def speed(explanation: Explanation) -> float:
+        throughput = explanation.row.throughput
+        return throughput.value if throughput else 0.0
 
     return (max(together, key=speed),) if together else tuple(explanations)
 
@@ -144,7 +145,7 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
     references = trials_by_key(record for row in rows for record in row.records)
     known = {row.configuration: row for row in rows if row.configuration}
     find_reference = reference_finder(known)
-    found = []
+    explanations = []
     for row in rows:
         configuration = row.configuration
         if configuration is None or not row.records:
@@ -152,7 +153,7 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
         if row.group_size == 1 and not IMPLEMENTATIONS[row.implementation].communicates:
             continue
         breakdown, warming = break_down(row.records, references), row.warm_up
-        found.append(
+        explanations.append(
             Explanation(
                 row=row,
                 configuration=configuration,
@@ -164,7 +165,7 @@ def explanations_of(rows: Sequence[Row]) -> list[Explanation]:
                 undetermined=tuple(_undetermined(row, configuration, breakdown)),
             )
         )
-    return found
+    return explanations
 
 
 def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
@@ -200,7 +201,7 @@ def _undetermined(row: Row, configuration: Configuration, breakdown: Breakdown) 
             f"{row.label}: its factors give no efficiency, because `single`{batch} has no "
             "completed repetition in common with it"
         )
-    for merged in (found.parts for found in breakdown.factors if len(found.parts) > 1):
+    for merged in (factor.parts for factor in breakdown.factors if len(factor.parts) > 1):
         stages = [PARTS.index(part) for part in merged[1:]]
         reasons = dict.fromkeys(_not_measured(configuration, stage, breakdown) for stage in stages)
         listed = f"{', '.join(merged[:-1])} and {merged[-1]}"

@@ -109,7 +109,7 @@ def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Break
     # Repetitions that lack a stage are left out; a stage that would leave none is dropped.
     kept, stages_kept = {*measured}, list[int]()
     for place in (REACHED, IDEAL, WAITING, WRAPPED, CONTENDED, SHARDED):
-        if having := {one for one in kept if place in measured[one]}:
+        if having := {repetition for repetition in kept if place in measured[repetition]}:
             kept = having
             stages_kept.append(place)
     places, repetitions = sorted(stages_kept), sorted(kept)
@@ -143,28 +143,28 @@ def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Break
 def stages(record: TrialRecord, references: TrialsByKey) -> Stages:
     """Seconds of a step at all stages from ideal to reached, in one repetition."""
     trial = record.trial
-    found, pauses = _alone(trial, references)
+    seconds, pauses = _alone(trial, references)
     reached = slowest_rank_step_seconds(record)
-    found[REACHED] = reached
+    seconds[REACHED] = reached
     if trial.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
-        found |= {place: found[IDEAL] for place in (SHARDED, CONTENDED) if IDEAL in found}
-        return {**found, WRAPPED: reached, WAITING: reached}
+        seconds |= {place: seconds[IDEAL] for place in (SHARDED, CONTENDED) if IDEAL in seconds}
+        return {**seconds, WRAPPED: reached, WAITING: reached}
     if trial.implementation == INDEPENDENT:
         copies = median_low([mean_step_seconds(rank.timed) for rank in record.ranks])
-        return {**found, CONTENDED: copies, WRAPPED: copies, WAITING: reached}
+        return {**seconds, CONTENDED: copies, WRAPPED: copies, WAITING: reached}
     as_copies = _reference_key(replace(trial, implementation=INDEPENDENT, backend="none"))
     if (at_once := references.get(as_copies)) is not None:
-        found[CONTENDED] = median_low([_median(rank.timed) for rank in at_once.ranks]) + pauses
+        seconds[CONTENDED] = median_low([_median(rank.timed) for rank in at_once.ranks]) + pauses
     if (both := step_with_and_without_communication(record)) is None:
-        return found
+        return seconds
     step, free = both
-    found[WAITING] = free * (reached / step)
+    seconds[WAITING] = free * (reached / step)
     if trial.process_count > 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
         bare = [_median(rank.without_sync) for rank in record.ranks if rank.without_sync]
-        found[WRAPPED] = median_low(bare) + pauses
-    return found
+        seconds[WRAPPED] = median_low(bare) + pauses
+    return seconds
 
 
 def _median(window: Window) -> float:
@@ -184,11 +184,11 @@ def _alone(trial: TrialSpec, references: TrialsByKey) -> tuple[Stages, float]:
     """
     sizes = trial.replica_batch_sizes
     known = {
-        size: one
+        size: record
         for size in {*sizes, trial.batch_size}
-        if (one := references.get(_reference_key(replace(trial.single, batch_size=size))))
+        if (record := references.get(_reference_key(replace(trial.single, batch_size=size))))
     }
-    means = {size: mean_rank_step_seconds(one) for size, one in known.items()}
+    means = {size: mean_rank_step_seconds(record) for size, record in known.items()}
     stages: Stages = {}
     if means.keys() >= {*sizes}:
         stages[SHARDED] = fmean(means[size] for size in sizes)

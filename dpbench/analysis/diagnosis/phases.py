@@ -47,13 +47,13 @@ class StepPhases:
 
 def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     """The phases over the repetitions of a configuration; None unless all ranks measured them."""
-    measured = [one for one in records if one.ranks and all(rank.phases for rank in one.ranks)]
+    measured = [r for r in records if r.ranks and all(rank.phases for rank in r.ranks)]
     if not measured:
         return None
     ranks = [record.ranks for record in measured]
-    full = [[rank.phases for rank in each] for each in ranks]
-    bare = [[rank.phases_without_sync for rank in each] for each in ranks]
-    inner = [[rank.replica_phases for rank in each] for each in ranks]
+    full = [[rank.phases for rank in trial] for trial in ranks]
+    bare = [[rank.phases_without_sync for rank in trial] for trial in ranks]
+    inner = [[rank.replica_phases for rank in trial] for trial in ranks]
     seconds: dict[PhaseName, list[float]] = {
         "data": _means(full, "data_seconds"),
         "forward": _means(full, "forward_seconds"),
@@ -69,7 +69,7 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
         seconds={name: mean(values, unit="s") for name, values in seconds.items()},
         step_seconds=mean(totals.tolist(), unit="s"),
         data_share=mean(shares.tolist(), unit="of the step"),
-        steps=min(len(one.data_seconds) for each in full for one in each if one),
+        steps=min(len(phases.data_seconds) for trial in full for phases in trial if phases),
         of_replicas={
             name: mean(_means(inner, f"{name}_seconds"), unit="s")
             for name in REPLICA_PHASES
@@ -80,4 +80,4 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
 
 def _means(of_ranks: Sequence[Sequence[Any]], name: str) -> list[float]:
     """The mean of a phase over steps and ranks, in each repetition."""
-    return [fmean(fmean(getattr(one, name)) for one in ranks) for ranks in of_ranks]
+    return [fmean(fmean(getattr(phases, name)) for phases in ranks) for ranks in of_ranks]

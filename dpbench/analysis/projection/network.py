@@ -69,8 +69,8 @@ class Topology(BaseModel):
         nodes = -(-n // self.ranks_per_node)
         ranks = min(n, self.ranks_per_node)
         across, inside = outer.latency_us * MICRO, inner.latency_us * MICRO
-        node, own = outer.gigabytes_per_second * GIGA, inner.gigabytes_per_second * GIGA
-        slowest = min(own, node) if nodes > 1 else own
+        inter, intra = outer.gigabytes_per_second * GIGA, inner.gigabytes_per_second * GIGA
+        slowest = min(intra, inter) if nodes > 1 else intra
         hops = (nodes - 1).bit_length()
         # Of 2 (n-1) messages round a ring, 2 (m-1) pass between the m nodes.
         ring = 2 * (n - nodes) * inside + 2 * (nodes - 1) * across
@@ -78,8 +78,8 @@ class Topology(BaseModel):
         # Two binary trees over nodes, and a chain of ranks in each node.
         tree = 2 * (ranks - 1) * inside + 2 * hops * across + 2 * nbytes / slowest
         # Reduce-scatter in each node, all-reduce of the shards between nodes, all-gather.
-        hierarchical = 2 * (ranks - 1) * inside + 2 * (ranks - 1) / ranks * nbytes / own
-        hierarchical += 2 * min(nodes - 1, hops) * across + 2 * (nodes - 1) / nodes * nbytes / node
+        hierarchical = 2 * (ranks - 1) * inside + 2 * (ranks - 1) / ranks * nbytes / intra
+        hierarchical += 2 * min(nodes - 1, hops) * across + 2 * (nodes - 1) / nodes * nbytes / inter
         costs = {"ring": ring, "tree": tree, "hierarchical": hierarchical}
         return self.launch_us * MICRO + costs.get(self.algorithm, min(costs.values()))
 

@@ -173,8 +173,8 @@ def series_of(
         traits = IMPLEMENTATIONS.get(row.implementation)
         communicates = row.implementation != SINGLE if traits is None else traits.communicates
         if row.throughput is not None and communicates and wanted(row):
-            one = row.configuration
-            key = one.of_one_replica if one else (row.series, row.batch_size)
+            settings = row.configuration
+            key = settings.of_one_replica if settings else (row.series, row.batch_size)
             groups.setdefault(key, []).append(row)
     series: list[Series] = []
     notes: list[str] = []
@@ -189,18 +189,18 @@ def series_of(
         if spec is not None:
             per_sample = ordered[0].records[0].items_per_sample
             items = spec.batch_size * spec.accumulation_steps * per_sample
-        found = Series(
+        curve = Series(
             rows=tuple(ordered),
             single=None if single is None else single.throughput,
             items_per_replica=items,
         )
         too_noisy = {row: row.too_noisy for row in (single, *ordered) if row and row.too_noisy}
         if spec is not None and spec.scaling == "strong":
-            notes.append(f"{found.label}: {STRONG}")
+            notes.append(f"{curve.label}: {STRONG}")
         elif too_noisy:
             noisy |= too_noisy
         else:
-            series.append(found)
+            series.append(curve)
     notes += noise_note(noisy, rows, "project")
     if not series:
         raise UsageError(notes[0] if notes else "no trial has a speed yet")

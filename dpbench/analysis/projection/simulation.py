@@ -60,8 +60,8 @@ def step_trace(traces: Sequence[GradientTrace]) -> StepTrace:
     Raises UsageError for traces of different gradients.
     """
     first = traces[0]
-    for other in traces:
-        if (other.parameters, other.gradient_bytes) != (first.parameters, first.gradient_bytes):
+    for trace in traces:
+        if (trace.parameters, trace.gradient_bytes) != (first.parameters, first.gradient_bytes):
             raise UsageError("the traces of one configuration have different gradients")
     ready = np.median(np.concatenate([t.ready_seconds for t in traces]), axis=0)
     order = np.argsort(ready, kind="stable")
@@ -84,15 +84,15 @@ def buckets(trace: StepTrace, cap_mb: float | None = None) -> list[tuple[float, 
     """
     cap = (DEFAULT_CAP_MB if cap_mb is None else cap_mb) * MEBI
     next_cap = (DEFAULT_FIRST_CAP_MB if cap_mb is None else cap_mb) * MEBI
-    found, size = [], 0.0
+    filled, size = [], 0.0
     for ready, nbytes in zip(
         trace.ready_seconds.tolist(), trace.gradient_bytes.tolist(), strict=True
     ):
         size += nbytes
         if size >= next_cap:
-            found.append((ready, size))
+            filled.append((ready, size))
             size, next_cap = 0.0, cap
-    return [*found, (float(trace.ready_seconds[-1]), size)] if size else found
+    return [*filled, (float(trace.ready_seconds[-1]), size)] if size else filled
 
 
 def simulated_seconds(
@@ -142,7 +142,8 @@ def project_by_simulation(
     for row in series.rows:
         steps = [free for r in row.records if (free := free_communication_seconds(r)) is not None]
         if row.group_size > 1 and steps:
-            measured[row.group_size] = geometric_mean([one / mean for one in steps], unit="×")
+            slowdowns = [seconds / mean for seconds in steps]
+            measured[row.group_size] = geometric_mean(slowdowns, unit="×")
 
     def simulated(n: int, computing: float, slower: float = 1.0) -> float:
         """Seconds of a step whose computing and collectives take so many times as long."""
@@ -159,17 +160,17 @@ def project_by_simulation(
         together, beside = min(n, network.ranks_per_node), single_value(1.0, "×")
         if together > 1 and measured:
             beside = measured[min(measured, key=lambda size: abs(math.log(size / together)))]
-        seconds, one = simulated(n, beside.value), series.speeds[0]
+        seconds, speed = simulated(n, beside.value), series.speeds[0]
         unsure = network.uncertainty or 1.0
         moved = [
-            *(simulated(n, beside.value * end / one.value) for end in one.ends),
+            *(simulated(n, beside.value * end / speed.value) for end in speed.ends),
             *(simulated(n, end) for end in beside.ends),
             *(simulated(n, beside.value, factor) for factor in (1 / unsure, unsure)),
         ]
         octaves = max(0.0, math.log2(n / series.group_sizes[-1]))
         rise = max(0.0, math.log(seconds / simulated(1, 1.0))) / math.log2(n)
         scale = error_scale(rise, octaves)
-        errors = [math.log(one / seconds) for one in moved]
+        errors = [math.log(other / seconds) for other in moved]
         errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
         items = series.items_per_replica
         assert items is not None, "sweeps have a batch size"
@@ -184,15 +185,15 @@ def project_by_simulation(
             points.append(ProjectedPoint(group_size=n, kind="refused", reason=reason))
         else:
             points.append(projected(n))
-    found = buckets(trace, configuration.bucket_cap_mb)
-    total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
+    sent = buckets(trace, configuration.bucket_cap_mb)
+    total = units.bytes_binary(int(sum(nbytes for _, nbytes in sent)))
     contention = "as in steps without synchronization" if measured else "not at all"
     return Projection(
         series=series,
         points=tuple(points),
         network=network.name,
         assumptions=(
-            f"gradients ({total}) are reduced in {units.counted(len(found), 'bucket')}",
+            f"gradients ({total}) are reduced in {units.counted(len(sent), 'bucket')}",
             network.assumption,
             f"replicas on one machine slow each other down {contention}",
             "larger groups have no slower stragglers than the measured ones",
