@@ -30,4 +30,4 @@ def check(typed: dict[str, Any]) -> int:
 
     answer = run_check(options, TrialProgress(quiet=options.quiet))
     print_result(answer.render(as_json=options.as_json))
-    return int(answer.data["exit_status"])
+    return answer.exit_status

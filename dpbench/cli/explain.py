@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.cli.signature import command
-from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import print_result
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.reading import read_options
@@ -31,4 +30,4 @@ def explain(typed: dict[str, Any]) -> int:
 
     answer = explain(options)
     print_result(answer.render(as_json=options.as_json))
-    return INCONCLUSIVE if answer.data["outcome"] == "inconclusive" else 0
+    return answer.exit_status

@@ -25,8 +25,7 @@ def plot(typed: dict[str, Any]) -> None:
 
     dpbench plot implementations results/demo --group-size 2 --output beside-torch
 
-    Charts: throughput, implementations, speedup, efficiency, step-shares, step-times, loss,
-    bandwidth. 'dpbench list charts' describes them.
+    Charts: {charts}. 'dpbench list charts' describes them.
     """
     first, second = typed.get("kinds", ""), typed.get("path", ALL)
     if _is_place(first) and not _is_place(second):
@@ -67,6 +66,9 @@ def plot(typed: dict[str, Any]) -> None:
     if empty and (ALL not in options.kinds or not drawn):
         raise UsageError(f"{path}: {'; '.join(empty)}")
     say(*empty)
+
+
+plot.__doc__ = (plot.__doc__ or "").format(charts=", ".join(CHARTS))
 
 
 def _is_place(text: str) -> bool:

@@ -21,6 +21,8 @@ class Answer:
     paragraphs: tuple[Paragraph, ...]
     data: Any = None
     """Plain values for --json."""
+    exit_status: int = 0
+    """The exit status of the command that prints it."""
 
     @property
     def text(self) -> str:

@@ -68,6 +68,7 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
             "notes": all_notes(verdict),
             "exit_status": exit_status,
         },
+        exit_status=exit_status,
     )
 
 

@@ -13,6 +13,7 @@ from dpbench.analysis.diagnosis.factors import LARGE, Part
 from dpbench.analysis.noise import MOST_ADVISED, WAS_BUSY
 from dpbench.analysis.rows import MOST_LISTED, Row
 from dpbench.analysis.throughput import items_per_second
+from dpbench.errors import INCONCLUSIVE
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
 from dpbench.report.formatting import NOISY, percentage, time_text, write
 from dpbench.report.notes import reasons
@@ -46,8 +47,8 @@ def explanation_answer(
     """The verdict, factors and causes of the explanations that are `shown`, all unless given.
 
     `rows` are those that were asked for, of which those without a speed are listed with their
-    reasons; `first` are warnings. The data has all explanations, and as its outcome "inconclusive"
-    if everything shown is too noisy.
+    reasons; `first` are warnings. The data has all explanations; its outcome and the exit status
+    are inconclusive if everything shown is too noisy.
     """
     chosen = explanations if shown is None else shown
     is_script = bool(chosen and chosen[0].configuration.workload.script)
@@ -74,14 +75,16 @@ def explanation_answer(
         )
     table = factors_table(chosen)
     shorter = table.without(["Configuration"]) if len(chosen) == 1 else table
+    is_explained = bool(not_too_noisy(chosen))
     body: list[Paragraph] = [shorter, [*cause_lines(chosen)]]
     return Answer(
         paragraphs=(first, *map(main_cause, chosen[:1]), *body[:: -1 if is_script else 1], remarks),
         data={
-            "outcome": "explained" if not_too_noisy(chosen) else "inconclusive",
+            "outcome": "explained" if is_explained else "inconclusive",
             "configurations": [_plain(explanation) for explanation in explanations],
             "notes": [*first, *notes],
         },
+        exit_status=0 if is_explained else INCONCLUSIVE,
     )
 
 

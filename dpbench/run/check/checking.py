@@ -33,8 +33,7 @@ PASS, REGRESSED, WRONG_GRADIENTS = 0, 3, 6
 def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     """Measure what is asked for unless it is stored, judge it, and write the files.
 
-    The exit status is in the data of the answer. Raises UsageError, StoreError, and NotComparable
-    if there is nothing to compare.
+    Raises UsageError, StoreError, and NotComparable if there is nothing to compare.
     """
     notes: list[str] = []
     if options.baseline is not None:

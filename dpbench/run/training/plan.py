@@ -93,7 +93,8 @@ def build_spec(
     left_out += [] if options.gamma else [option_words("gamma", gamma)]
     if dataset == "digits" and left_out:
         notes.append(f"{', '.join(left_out)}, the default of digits")
-    own_settings = {name: getattr(options, name, None) for name in OPTIONAL_SETTINGS}
+    offered = OPTIONAL_SETTINGS & TrainOptions.model_fields.keys()
+    own_settings = {name: getattr(options, name) for name in offered}
     process_backend = options.backend or ("gloo" if devices[0] == "cpu" else "nccl")
     workload = WorkloadSpec(
         architecture=options.arch,
