@@ -15,7 +15,7 @@ from dpbench.analysis.diagnosis.explanation import (
 )
 from dpbench.analysis.rows import noise_note
 from dpbench.analysis.subject import analyze
-from dpbench.errors import TrainingFailed, UsageError
+from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.messages import option_words
 from dpbench.options.explain import SCRIPT_MEASURING_OPTIONS, ExplainOptions
 from dpbench.options.shared import MAX_WORD, RowFilter
@@ -108,10 +108,12 @@ def _next(
 def _measure(options: ExplainOptions) -> Path:
     """Measure the script as `dpbench sweep` does, in the largest group only, and return the folder.
 
-    A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do.
+    A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do, and
+    Interrupted, which says how to finish and explain it.
     """
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.sweep.measuring import measure_sweep
+    from dpbench.run.sweep.measuring import measure
+    from dpbench.run.sweep.plan import planned_sweep
 
     given = SCRIPT_MEASURING_OPTIONS & options.model_fields_set
     sweep = SweepOptions(
@@ -122,7 +124,12 @@ def _measure(options: ExplainOptions) -> Path:
         **{name: getattr(options, name) for name in given},
     )
     progress = TrialProgress(quiet=options.quiet)
-    stored = measure_sweep(sweep, progress)
+    with planned_sweep(sweep) as plan:
+        try:
+            stored = measure(plan, progress)
+        except Interrupted as stopped:
+            afterwards = shlex.join(["dpbench", "explain", str(plan.folder)])
+            raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None
     progress.note(f"records are in {stored.folder}")
     for record in stored.records:
         if record.status is not Status.COMPLETED and record.trial.implementation == SCRIPT:

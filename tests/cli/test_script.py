@@ -69,7 +69,9 @@ def test_the_next_command_measures_the_remedy_or_again_or_opens_the_page(
         for one in script_sweep(number, single=0.01 * growth**number, finds_unused=finds_unused)
     ]
     folder = stored(tmp_path / "demo", records)
-    monkeypatch.setattr("dpbench.run.sweep.measuring.measure_sweep", lambda *_: load_sweep(folder))
+    monkeypatch.setattr("dpbench.run.sweep.measuring.measure", lambda *_: load_sweep(folder))
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
     words = ("--gpus", "2", "--quiet", "--name", "demo", "train.py", "--lr", "1")
     assert run(["explain", *words]) == (0 if growth == 1 else 4)
     assert capsys.readouterr().out.endswith(f"\n\nNext: dpbench {command.format(folder=folder)}\n")

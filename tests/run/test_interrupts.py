@@ -42,3 +42,18 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     assert status == 128 + number
     assert "interrupted: 1 of 2 trials are stored" in capsys.readouterr().err
     assert len(store.load_sweep(tmp_path / "cut").records) == 1
+
+
+def test_an_interrupted_explanation_says_how_to_finish_and_then_explain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> Outcome[RankMeasurement]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SyntheticLauncher, "run", interrupted)
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    assert run(["explain", "--gpus", "2", "--name", "cut", "train.py", "--lr", "1"]) == 130
+    said = capsys.readouterr().err
+    assert "; to finish: dpbench sweep " in said
+    assert said.endswith(" --resume train.py --lr 1; then dpbench explain results/cut\n")
