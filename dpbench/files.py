@@ -12,11 +12,15 @@ import re
 import shutil
 import stat
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from secrets import token_hex
 from typing import IO
 
 from dpbench.errors import StoreError
+
+LONGEST_FOLDER_NAME = 120
+"""Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
+number after it."""
 
 _protected: set[Path] = set()
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
@@ -159,3 +163,9 @@ def remove_leftovers(folder: Path) -> None:
     for path in folder.iterdir():
         if _TEMPORARY.fullmatch(path.name):
             path.unlink()
+
+
+def folder_name(text: str) -> str:
+    """The name as a part of a folder's name; of a file without its folder and suffix."""
+    name = PurePath(text).name.replace(".py:", ":").removesuffix(".py")
+    return re.sub(r"[^\w.,=-]", "-", name)[:LONGEST_FOLDER_NAME]

@@ -14,6 +14,7 @@ from dpbench import files
 from dpbench.errors import StoreError
 from dpbench.files import (
     folder_inside,
+    folder_name,
     open_to_append,
     remove_leftovers,
     write_inside,
@@ -174,3 +175,10 @@ def test_a_failed_write_names_the_file_and_leaves_what_was_there(
         write_output(file, "new")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
+    assert folder_name("../models/net.py:make:depth=3,width=2") == "net-make-depth=3,width=2"
+    assert folder_name("resnet:depth=50") == "resnet-depth=50"
+    assert folder_name("a.b:C") == "a.b-C"
+    assert folder_name("train.py") == "train"  # explain takes a folder x.py for a script

@@ -137,7 +137,7 @@ def collective_rows(records: Iterable[CollectiveRecord]) -> tuple[CollectiveRow,
     """One row per configuration and message size, in the order they were run."""
     groups: dict[CollectiveSpec, list[CollectiveRecord]] = {}
     for record in records:
-        groups.setdefault(record.collective.first_repetition, []).append(record)
+        groups.setdefault(record.collective.configuration, []).append(record)
     rows: list[CollectiveRow] = []
     for spec, group in groups.items():
         done = [record for record in group if record.status is Status.COMPLETED]

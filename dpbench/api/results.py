@@ -149,7 +149,7 @@ class Results:
 
     def __repr__(self) -> str:
         if stored := self._subject.collectives:
-            measured = {record.collective.first_repetition for record in stored.records}
+            measured = {record.collective.configuration for record in stored.records}
             content = units.counted(len(measured), "collective")
         else:
             ended = Counter(row.status.words for row in self._subject.rows)

@@ -10,8 +10,6 @@ from dpbench.architecture.loading import load_architecture as load_architecture
 from dpbench.architecture.loading import load_function as load_function
 from dpbench.architecture.loading import shipped_architectures as shipped_architectures
 from dpbench.architecture.loading import torchvision_reason as torchvision_reason
-from dpbench.architecture.naming import LONGEST_FOLDER_NAME as LONGEST_FOLDER_NAME
-from dpbench.architecture.naming import folder_name as folder_name
 from dpbench.architecture.naming import is_user_code as is_user_code
 from dpbench.architecture.naming import make_importable as make_importable
 from dpbench.architecture.protocol import Architecture as Architecture

@@ -15,7 +15,7 @@ import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Literal
 
 from dpbench.errors import UsageError
@@ -23,10 +23,6 @@ from dpbench.errors import UsageError
 NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
 """A comma between names that may have options: only the second one of mlp:width=4,depth=3,gpt."""
 TORCHVISION = "torchvision"
-LONGEST_FOLDER_NAME = 120
-"""Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
-number after it."""
-
 NameSource = Literal["shipped", "module", "file", "torchvision"]
 
 
@@ -134,9 +130,3 @@ def make_importable(*names: str | None) -> None:
         runs_user_code = any(is_user_code(name) for name in names if name)
         if runs_user_code and str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
-
-
-def folder_name(text: str) -> str:
-    """The name as a part of a folder's name; of a file without its folder and suffix."""
-    name = PurePath(text).name.replace(".py:", ":").removesuffix(".py")
-    return re.sub(r"[^\w.,=-]", "-", name)[:LONGEST_FOLDER_NAME]

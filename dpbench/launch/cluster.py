@@ -238,7 +238,7 @@ class Cluster:
                 self._wake.wait(POLL_SECONDS)
                 self._wake.clear()
 
-    def run_local_ranks(
+    def run_trial_here(
         self,
         launcher: Launcher,
         trial: TrialSpec,
@@ -326,7 +326,7 @@ class ClusterLauncher(Launcher):
                 cluster.set_state(trial=None)
             return len(ended) == len(nodes)
 
-        ended[0] = cluster.run_local_ranks(self, trial, order, time_limit_seconds, some_failed)
+        ended[0] = cluster.run_trial_here(self, trial, order, time_limit_seconds, some_failed)
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         if not wait_until(all_ended, STOP_SECONDS):
             raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
@@ -364,7 +364,7 @@ def follow_orders(
                 """Whether node 0 has stopped the trial, or has gone on without it."""
                 return cluster.state(0) != ordered
 
-            ended = cluster.run_local_ranks(launcher, trial, last, time_limit_seconds, is_over)
+            ended = cluster.run_trial_here(launcher, trial, last, time_limit_seconds, is_over)
             if ended.failures:
                 label = plain_label(trial)
                 say(f"{label} failed; what the ranks here have written is in {launcher.logs}")

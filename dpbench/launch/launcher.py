@@ -13,7 +13,7 @@ from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine
 from dpbench.launch.outcome import outcome_of_ranks
-from dpbench.launch.ranks import RanksFailed, run_in_rank, run_ranks, scratch_folder
+from dpbench.launch.ranks import RanksFailed, run_one_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import measure_trial
 from dpbench.records.trial import HostLoad, Outcome, RankMeasurement
@@ -36,7 +36,7 @@ class Launcher:
         self._prepared = prepared
         self.logs = logs
         start = read_cores(fork_server_process())
-        run_in_rank(int, START_SECONDS)  # the first trial would pay for the server's start
+        run_one_rank(int, START_SECONDS)  # the first trial would pay for the server's start
         self.load = host_load(start, read_cores(fork_server_process()))
 
     def unusable_reason(self, configuration: Configuration) -> str | None:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.errors import UsageError
-from dpbench.launch.ranks import run_in_rank
+from dpbench.launch.ranks import run_one_rank
 from dpbench.measure.nvml import open_gpus
 from dpbench.records.environment import Accelerator, usable_cores
 from dpbench.rendezvous.backends import missing_backends
@@ -66,8 +66,8 @@ class Machine:
         shards = traits.shards_optimizer or traits.shards_parameters
         if shards and spec.backend == "shm" and not hasattr(dist, "all_gather_single"):
             return f"{name} on shm needs torch 2.13 or later"
-        if spec.contradiction is not None:
-            return spec.contradiction
+        if spec.unusable_reason is not None:
+            return spec.unusable_reason
         if traits.needs_cuda and on_cpu:
             return f"{traits.needs_cuda}: it would time the plain module"
         if _shared(devices) and not on_cpu and traits.one_process:
@@ -120,7 +120,7 @@ def inspect_machine() -> Machine:
     gpus: tuple[Accelerator, ...] = ()
     nccl = None
     if torch.cuda.device_count():
-        gpus, nccl = run_in_rank(_gpus_and_nccl, PROBE_SECONDS)
+        gpus, nccl = run_one_rank(_gpus_and_nccl, PROBE_SECONDS)
     return Machine(
         cores=usable_cores(),
         gpus=gpus,

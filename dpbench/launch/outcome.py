@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TypeVar
 
 from dpbench.messages import say
-from dpbench.records.trial import Outcome, RankMeasurement, Status, Timing, worst_proof
+from dpbench.records.trial import Outcome, RankMeasurement, Status, Timing, worst_verification
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -43,7 +43,7 @@ def outcome_of_ranks(
 ) -> Outcome[RankMeasurement]:
     """The outcome: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
-    worst = worst_proof(ranks)
+    worst = worst_verification(ranks)
     one_process = IMPLEMENTATIONS[trial.implementation].one_process
     checksums = {rank.final_checksum for rank in ranks}
     losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))

@@ -12,7 +12,7 @@ from dpbench import architecture
 from dpbench.data.registry import is_function
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.launch.rank_process import is_rank
-from dpbench.launch.ranks import RanksFailed, run_in_rank
+from dpbench.launch.ranks import RanksFailed, run_one_rank
 from dpbench.measure.try_out import TryOutResult, try_out
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def run_user_code(subject: str, work: Callable[[], T]) -> T:
     Raises UsageError: that of `work`, or one that begins with `subject` if the code ends the rank.
     """
     try:
-        result, message = run_in_rank(partial(_result_or_message, work), LIMIT_SECONDS)
+        result, message = run_one_rank(partial(_result_or_message, work), LIMIT_SECONDS)
     except RanksFailed as failed:
         raise UsageError(f"{subject}: trying it on the CPU failed: {failed}") from None
     if message is not None:

@@ -28,7 +28,7 @@ WATCH_THREAD = "launcher-watch"
 STREAMS = ("stdout", "stderr")
 
 
-def run_rank(
+def rank_main(
     work: Callable[[int], object],
     scratch: Path,
     started: float,

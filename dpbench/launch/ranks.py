@@ -23,8 +23,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
-from dpbench.architecture import folder_name
 from dpbench.errors import LaunchError
+from dpbench.files import folder_name
 from dpbench.launch.failures import (
     SERVER_GONE,
     FailureKind,
@@ -35,7 +35,7 @@ from dpbench.launch.failures import (
     outcome_of_failures,
 )
 from dpbench.launch.fork_server import end_fork_server, fork_server
-from dpbench.launch.rank_process import main_thread_stack, run_rank
+from dpbench.launch.rank_process import main_thread_stack, rank_main
 from dpbench.rendezvous.placement import LOOPBACK, WORKER_VARIABLES, Placement
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
 from dpbench.temporary import temporary_folder
@@ -102,7 +102,7 @@ def run_ranks(
         )
 
 
-def run_in_rank(work: Callable[[int], T], time_limit_seconds: float) -> T:
+def run_one_rank(work: Callable[[int], T], time_limit_seconds: float) -> T:
     """The result of work(0) from a rank of its own. Raises RanksFailed."""
     with temporary_folder() as scratch:
         (result,) = run_ranks(work, 1, scratch, time_limit_seconds)
@@ -201,7 +201,7 @@ class _RankProcess:
         forks = start_method == "forkserver"
         context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
         connection, end_in_rank = context.Pipe()
-        child = context.Process(target=run_rank, args=(*arguments, end_in_rank))
+        child = context.Process(target=rank_main, args=(*arguments, end_in_rank))
         try:
             child.start()
         finally:

@@ -17,11 +17,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.groups import (
-    carrier,
     gather_bytes,
     gather_tensors,
     gather_values,
     member_group,
+    message_device,
     name_ranks,
 )
 from dpbench.parallel.torch_private import broadcast_coalesced
@@ -173,7 +173,8 @@ def _tensor_differences(
         line = f"{name}, {' or '.join(kinds)}: {name_ranks(ranks)}"
         if len(kinds) == 1:
             wide = torch.complex128 if tensors[name].is_complex() else torch.float64
-            values = tensors[name].to(carrier(group, tensors[name].device), wide).contiguous()
+            device = message_device(group, tensors[name].device)
+            values = tensors[name].to(device, wide).contiguous()
             of_first = values.clone()
             dist.broadcast(of_first, group_src=0, group=group)
             # NaN if one of them is NaN.

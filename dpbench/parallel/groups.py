@@ -39,7 +39,7 @@ def has_backend(group: dist.ProcessGroup, device: torch.device, name: str = "") 
     return f"{device.type}:{name}" in dist.get_backend_config(group)
 
 
-def carrier(group: dist.ProcessGroup, device: torch.device | None = None) -> torch.device:
+def message_device(group: dist.ProcessGroup, device: torch.device | None = None) -> torch.device:
     """A device whose tensors the group's collectives accept.
 
     The CPU; or, if the group takes CUDA tensors only, the device that it is bound to, else
@@ -72,10 +72,10 @@ def gather_bytes(
     Args:
         data: of this rank.
         group: the ranks.
-        device: see `carrier`.
+        device: see `message_device`.
         root: the only rank that gets the messages, the others get none; None means all ranks.
     """
-    on = carrier(group, device)
+    on = message_device(group, device)
     lengths = [int(n) for n in gather_tensors(torch.tensor([len(data)], device=on), group)]
     padded = bytearray(data.ljust(max(*lengths, 1), b"\0"))
     message = torch.frombuffer(padded, dtype=torch.uint8).to(on)
@@ -114,9 +114,11 @@ def decoded(message: bytes) -> Any:
     return torch.load(io.BytesIO(message), map_location="cpu", weights_only=True)
 
 
-def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None = None) -> int:
-    """The largest `value` of all ranks; a collective. For `device` see `carrier`."""
-    tensor = torch.tensor([value], device=carrier(group, device))
+def max_over_ranks(
+    value: int, group: dist.ProcessGroup, *, device: torch.device | None = None
+) -> int:
+    """The largest `value` of all ranks; a collective. For `device` see `message_device`."""
+    tensor = torch.tensor([value], device=message_device(group, device))
     dist.all_reduce(tensor, dist.ReduceOp.MAX, group)
     return int(tensor.item())
 
@@ -145,4 +147,4 @@ def any_rank(flag: bool, *, process_group: dist.ProcessGroup | None = None) -> b
     A forward of DistributedDataParallel begins with collectives, so what may fail before it, such
     as reading the batch, needs a decision of its own.
     """
-    return bool(largest(int(flag), member_group(process_group, "any_rank")))
+    return bool(max_over_ranks(int(flag), member_group(process_group, "any_rank")))

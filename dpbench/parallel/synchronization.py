@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as TorchDdp
 
 from dpbench.parallel.agreement import make_equal, require_agreement
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.groups import carrier, member_group
+from dpbench.parallel.groups import member_group, message_device
 from dpbench.parallel.torch_private import copy_all
 
 _NONE, _DENSE, _SPARSE = range(3)
@@ -52,7 +52,7 @@ def sync_gradients(
         named = [(str(number), parameter) for number, parameter in enumerate(module)]
     require_agreement("sync_gradients", group, named)
     kinds = [_NONE if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for _, p in named]
-    device = carrier(group, named[0][1].device if named else None)
+    device = message_device(group, named[0][1].device if named else None)
     flags = torch.tensor(kinds, dtype=torch.uint8, device=device)
     dist.all_reduce(flags, dist.ReduceOp.MAX, group)
     gradients = []

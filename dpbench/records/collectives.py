@@ -36,8 +36,8 @@ class CollectiveSpec:
     repetition: int = 0
 
     @property
-    def first_repetition(self) -> CollectiveSpec:
-        """The first of its repetitions, which differ in nothing else."""
+    def configuration(self) -> CollectiveSpec:
+        """The settings that its repetitions share, as the first of them has them."""
         return replace(self, repetition=0)
 
     @property

@@ -316,11 +316,11 @@ class TrialRecord(Outcome[RankMeasurement]):
 
     @property
     def verification(self) -> Verification | None:
-        """The proof of the rank with the largest error."""
-        return worst_proof(self.ranks)
+        """The verification with the largest error of all ranks."""
+        return worst_verification(self.ranks)
 
 
-def worst_proof(ranks: Sequence[RankMeasurement]) -> Verification | None:
+def worst_verification(ranks: Sequence[RankMeasurement]) -> Verification | None:
     """The verification with the largest error; None if no rank has one."""
-    proofs = [rank.verification for rank in ranks if rank.verification is not None]
-    return max(proofs, key=lambda proof: proof.max_relative_error, default=None)
+    verifications = [rank.verification for rank in ranks if rank.verification is not None]
+    return max(verifications, key=lambda one: one.max_relative_error, default=None)

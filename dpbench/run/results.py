@@ -104,7 +104,7 @@ def describe_results(folder: Path) -> FolderEntry:
         rows = len({record.trial.configuration for record in stored.records})
     else:
         status = "collectives"
-        rows = len({record.collective.first_repetition for record in stored.records})
+        rows = len({record.collective.configuration for record in stored.records})
     started = min((record.timing.started_utc for record in stored.records), default="")
     used = {name for record in stored.records for name in record.environment_ids}
     hardware = environment_line(stored.environments, used)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dpbench.specs.axes import AXES
 from dpbench.specs.configuration import DEFAULTS, Configuration
 from dpbench.specs.nodes import on_nodes
-from dpbench.specs.traits import IMPLEMENTATIONS, OWN_BACKEND
+from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
@@ -83,9 +83,8 @@ def plain_label(configuration: Configuration) -> str:
 
 
 def series_name(implementation: str, backend: str | None) -> str:
-    """Name of a scaling curve; a backend that adds no information is left out."""
-    no_information = (None, "none", "threads", OWN_BACKEND)
-    return implementation if backend in no_information else f"{implementation}/{backend}"
+    """Name of a scaling curve; a backend without a process group adds nothing to it."""
+    return f"{implementation}/{backend}" if backend in PROCESS_GROUP_BACKENDS else implementation
 
 
 def implementation_order(name: str, label: str) -> tuple[int, tuple[tuple[float, str], ...]]:

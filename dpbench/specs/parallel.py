@@ -47,7 +47,7 @@ class ParallelSpec:
     leaves that open."""
 
     @property
-    def contradiction(self) -> str | None:
+    def unusable_reason(self) -> str | None:
         """Why no machine can run it; None if one could."""
         if IMPLEMENTATIONS[self.implementation].shards_optimizer and self.workload.dtype == "f16":
             return (

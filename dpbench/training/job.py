@@ -40,8 +40,8 @@ def refuse_unusable(spec: TrainingSpec, run: TrainingRunOptions) -> None:
     largest = traits.largest_group
     if largest is not None and spec.group_size > largest:
         raise UsageError(f"{name}: got a group size of {spec.group_size}, expected {largest}")
-    if spec.contradiction is not None:
-        raise UsageError(f"{name}: {spec.contradiction}")
+    if spec.unusable_reason is not None:
+        raise UsageError(f"{name}: {spec.unusable_reason}")
     dtype = spec.workload.dtype
     if dtype in ("f16", "tf32") and not all(d.startswith("cuda") for d in spec.devices):
         raise UsageError(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.architecture.naming import FunctionName, folder_name, is_user_code, parse_name
+from dpbench.architecture.naming import FunctionName, is_user_code, parse_name
 from dpbench.errors import UsageError
 
 words = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=8)
@@ -52,10 +52,3 @@ def test_any_text_is_a_name_or_a_usage_error(text: str) -> None:
 def test_half_a_name_says_what_is_missing(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_name(text)
-
-
-def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
-    assert folder_name("../models/net.py:make:depth=3,width=2") == "net-make-depth=3,width=2"
-    assert folder_name("resnet:depth=50") == "resnet-depth=50"
-    assert folder_name("a.b:C") == "a.b-C"
-    assert folder_name("train.py") == "train"  # explain takes a folder x.py for a script

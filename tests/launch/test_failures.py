@@ -25,7 +25,7 @@ from dpbench.launch.failures import (
 from dpbench.launch.outcome import outcome_of_ranks
 from dpbench.launch.rank_process import main_thread_stack, stack_path
 from dpbench.measure import device
-from dpbench.records.trial import RankMeasurement, Status, Verification, worst_proof
+from dpbench.records.trial import RankMeasurement, Status, Verification, worst_verification
 from tests.analysis.builders import PASSED, WRONG, rank, window
 from tests.builders import trial_spec
 from tests.recording_cuda import GPU, RecordingCuda
@@ -212,10 +212,10 @@ def test_replicas_that_ended_apart_had_wrong_gradients_unless_they_are_independe
     assert (outcome.status, outcome.reason) == (status, reason)
 
 
-def test_the_worst_proof_of_all_ranks_is_that_of_the_trial() -> None:
+def test_the_worst_verification_of_all_ranks_is_that_of_the_trial() -> None:
     ranks = [measured(number, proof=proof) for number, proof in enumerate((PASSED, WRONG, PASSED))]
     outcome = outcome_of_ranks(trial_spec(group_size=3), ranks)
-    assert worst_proof(outcome.ranks) == WRONG
+    assert worst_verification(outcome.ranks) == WRONG
     assert outcome.status is Status.WRONG_GRADIENTS
     words = "gradients differ from one process by 0.25 relative (tolerance 1e-06), worst in conv1.w"
     assert (outcome.reason or "").startswith(words)

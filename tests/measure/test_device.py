@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpbench.launch.ranks import run_in_rank
+from dpbench.launch.ranks import run_one_rank
 from dpbench.measure import device, nccl_log
 from dpbench.measure.device import (
     full_float32,
@@ -39,7 +39,7 @@ def grow_and_shrink(_: int) -> tuple[int, int, int]:
 
 
 def test_the_peak_follows_what_is_held_and_stays() -> None:
-    before, during, after = run_in_rank(grow_and_shrink, 60)
+    before, during, after = run_one_rank(grow_and_shrink, 60)
     assert 290 * MIB < during - before < 310 * MIB
     assert during <= after < during + 5 * MIB
 

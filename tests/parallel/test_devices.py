@@ -170,9 +170,9 @@ def test_messages_travel_on_the_gpu_to_which_the_group_is_bound(
     group: Any = SimpleNamespace(bound_device_id=OTHER_GPU)
     of_module = torch.device("cuda:2")
     monkeypatch.setattr(dist, "get_backend_config", lambda group: "cuda:nccl")
-    assert groups.carrier(group, of_module) == OTHER_GPU
+    assert groups.message_device(group, of_module) == OTHER_GPU
     group.bound_device_id = None
-    assert groups.carrier(group, of_module) == of_module
-    assert groups.carrier(group, CPU) == GPU
+    assert groups.message_device(group, of_module) == of_module
+    assert groups.message_device(group, CPU) == GPU
     monkeypatch.setattr(dist, "get_backend_config", lambda group: "cpu:gloo,cuda:nccl")
-    assert groups.carrier(group, of_module) == CPU
+    assert groups.message_device(group, of_module) == CPU

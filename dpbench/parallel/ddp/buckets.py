@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -119,6 +119,18 @@ class Bucket:
         return list(map(Tensor.stride, self.parameters)) == self._strides
 
 
+class OldGradient(NamedTuple):
+    """What `.grad` was before a reduction.
+
+    Attributes:
+        gradient: the tensor, or None.
+        values: what it held; itself, unless the reduction overwrites it.
+    """
+
+    gradient: Tensor | None
+    values: Tensor | None
+
+
 class Reduction:
     """The reduction of one bucket in one backward.
 
@@ -128,7 +140,7 @@ class Reduction:
     .grad                                   noted in       finalize
     a view of the flat tensor               (nothing)      nothing: it has the average already
     a tensor of its own                     `_copy_back`   copies the average to it
-    from before this backward, or None      `_unused`      sets the average, or the old gradient
+    older than the last reduction, or None  `_restorable`  sets the average, or the old gradient
                                                            where no rank has used the parameter
 
     Attributes:
@@ -141,8 +153,7 @@ class Reduction:
         self.pending = pending
         self._copied_early: set[int] = set()  # places, whose part of the flat tensor is scaled
         self._copy_back: list[tuple[Tensor, Tensor]] = []  # gradients, with their averages
-        # By place: the old gradient, and its values.
-        self._unused: dict[int, tuple[Tensor | None, Tensor | None]] = {}
+        self._restorable: dict[int, OldGradient] = {}  # by place
 
     def copy_early(self, index: int, scale: float) -> None:
         """Copy a gradient that is ready, ahead of the others; `pack` must get the same scale."""
@@ -156,13 +167,13 @@ class Reduction:
         self._copied_early.add(place)
         self._replace(place, gradient)
 
-    def pack(self, scale: float, unused: Collection[int]) -> None:
+    def pack(self, scale: float, without_gradient: Collection[int]) -> None:
         """Copy the gradients into the flat tensor, times `scale`; zero where there is none.
 
         Args:
             scale: for all gradients.
-            unused: indices without a gradient from this backward. Their older gradient counts, but
-                `finalize` restores it if no rank has used the parameter.
+            without_gradient: indices without a gradient since the last reduction. Their older
+                gradient counts, but `finalize` restores it if no rank has used the parameter.
         """
         bucket, grad_views = self.bucket, self.bucket.grad_views()
         gradients: list[Any] = list(map(_GRADIENT, bucket.parameters))
@@ -170,8 +181,8 @@ class Reduction:
         are_new = not any(map(is_, gradients, repeat(None)))
         are_new = are_new and not any(map(is_, gradients, grad_views))
         alike = not bucket.as_view or bucket.may_all_be_views()
-        if not are_new or not alike or unused or self._copied_early:
-            self._pack_each(gradients, scale, unused)
+        if not are_new or not alike or without_gradient or self._copied_early:
+            self._pack_each(gradients, scale, without_gradient)
             return
         copy_all(bucket.views, gradients)
         if scale != 1.0:
@@ -182,7 +193,9 @@ class Reduction:
         else:
             self._copy_back = list(zip(gradients, bucket.views, strict=True))
 
-    def _pack_each(self, gradients: list[Any], scale: float, unused: Collection[int]) -> None:
+    def _pack_each(
+        self, gradients: list[Any], scale: float, without_gradient: Collection[int]
+    ) -> None:
         """`pack` where gradients are of several kinds, or some have been copied early."""
         bucket = self.bucket
         targets, sources, unscaled = [], [], []
@@ -196,8 +209,9 @@ class Reduction:
             elif not is_view:
                 targets.append(view)
                 sources.append(gradient)
-            if gradient is None or bucket.indices[place] in unused:
-                self._unused[place] = (gradient, gradient.detach().clone() if is_view else gradient)
+            if gradient is None or bucket.indices[place] in without_gradient:
+                values = gradient.detach().clone() if is_view else gradient
+                self._restorable[place] = OldGradient(gradient, values)
             elif not is_view:
                 self._replace(place, gradient)
         copy_all(targets, sources)
@@ -207,13 +221,14 @@ class Reduction:
     def clear(self) -> None:
         """Pack zeros, for a rank that has no data."""
         self.bucket.flat.zero_()
-        self._unused = dict.fromkeys(range(len(self.bucket.parameters)), (None, None))
+        places = range(len(self.bucket.parameters))
+        self._restorable = dict.fromkeys(places, OldGradient(None, None))
 
     def finalize(self, used: Collection[int]) -> None:
         """Put the averages into `.grad` of the parameters with the indices `used`."""
         bucket = self.bucket
         copy_all([gradient for gradient, _ in self._copy_back], [v for _, v in self._copy_back])
-        for place, (gradient, values) in self._unused.items():
+        for place, (gradient, values) in self._restorable.items():
             parameter, view = bucket.parameters[place], bucket.views[place]
             if bucket.indices[place] not in used:
                 if values is not None and values is not gradient:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join, JoinHook
 
-from dpbench.parallel.groups import largest
+from dpbench.parallel.groups import max_over_ranks
 
 if TYPE_CHECKING:
     from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
@@ -35,14 +35,14 @@ def notify(ddp: DistributedDataParallel, *, syncs: bool) -> int | None:
     if notice is None:
         return None
     (active,) = notice.get_future().wait()
-    largest(int(syncs), ddp.process_group, device=ddp.device)
+    max_over_ranks(int(syncs), ddp.process_group, device=ddp.device)
     return int(active.item())
 
 
 def last_rank(ddp: DistributedDataParallel, candidate: bool) -> int:
     """The last rank of the group among the candidates; a collective."""
     group = ddp.process_group
-    return largest(dist.get_rank(group) if candidate else -1, group, device=ddp.device)
+    return max_over_ranks(dist.get_rank(group) if candidate else -1, group, device=ddp.device)
 
 
 class DdpJoinHook(JoinHook):
@@ -60,7 +60,7 @@ class DdpJoinHook(JoinHook):
         ddp = self._ddp
         if self._without_gradient is None:
             self._without_gradient = [p for p in ddp.module.parameters() if p.grad is None]
-        syncs = largest(0, ddp.process_group, device=ddp.device) == 1
+        syncs = max_over_ranks(0, ddp.process_group, device=ddp.device) == 1
         if syncs:
             ddp._reducer.ensure_buckets(reorder=ddp.training)
         ddp._send_buffers(has_data=False)

@@ -2,7 +2,7 @@
 
 forward ─ close_last_backward            errors of the last backward
         ├ ensure_buckets                 the buckets, also in a new order
-        └ arm                            a new ArmedBackward: hooks count from now on
+        └ arm                            a new ReducingBackward: hooks count from now on
 backward ─ hook_fired, per parameter     a gradient fewer is pending in its bucket
          ├ nothing pending in a bucket   once all earlier ones are ready, pack it and send it
          └ _end_of_backward              wait for all buckets, finalize them
@@ -59,8 +59,12 @@ class UnfinishedReduction(RuntimeError):
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
-class ArmedBackward:
-    """One backward that reduces, from the forward that arms it to its end."""
+class ReducingBackward:
+    """One backward that reduces, from the forward that arms it to its end.
+
+    A rank that has no data left runs no forward and no backward; `reduce_zeros` makes one for it,
+    to send zeros where the other ranks send their gradients.
+    """
 
     reductions: Sequence[Reduction]
     """One for each bucket, in the order in which they are sent."""
@@ -77,6 +81,8 @@ class ArmedBackward:
     waits: list[Wait] = field(default_factory=list)
     """One for each of the reductions that have been sent."""
     end_is_queued: bool = False
+    """Saves the hooks that follow a call. To queue the end twice is harmless: it does nothing once
+    the backward has been finished."""
 
     @property
     def is_sent(self) -> bool:
@@ -130,10 +136,10 @@ class Reducer:
         self._bucket_of: dict[int, int] = {}
         self._order = list(range(len(named)))[::-1]
         self._learns_order, self._new_order = usage.keeps_order, list[int]()
-        self._backward: ArmedBackward | None = None  # what hooks count for
+        self._backward: ReducingBackward | None = None  # what hooks count for
         self._lock = threading.RLock()  # autograd has a thread for each device
         # Parameters with a gradient since the last reduction: no_sync adds to them.
-        self._used: set[int] = set()
+        self._used_since_reduction: set[int] = set()
         # A parameter does not keep its node, and a hook is gone with it.
         self._nodes = [get_gradient_edge(parameter).node for parameter in self._parameters]
         alive = weakref.ref(self)
@@ -158,7 +164,7 @@ class Reducer:
         if backward.is_sent:
             self._wait_and_store(backward)
             return
-        self._backward, self._used = None, set()
+        self._backward, self._used_since_reduction = None, set()
         if self._abort_reaches_others:
             backward.has_data = False
             backward.last.abort()
@@ -210,7 +216,7 @@ class Reducer:
         for bucket in self._buckets:
             fires = [expected[index] for index in bucket.indices]
             reductions.append(Reduction(bucket, len(fires) - fires.count(0)))
-        self._backward = ArmedBackward(
+        self._backward = ReducingBackward(
             reductions=reductions,
             divisor=divisor or self._size,
             waits_for_end=self._usage.waits_for_end,
@@ -246,7 +252,7 @@ class Reducer:
                 checkpoint.
         """
         if has_gradient:
-            self._used.add(index)
+            self._used_since_reduction.add(index)
         backward = self._backward
         if backward is None or (self._usage.needs_gradient and not has_gradient):
             return
@@ -282,12 +288,12 @@ class Reducer:
     def reduce_zeros(self) -> None:
         """Take part in a reduction for a rank that has no data left."""
         reductions = [Reduction(bucket, 0) for bucket in self._buckets]
-        backward = ArmedBackward(reductions=reductions, divisor=self._size, has_data=False)
-        self._used = set()
+        backward = ReducingBackward(reductions=reductions, divisor=self._size, has_data=False)
+        self._used_since_reduction = set()
         self._send_up_to(backward, len(reductions))
         self._wait_and_store(backward)
 
-    def _send_ready(self, backward: ArmedBackward) -> None:
+    def _send_ready(self, backward: ReducingBackward) -> None:
         """Send buckets that are ready in their order, which is the same on all ranks."""
         reductions, ready = backward.reductions, len(backward.waits)
         while ready < len(reductions) and not reductions[ready].pending:
@@ -298,13 +304,13 @@ class Reducer:
         if backward.is_sent and not backward.waits_for_end:
             at_end_of_backward(self._end_of_backward)
 
-    def _send_up_to(self, backward: ArmedBackward, end: int) -> None:
+    def _send_up_to(self, backward: ReducingBackward, end: int) -> None:
         """Send all reductions before the one with the number `end`."""
         for reduction in backward.reductions[len(backward.waits) : end]:
             bucket = reduction.bucket
             if backward.has_data:
-                unused = set(bucket.indices).difference(self._used)
-                reduction.pack(self.averager.scale(backward.divisor), unused)
+                without_gradient = set(bucket.indices).difference(self._used_since_reduction)
+                reduction.pack(self.averager.scale(backward.divisor), without_gradient)
             else:
                 reduction.clear()
             try:
@@ -325,7 +331,7 @@ class Reducer:
             self._send_up_to(backward, len(backward.reductions))
             self._wait_and_store(backward)
 
-    def _wait_and_store(self, backward: ArmedBackward) -> None:
+    def _wait_and_store(self, backward: ReducingBackward) -> None:
         """Wait for all buckets, and put the averages into the gradients.
 
         Raises:
@@ -336,7 +342,7 @@ class Reducer:
             wait()
         if backward.last.is_aborted():
             self._raise_unfinished([])
-        used = self._usage.used_anywhere(self._used)
+        used = self._usage.used_anywhere(self._used_since_reduction)
         for reduction in backward.reductions:
             reduction.finalize(used)
         if tables := {index: self._parameters[index] for index in sorted(self._sparse)}:
@@ -346,7 +352,7 @@ class Reducer:
             for index, average in averages.items():
                 if index in used:
                     tables[index].grad = average
-        self._used = set()
+        self._used_since_reduction = set()
         if self._learns_order:
             self._learns_order = False
             # A gradient that is accumulated several times is ready at the last of them.

@@ -230,11 +230,13 @@ class ShardedOptimizer(Optimizer):
         full: dict[Tensor, State] = {}
         for shard in self._shards:
             states = [(part, shard.state_of(part)) for part in shard.parts]
-            part_states = [(part.number, part.begin, state) for part, state in states if state]
+            part_states = [
+                (part.parameter_index, part.begin, state) for part, state in states if state
+            ]
             bucket = shard.bucket
             parameter_of = dict(zip(bucket.indices, bucket.parameters, strict=True))
-            for number, begin, state in chain(*gather_values(part_states, self._messages, root=0)):
-                parameter = parameter_of[number]
+            for index, begin, state in chain(*gather_values(part_states, self._messages, root=0)):
+                parameter = parameter_of[index]
                 full_state = full.setdefault(parameter, {})
                 for name, value in state.items():
                     if not _is_elementwise(name, value):

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from dpbench import store
-from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.codec import differing_fields
 from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
+from dpbench.files import LONGEST_FOLDER_NAME, folder_name
 from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster
 from dpbench.messages import option_words
 from dpbench.options.shared import MAX_WORD

@@ -20,6 +20,7 @@ from dpbench.data.registry import prepare_dataset, unread_notes
 from dpbench.data.sharding import DistributedBatchSampler
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
+from dpbench.files import folder_name
 from dpbench.launch.machine import Machine, missing_package_reason
 from dpbench.launch.preflight import preflight
 from dpbench.messages import Say, option_words
@@ -146,7 +147,7 @@ def with_folder(options: TrainOptions, spec: TrainingSpec, note: Say) -> TrainPl
     Raises UsageError for another training than the one to go on with, StoreError for a folder that
     is there already.
     """
-    named = architecture.folder_name(spec.workload.architecture)
+    named = folder_name(spec.workload.architecture)
     folder = results_folder(options.runs_dir, options.name, otherwise=named)
     resume = None if options.resume is None else str(options.resume)
     resume_option = option_words("resume", resume)
