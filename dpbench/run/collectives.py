@@ -74,7 +74,7 @@ def build_collective_specs(
     notes: list[str] = []
     oversubscribe = options.oversubscribe
     devices = devices_for(
-        machine, options.gpus, options.group_sizes, notes, oversubscribe=oversubscribe
+        machine, options.gpus, options.group_sizes, notes.append, oversubscribe=oversubscribe
     )
     several = tuple(size for size in default_group_sizes(len(devices)) if size > 1)
     group_sizes = options.group_sizes or several

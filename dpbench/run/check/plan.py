@@ -57,8 +57,8 @@ def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str
     """The sweep of these options on this machine alone, without what no verdict uses:
     `single`, steps without synchronization and the phases of a step. Raises UsageError."""
     notes = list[str]()
-    node = this_node(options, notes)
-    spec = build_sweep_spec(options, [node], notes)
+    node = this_node(options, notes.append)
+    spec = build_sweep_spec(options, [node], notes.append)
     base = replace(spec.base, phase_steps=0, gradient_steps=0, wants_unsynced_window=False)
     return SweepPlan(
         spec=replace(spec, base=base, measures_single=False),

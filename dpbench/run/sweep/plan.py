@@ -14,7 +14,7 @@ from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import LONGEST_FOLDER_NAME, folder_name
 from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster
-from dpbench.messages import option_words
+from dpbench.messages import Say, option_words
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
@@ -91,7 +91,7 @@ def planned_sweep(
         else:
             store.require_free(folder)
     notes = [f"warning: {warning}" for warning in earlier.warnings] if earlier else []
-    here = this_node(options, notes, placement, folder.name)
+    here = this_node(options, notes.append, placement, folder.name)
     cluster = None
     with ExitStack() as stack:
         if placement is not None:
@@ -105,9 +105,9 @@ def planned_sweep(
         elif options.searches_batch:
             from dpbench.run.sweep.largest_batch import with_largest_batch
 
-            options = with_largest_batch(options, here, notes)
+            options = with_largest_batch(options, here, notes.append)
         nodes = cluster.nodes if cluster else (here,)
-        spec = build_sweep_spec(options, nodes, notes)
+        spec = build_sweep_spec(options, nodes, notes.append)
         if earlier is not None:
             _require_resumable(earlier, spec)
         plan = SweepPlan(
@@ -128,7 +128,7 @@ def planned_sweep(
 
 
 def this_node(
-    options: SweepOptions, notes: list[str], placement: Placement | None = None, folder: str = ""
+    options: SweepOptions, note: Say, placement: Placement | None = None, folder: str = ""
 ) -> Node:
     """The node of this process, alone or among several, with the devices that it offers; raises
     UsageError for those that it does not have."""
@@ -141,7 +141,7 @@ def this_node(
         environment=environment,
         machine=machine,
         devices=devices_for(
-            machine, options.gpus, counts, notes, oversubscribe=options.oversubscribe
+            machine, options.gpus, counts, note, oversubscribe=options.oversubscribe
         ),
         common=common_options(options, environment),
         folder=folder,

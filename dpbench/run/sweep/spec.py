@@ -15,7 +15,7 @@ from dpbench.data.registry import unread_notes
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
-from dpbench.messages import option_words
+from dpbench.messages import Say, option_words
 from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, DEFAULT_SCRIPT_WINDOW_SECONDS
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, SweepOptions
@@ -32,10 +32,10 @@ ON_GPUS_ONLY = {"f16": "f16 (float16, fp16)", "tf32": "tf32"}
 """Dtypes that no CPU computes in fast, with their other names."""
 
 
-def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], notes: list[str]) -> SweepSpec:
+def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], note: Say) -> SweepSpec:
     """The sweep of these options on the nodes, of which the first plans and records.
 
-    Appends the notes that the user must see. Raises UsageError for what the nodes cannot run.
+    `note` gets what the user must see. Raises UsageError for what the nodes cannot run.
     """
     if options.script_and_arguments:
         options = _with_script_defaults(options)
@@ -61,8 +61,10 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], notes: list[s
     }
     first = {field: values[0] for field, values in axes.items()}
     of_workload = {field: first.pop(field) for field in AXES if field in WORKLOAD_FIELDS}
-    workload, *more_workloads = map(with_files, _workloads(options, of_workload, notes))
-    notes += unread_notes(options.data_dir, (each.dataset for each in (workload, *more_workloads)))
+    workload, *more_workloads = map(with_files, _workloads(options, of_workload, note))
+    datasets = [each.dataset for each in (workload, *more_workloads)]
+    for text in unread_notes(options.data_dir, datasets):
+        note(text)
     devices = tuple(device for node in nodes for device in node.devices)
     window_seconds = (
         DEFAULT_SCRIPT_WINDOW_SECONDS if options.script_and_arguments else DEFAULT_WINDOW_SECONDS
@@ -156,9 +158,7 @@ def _threads(options: SweepOptions, nodes: Sequence[Node], largest_group: int) -
     )
 
 
-def _workloads(
-    options: SweepOptions, settings: Mapping[str, Any], notes: list[str]
-) -> list[WorkloadSpec]:
+def _workloads(options: SweepOptions, settings: Mapping[str, Any], note: Say) -> list[WorkloadSpec]:
     """The workload of the script, or of each architecture, with the first values of all other axes.
 
     The first step of an architecture is taken here, so that errors of the user's code are known
@@ -174,7 +174,8 @@ def _workloads(
     workloads = []
     for named in options.arch:
         tried = preflight(named, dataset=options.data, seed=options.seed[0])
-        notes += tried.notes
+        for text in tried.notes:
+            note(text)
         workloads.append(
             WorkloadSpec(
                 **{**settings, "architecture": named},

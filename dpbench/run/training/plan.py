@@ -68,7 +68,7 @@ def plan_here(options: TrainOptions, machine: Machine, note: Say) -> TrainPlan:
         )
     several = options.oversubscribe
     sizes = (1,) if alone else None
-    devices = devices_for(machine, options.gpus, sizes, notes, oversubscribe=several)
+    devices = devices_for(machine, options.gpus, sizes, notes.append, oversubscribe=several)
     threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=several)
     for text in notes:
         note(text)

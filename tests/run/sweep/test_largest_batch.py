@@ -59,7 +59,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
         devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus) or ("cpu", "cpu")
         host = Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
         NOTES.clear()
-        return with_largest_batch(SweepOptions(**OPTIONS | typed), host, NOTES).batch_sizes
+        return with_largest_batch(SweepOptions(**OPTIONS | typed), host, NOTES.append).batch_sizes
 
     return search
 
