@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.measure.device import set_device, synchronize
+from dpbench.measure.device import set_device
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.window import between_barriers
+from dpbench.parallel.devices import synchronize
 from dpbench.parallel.shm import allocate_group_zeros
 from dpbench.records.collectives import (
     Collective,

@@ -1,9 +1,10 @@
 """The device of a process: its choice, its clock, its share of the cores, its memory, and the
 precision of its steps.
 
-Every call of torch.cuda in `measure` and `training` is here, so that a test without a GPU can put a
-double that records the calls in the place of `cuda`. A process has one device, or one for each of
-the replicas that it drives (dp): then the first holds the samples and the module.
+Every call of torch.cuda in `measure` and `training` is here or in `parallel.devices`, so that a
+test without a GPU can put a double that records the calls in the place of `cuda`. A process has one
+device, or one for each of the replicas that it drives (dp): then the first holds the samples and
+the module.
 """
 
 from __future__ import annotations
@@ -53,12 +54,6 @@ def reset_peak_device_memory(*devices: torch.device) -> None:
     """Start new peaks for `peak_device_memory`."""
     for device in _gpus(devices):
         cuda.reset_peak_memory_stats(device)
-
-
-def synchronize(*devices: torch.device) -> None:
-    """Wait until the devices have no work left."""
-    for device in _gpus(devices):
-        cuda.synchronize(device)
 
 
 def forked_random(*devices: torch.device) -> AbstractContextManager[None]:

@@ -32,11 +32,12 @@ from dpbench.architecture import Architecture, items_per_sample
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.user_dataset import SampleSource
-from dpbench.measure.device import clock_of, seconds_between, synchronize
+from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import StepPhase
 from dpbench.measure.step import BenchmarkStepper, StepIndices
 from dpbench.measure.window import between_barriers
+from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import GradientTrace, Phases, ReplicaPhases
 
 COUNTED_SAMPLES = 2

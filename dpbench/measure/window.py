@@ -16,10 +16,11 @@ from time import perf_counter
 
 import torch
 
-from dpbench.measure.device import clock_of, seconds_between, synchronize
+from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import StepIndices
+from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Window
 from dpbench.specs.configuration import SHORTEST_SEGMENT, split_evenly
 from dpbench.temporary import no_garbage_collection

@@ -6,7 +6,7 @@ A test without a GPU puts a double that records the calls in the place of `cuda`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
@@ -80,7 +80,7 @@ def current_device() -> torch.device:
     return torch.device("cuda", cuda.current_device() if cuda.is_initialized() else 0)
 
 
-def wait_for(devices: Iterable[torch.device]) -> None:
+def synchronize(*devices: torch.device) -> None:
     """Wait until the CUDA devices among these have no work left."""
     for device in devices:
         if device.type == "cuda":

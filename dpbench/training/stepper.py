@@ -14,9 +14,10 @@ from dpbench.architecture import Architecture
 from dpbench.data.batch import sample_count
 from dpbench.data.loading import Batch
 from dpbench.errors import UsageError
-from dpbench.measure.device import random_states, set_random_states, synchronize
+from dpbench.measure.device import random_states, set_random_states
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import build_module, build_rank_model, clip_gradients
+from dpbench.parallel.devices import synchronize
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS

@@ -16,7 +16,7 @@ from dpbench.measure.step import StepIndices
 from dpbench.measure.window import segment_sizes, time_steps
 from dpbench.records.trial import Window
 from tests.fake_nvml import put_nvml
-from tests.recording_cuda import GPU, RecordingCuda
+from tests.recording_cuda import GPU, RecordingCuda, put_into_parallel
 
 CPU = torch.device("cpu")
 ALONE = RankGroup()
@@ -45,6 +45,7 @@ def test_a_window_on_a_gpu_waits_for_all_devices_at_its_ends_and_times_steps_on_
 ) -> None:
     cuda = RecordingCuda()
     monkeypatch.setattr(device, "cuda", cuda)
+    put_into_parallel(cuda, monkeypatch)
     put_nvml(None, monkeypatch)
 
     durations = iter((0.5, 2.0))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
@@ -26,8 +26,9 @@ from typing import Any, Literal
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from dpbench.measure.device import clock_of, seconds_between, synchronize
+from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.nvml import gpu_states
+from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import GpuState, Window
 from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.specs import TrialSpec
@@ -36,6 +37,8 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 
 Mode = Literal["as-is", "no-sync", "cached"]
 SEGMENT_SECONDS = 0.1
+QUEUE_LIMIT = 64
+"""Most steps in which a queue of batches is emptied."""
 FOREVER = timedelta(days=7)
 """The trial's time limit ends a wait, and says what for."""
 
@@ -78,7 +81,7 @@ class ScriptSegment:
         """The steps that were not interrupted, or all if there are no others; each counts as one
         sample unless it `counts_samples`."""
         step_seconds = self.step_seconds
-        kept = [k for k, one in enumerate(self.counts) if not one.interrupted]
+        kept = [k for k, counts in enumerate(self.counts) if not counts.interrupted]
         kept = kept or [*range(len(step_seconds))]
         seconds = [step_seconds[k] for k in kept]
         # On CUDA the host times the segment and the device its steps.
@@ -125,8 +128,8 @@ class StepClock:
     """Hears of the script's steps, batches and forward passes, and ends the measurement.
 
     `inspect` is called in the warm-up and after it: numbers to compare ranks by, "digests" with one
-    for each parameter, and "batch" for the samples; `finish` gets the segments of each mode, after
-    the last step.
+    for each parameter, and "batch" for the samples; and whether there are "unused" parameters.
+    `finish` gets the segments of each mode, after the last step.
     """
 
     def __init__(
@@ -140,6 +143,8 @@ class StepClock:
         self._inspect, self._finish = inspect, finish
         self.differing: str | None = None
         """The first parameter that differs between ranks after the warm-up."""
+        self.has_unused = False
+        """Whether some parameter had no gradient after the warm-up."""
         self.same_samples = False
         """See ScriptFacts."""
         self.taken = 0
@@ -149,18 +154,45 @@ class StepClock:
         self.optimizer: torch.optim.Optimizer | None = None
         self.device = torch.device("cpu")
         self._now: Callable[[], Any] = perf_counter
-        self.synchronizes = self.loads = False
+        self._synchronizes = self._loads = False
         """Whether a forward pass has prepared a reduction, and a DataLoader has fed a step."""
         self.counts_samples = False
         """Whether a DataLoader feeds the steps of some rank."""
-        self.counts = StepCounts()
+        self._counts = StepCounts()
         """Counts since the last step."""
         self.measured: list[ScriptSegment] = []
         """The segments of whole rounds."""
-        self.queued = 0
+        self._queued = 0
         """Batches that the loader's workers may have ready."""
         self._course: Iterator[ScriptSegment] = self._plan_course()
         self.segment = next(self._course)
+
+    def forward_seen(self, *, reduces: bool) -> None:
+        """Count a forward pass with gradients; `reduces` if the script prepared a reduction in
+        it."""
+        self._counts.forwards += 1
+        self._counts.reducing_forwards += reduces
+        self._synchronizes |= reduces
+
+    def batch_seen(self, samples: int) -> None:
+        """Count the samples of a batch that feeds a step."""
+        self._counts.samples += samples
+
+    def batch_repeated(self) -> None:
+        """Count a batch that was handed out again."""
+        self.segment.repeated += 1
+
+    def loader_queued(self, batches: int) -> None:
+        """Note that a loader's workers may have this many batches ready."""
+        self._queued = max(self._queued, min(batches, QUEUE_LIMIT))
+
+    def loader_feeds_steps(self) -> None:
+        """Note that a DataLoader feeds the steps."""
+        self._loads = True
+
+    def step_interrupted(self) -> None:
+        """Note that an epoch ended, or that a loader that feeds no step was read."""
+        self._counts.interrupted = True
 
     def step_ended(self, optimizer: torch.optim.Optimizer) -> None:
         """Note the end of a step, and begin the next segment if it was the last of this one."""
@@ -173,8 +205,8 @@ class StepClock:
             return
         segment = self.segment
         segment.readings.append(self._now())
-        segment.counts.append(self.counts)
-        self.counts = StepCounts()
+        segment.counts.append(self._counts)
+        self._counts = StepCounts()
         self.taken += 1
         if len(segment.counts) == segment.steps:
             self._end_segment()
@@ -207,10 +239,10 @@ class StepClock:
         self._finish(self.measured)
 
     def _exchange(self, **values: Any) -> list[dict[str, Any]]:
-        found = self.store.exchange(**values)
-        if any("over" in one for one in found):
+        reports = self.store.exchange(**values)
+        if any("over" in report for report in reports):
             raise ScriptOver
-        return found
+        return reports
 
     def _plan_course(self) -> Iterator[ScriptSegment]:
         """The segments, from the first step on; a round is measured when it is whole."""
@@ -219,42 +251,49 @@ class StepClock:
         untimed = warmup - warmup // 2
         yield ScriptSegment("as-is", max(untimed, 1))
         earlier = self._inspect().get("batch") if together else None
-        pace = ScriptSegment("as-is", max(warmup // 2, 1))
-        yield pace
-        found = self._exchange(
-            pace=median(pace.step_seconds),
-            syncs=self.synchronizes,
-            loads=self.loads,
-            **(self._inspect() if together else {}),
+        timed = ScriptSegment("as-is", max(warmup // 2, 1))
+        yield timed
+        inspected = self._inspect() if together else {}
+        self.has_unused = inspected.pop("unused", False)
+        reports = self._exchange(
+            pace=median(timed.step_seconds),
+            syncs=self._synchronizes,
+            loads=self._loads,
+            **inspected,
         )
-        first = found[0].get("digests", {})
-        self.differing = next(
-            (n for n in first if any(one["digests"].get(n, first[n]) != first[n] for one in found)),
-            None,
-        )
-        batch = found[0].get("batch")
-        is_same = len(found) > 1 and all(one.get("batch") == batch for one in found)
+        self.differing = _first_differing([report.get("digests", {}) for report in reports])
+        batch = reports[0].get("batch")
+        is_same = len(reports) > 1 and all(report.get("batch") == batch for report in reports)
         self.same_samples = is_same and None not in (batch, earlier) and batch != earlier
-        self.counts_samples = any(one["loads"] for one in found)
-        size = math.ceil(SEGMENT_SECONDS / max(one["pace"] for one in found))
+        self.counts_samples = any(report["loads"] for report in reports)
+        size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
         size = min(max(size, SHORTEST_SEGMENT), steps // 2)
         modes: list[Mode] = ["as-is"]
         if together:
-            modes += ["no-sync"] * (self.store.size > 1 and all(one["syncs"] for one in found))
-            modes += ["cached"] * all(one["loads"] for one in found)
+            synchronizes = self.store.size > 1 and all(report["syncs"] for report in reports)
+            modes += ["no-sync"] * synchronizes
+            modes += ["cached"] * all(report["loads"] for report in reports)
         done, seconds, filled = 0, 0.0, self.trial.window_seconds or 0.0
         while done < steps or (seconds < filled and done < MOST_FILLING_STEPS):
             ahead: list[ScriptSegment] = []
             for mode in (*modes, *reversed(modes)):
-                if ahead and ahead[-1].mode == "cached" != mode and self.queued:
+                if ahead and ahead[-1].mode == "cached" != mode and self._queued:
                     # Workers have filled their queue meanwhile: its batches would cost nothing.
-                    yield ScriptSegment("as-is", self.queued)
+                    yield ScriptSegment("as-is", self._queued)
                 ahead.append(ScriptSegment(mode, size))
                 yield ahead[-1]
             self.measured += ahead
             done += 2 * size
-            as_is = sum(one.seconds for one in ahead if one.mode == "as-is")
-            seconds += max(one["seconds"] for one in self._exchange(seconds=as_is))
+            as_is = sum(segment.seconds for segment in ahead if segment.mode == "as-is")
+            seconds += max(report["seconds"] for report in self._exchange(seconds=as_is))
+
+
+def _first_differing(digests: Sequence[Mapping[str, int]]) -> str | None:
+    """The first parameter of rank 0 that has another digest on some rank."""
+    for name, number in digests[0].items():
+        if any(own.get(name, number) != number for own in digests):
+            return name
+    return None
 
 
 def _cpu_seconds() -> float:

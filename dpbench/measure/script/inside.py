@@ -68,9 +68,12 @@ class ScriptRun:
         self.fail(self.too_short(status))
 
     def inspect(self) -> dict[str, Any]:
-        """What ranks are compared by; see `StepClock`."""
-        digests = self.watcher.digests(self.clock.optimizer)
-        return {"digests": digests, "batch": self.watcher.batch_digest()}
+        """What ranks are compared by, and what is known of the model; see `StepClock`."""
+        return {
+            "digests": self.watcher.digests(self.clock.optimizer),
+            "batch": self.watcher.batch_digest(),
+            "unused": self.watcher.has_unused_parameters(),
+        }
 
     def too_short(self, status: object) -> str:
         """Why a script that has ended was not measured."""
@@ -98,9 +101,9 @@ class ScriptRun:
                 f"the script makes no {call} before its first steps, and this row replaces it or "
                 "its arguments"
             )
-        found = measurement(self.clock, self.watcher, segments, self.started)
+        measured = measurement(self.clock, self.watcher, segments, self.started)
         self.clock.store.exchange(over=True)  # others may still need this rank's connections
-        self.leave(measurement=encode(found))
+        self.leave(measurement=encode(measured))
 
     def fail(self, text: str, *, kind: str = "", has_written: bool = False) -> NoReturn:
         """Say why the script was not measured: the type of an exception that it raised and the

@@ -24,10 +24,12 @@ def measurement(
 ) -> RankMeasurement:
     """The measurement as records have it; `started` is when the rank began."""
     modes: list[Mode] = ["as-is", "no-sync", "cached"]
-    by_mode = [[one for one in segments if one.mode == mode] for mode in modes]
+    by_mode = [[segment for segment in segments if segment.mode == mode] for mode in modes]
     timed, without, cached = (
-        joined([one.window(counts_samples=clock.counts_samples) for one in own]) if own else None
-        for own in by_mode
+        joined([segment.window(counts_samples=clock.counts_samples) for segment in same_mode])
+        if same_mode
+        else None
+        for same_mode in by_mode
     )
     assert timed is not None
     device_bytes, reserved_bytes = peak_device_memory(clock.device)
@@ -38,10 +40,10 @@ def measurement(
         device=str(clock.device),
         timed=timed,
         without_sync=without,
-        cached=cached if any(one.repeated for one in segments) else None,
+        cached=cached if any(segment.repeated for segment in segments) else None,
         script=_facts(clock, watcher, by_mode[0]),
         threads=torch.get_num_threads(),
-        sync_batch_norms=sum(isinstance(one, torch.nn.SyncBatchNorm) for one in modules),
+        sync_batch_norms=sum(isinstance(module, torch.nn.SyncBatchNorm) for module in modules),
         setup_seconds=(clock.first_step or started) - started,
         peak_host_memory_bytes=peak_host_memory_bytes(),
         peak_device_memory_bytes=device_bytes,
@@ -65,7 +67,7 @@ def _facts(clock: StepClock, watcher: ScriptWatcher, as_is: Sequence[ScriptSegme
         keeps_workers=bool(loader and loader.persistent_workers),
         is_wrapped=wrapper is not None,
         finds_unused=bool(wrapper and wrapper.find_unused_parameters),
-        has_unused=watcher.unused,
+        has_unused=clock.has_unused,
         differing_parameter=clock.differing,
         same_samples=clock.same_samples,
         gpu=gpu_uuid(clock.device),

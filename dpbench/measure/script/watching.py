@@ -9,6 +9,7 @@ import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -26,8 +27,6 @@ from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers of as many bytes as the numbers of a parameter."""
-QUEUE_LIMIT = 64
-"""Most steps in which a queue of batches is emptied."""
 WITHOUT_WORKERS = {
     "persistent_workers": False,
     **dict.fromkeys(("prefetch_factor", "multiprocessing_context")),
@@ -42,16 +41,16 @@ class ScriptFault(Exception):
 
 def replaced_arguments(trial: TrialSpec) -> dict[str, dict[str, Any]]:
     """The values of a row in the place of the script's own, by call and argument."""
-    found: dict[str, dict[str, Any]] = {}
+    replaced: dict[str, dict[str, Any]] = {}
     if trial.data_workers is not None:
-        found["DataLoader"] = {"num_workers": trial.data_workers}
-        found["DataLoader"] |= {} if trial.data_workers else WITHOUT_WORKERS
+        replaced["DataLoader"] = {"num_workers": trial.data_workers}
+        replaced["DataLoader"] |= {} if trial.data_workers else WITHOUT_WORKERS
     if BACKENDS[trial.backend].process_group:
-        found["init_process_group"] = {"backend": trial.backend}
-    finds = None if trial.find_unused is None else trial.find_unused == "on"
-    wrapper = {"bucket_cap_mb": trial.bucket_cap_mb, "find_unused_parameters": finds}
-    chosen = {name: value for name, value in wrapper.items() if value is not None}
-    return found | ({"DistributedDataParallel": chosen} if chosen else {})
+        replaced["init_process_group"] = {"backend": trial.backend}
+    find_unused = None if trial.find_unused is None else trial.find_unused == "on"
+    settings = {"bucket_cap_mb": trial.bucket_cap_mb, "find_unused_parameters": find_unused}
+    wrapper = {name: value for name, value in settings.items() if value is not None}
+    return replaced | ({"DistributedDataParallel": wrapper} if wrapper else {})
 
 
 @dataclass
@@ -82,8 +81,6 @@ class ScriptWatcher:
         """The loader that fed the steps last, which may be gone from the script."""
         self.wrapper: DistributedDataParallel | None = None
         """The wrapper that computed last."""
-        self.unused = False
-        """Whether some parameter had no gradient after the warm-up."""
 
     def watch(self, clock: StepClock) -> None:
         """Change torch's functions for the rest of the process."""
@@ -128,13 +125,10 @@ class ScriptWatcher:
         def watched_forward(self: Any, *inputs: Any, **options: Any) -> Any:
             watcher.wrapper = self
             wanted = self.require_backward_grad_sync
-            if torch.is_grad_enabled():
-                clock.counts.forwards += 1
-            if not wanted or not torch.is_grad_enabled():
-                return forward(self, *inputs, **options)
-            clock.synchronizes = True
-            clock.counts.reducing_forwards += 1
-            if clock.segment.mode != "no-sync":
+            has_gradients = torch.is_grad_enabled()
+            if has_gradients:
+                clock.forward_seen(reduces=wanted)
+            if not (wanted and has_gradients and clock.segment.mode == "no-sync"):
                 return forward(self, *inputs, **options)
             self.require_backward_grad_sync = False  # exactly what its no_sync() does
             try:
@@ -155,8 +149,7 @@ class ScriptWatcher:
                 return WatchedIterator(self, iter(()), watcher, clock)
             batches = iterate(self)
             if self.num_workers:
-                queue = self.num_workers * (self.prefetch_factor or 2)
-                clock.queued = min(max(clock.queued, queue), QUEUE_LIMIT)
+                clock.loader_queued(self.num_workers * (self.prefetch_factor or 2))
             return WatchedIterator(self, batches, watcher, clock)
 
         DataLoader.__iter__ = watched_iter  # type: ignore[method-assign,assignment]
@@ -176,16 +169,21 @@ class ScriptWatcher:
     def digests(self, optimizer: torch.optim.Optimizer | None) -> dict[str, int]:
         """A number for each whole parameter that the script trains, equal where all its bits are.
         Shards of parameters, which differ between ranks, are left out."""
-        named: Any = []
-        if self.wrapper is not None:
-            named = self.wrapper.module.named_parameters()
-            named = [(name, one) for name, one in named if one.requires_grad]
-            self.unused = any(one.grad is None for _, one in named)
-        elif optimizer is not None:
-            parameters = [one for group in optimizer.param_groups for one in group["params"]]
-            named = ((f"parameter {number}", one) for number, one in enumerate(parameters))
-        found = ((name, digest(one)) for name, one in named)
-        return {name: number for name, number in found if number is not None}
+        named = self._wrapped_parameters()
+        if self.wrapper is None and optimizer is not None:
+            parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
+            named = {f"parameter {k}": parameter for k, parameter in enumerate(parameters)}
+        numbers = {name: digest(parameter) for name, parameter in named.items()}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+    def has_unused_parameters(self) -> bool:
+        """Whether some parameter in the wrapper has no gradient now."""
+        return any(parameter.grad is None for parameter in self._wrapped_parameters().values())
+
+    def _wrapped_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The parameters that the wrapper trains; empty without a wrapper."""
+        named = [] if self.wrapper is None else self.wrapper.module.named_parameters()
+        return {name: parameter for name, parameter in named if parameter.requires_grad}
 
     def batch_digest(self) -> list[int | None] | None:
         """A number for each tensor of the last batch that fed a step, equal where all its bits are.
@@ -198,7 +196,7 @@ class ScriptWatcher:
         loader, state = self.feeding
         if isinstance(loader.sampler, DistributedSampler):
             return None
-        return [digest(one) for one in tensors_of(state.batch)] or None
+        return [digest(tensor) for tensor in tensors_of(state.batch)] or None
 
     @property
     def feeding_loader(self) -> DataLoader[Any] | None:
@@ -226,20 +224,21 @@ class WatchedIterator:
     def __next__(self) -> Any:
         state, clock = self._state, self._clock
         if clock.segment.mode == "cached" and state.trains:
-            clock.segment.repeated += 1
+            clock.batch_repeated()
             return refreshed(state.batch)
         try:
             batch = next(self._batches)
         except StopIteration:
-            clock.counts.interrupted = True
+            clock.step_interrupted()
             raise
         if state.trains:
-            clock.counts.samples += samples_in(batch)
+            clock.batch_seen(samples_in(batch))
         elif state.batch is not None and clock.taken == state.at_step + 1:
-            state.trains = clock.loads = True
+            state.trains = True
+            clock.loader_feeds_steps()
             self._watcher.feeding = self._loader, state
         else:
-            clock.counts.interrupted = True
+            clock.step_interrupted()
         state.batch, state.at_step = batch, clock.taken
         return batch
 

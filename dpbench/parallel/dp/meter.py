@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from dpbench.parallel.devices import wait_for
+from dpbench.parallel.devices import synchronize
 
 Phase = Literal["scatter", "replicate", "forward", "gather", "backward", "reduce"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -40,7 +40,7 @@ class StepMeter:
         try:
             yield
             if self.waits:
-                wait_for(self._devices)
+                synchronize(*self._devices)
         finally:
             self.seconds[phase] += perf_counter() - start
 

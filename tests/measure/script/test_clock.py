@@ -5,14 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from dpbench.measure.script.clock import RankStore, ScriptSegment, StepClock, StepCounts
+from dpbench.measure.script.clock import RankStore, ScriptSegment, StepClock
 from dpbench.measure.script.watching import LoaderState, ScriptWatcher, WatchedIterator
 from tests.builders import script_trial
 
@@ -43,9 +42,10 @@ def train(clock: StepClock, finished: list[list[ScriptSegment]], steps: int = 10
     for _ in range(steps):
         if finished:
             break
-        clock.synchronizes = clock.loads = True
+        clock.loader_feeds_steps()
         modes.append(clock.segment.mode)
-        clock.counts = StepCounts(samples=8, reducing_forwards=1)
+        clock.forward_seen(reduces=True)
+        clock.batch_seen(8)
         clock.step_ended(FIRST)
     return modes
 
@@ -68,7 +68,7 @@ def test_rounds_follow_until_the_time_is_filled() -> None:
 
 def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> None:
     clock, finished = clock_of()
-    clock.queued = 3
+    clock.loader_queued(3)
     modes = train(clock, finished)
     assert modes[4 + 20 : 4 + 26] == ["as-is"] * 3 + ["no-sync"] * 3
     assert sum(len(one.counts) for one in finished[0]) == 30
@@ -117,7 +117,8 @@ def test_a_rank_stops_where_the_script_of_another_has_ended() -> None:
 def test_interrupted_steps_are_marked() -> None:
     clock, _ = clock_of()
     for step in range(4 + 4):
-        clock.counts.interrupted = step in (4 + 1, 4 + 3)
+        if step in (4 + 1, 4 + 3):
+            clock.step_interrupted()
         clock.step_ended(FIRST)
     assert [counts.interrupted for counts in clock.segment.counts] == [False, True, False, True]
 
@@ -125,9 +126,7 @@ def test_interrupted_steps_are_marked() -> None:
 def fed(labels: torch.Tensor, **loading: Any) -> ScriptWatcher:
     """What was watched of two steps whose loader is made in the line of their loop."""
     watcher = ScriptWatcher(script_trial(SCRIPT))
-    clock: Any = SimpleNamespace(
-        segment=ScriptSegment("as-is", 9), taken=0, counts=StepCounts(), loads=False
-    )
+    clock, _ = clock_of()
 
     def batches(loader: DataLoader[Any]) -> Iterator[Any]:
         watcher.loaders[loader] = LoaderState()
