@@ -132,60 +132,82 @@ def run_node_ranks(
     if start_method == "forkserver":
         fork_server()  # its start takes none of the ranks' time
     started = monotonic()
-    arguments = (work, scratch, started, time_limit_seconds)
-    deadline = started + time_limit_seconds + KILL_GRACE_SECONDS
     processes: list[_RankProcess] = []
-    results: dict[int, T] = {}
-    failures: list[RankFailure] = []
     try:
-        try:
-            for number in range(first.local_size):
-                placement = replace(first, rank=first.rank + number, local_rank=number)
-                environment = placement.variables | WORKER_VARIABLES | dict(variables)
-                processes.append(
-                    _RankProcess.start(placement.rank, (*arguments, environment), start_method)
-                )
-        except (EOFError, ConnectionError):
-            end_fork_server()
-            raise RanksFailed([failure_of_end(placement.rank, SERVER_GONE)]) from None
-        except BaseException:  # Ctrl-C, after which a rank may come up that is not in `processes`
-            end_fork_server()
-            raise
-        waiting = [*processes]
-        while waiting and not (stop and stop()):
-            left = deadline - monotonic()
-            if left <= 0:
-                failures = failures or [
-                    failure_of_hang(busy.rank, main_thread_stack(scratch, busy.rank))
-                    for busy in waiting
-                ]
-                break
-            handles = [
-                handle for busy in waiting for handle in (busy.connection, busy.child.sentinel)
-            ]
-            wait_for_any(handles, min(left, LONGEST_WAIT_SECONDS if stop is None else POLL_SECONDS))
-            for process in [*waiting]:
-                if answer := process.answer():
-                    waiting.remove(process)
-                    results[process.rank], failed = answer
-                    if failed:
-                        is_lost_peer = failed.kind is FailureKind.LOST_PEER
-                        longest = CAUSE_SECONDS if is_lost_peer else AFTERMATH_SECONDS
-                        deadline = min(deadline, monotonic() + longest)
-                        failures.append(failed)
-        if waiting or failures:
-            raise RanksFailed(failures, time_limit_seconds)
+        arguments = (work, scratch, started, time_limit_seconds)
+        _start_all(processes, first, variables, arguments, start_method)
+        results = _collect(processes, scratch, started, time_limit_seconds, stop)
         for process in processes:  # lets them exit, now that all have results
             with suppress(OSError):
                 process.connection.send(None)
         for process in processes:
             process.child.join(EXIT_SECONDS)
-        return [results[process.rank] for process in processes]
+        return results
     finally:
         for process in processes:  # all, before any is waited for
             process.kill()
         for process in processes:
             process.close()
+
+
+def _start_all(
+    processes: list[_RankProcess],
+    first: Placement,
+    variables: Mapping[str, str],
+    arguments: tuple[Any, ...],
+    start_method: str,
+) -> None:
+    """Add a process for each rank of this node to `processes`, which the caller ends whatever is
+    raised; `arguments` are the first ones of `rank_main`."""
+    try:
+        for number in range(first.local_size):
+            placement = replace(first, rank=first.rank + number, local_rank=number)
+            environment = placement.variables | WORKER_VARIABLES | dict(variables)
+            processes.append(
+                _RankProcess.start(placement.rank, (*arguments, environment), start_method)
+            )
+    except (EOFError, ConnectionError):
+        end_fork_server()
+        raise RanksFailed([failure_of_end(placement.rank, SERVER_GONE)]) from None
+    except BaseException:  # Ctrl-C, after which a rank may come up that is not in `processes`
+        end_fork_server()
+        raise
+
+
+def _collect(
+    processes: Sequence[_RankProcess],
+    scratch: Path,
+    started: float,
+    time_limit_seconds: float,
+    stop: Callable[[], bool] | None,
+) -> list[Any]:
+    """The results of all processes, in their order; raises RanksFailed, also if `stop` says so."""
+    deadline = started + time_limit_seconds + KILL_GRACE_SECONDS
+    waiting = [*processes]
+    results: dict[int, Any] = {}
+    failures: list[RankFailure] = []
+    while waiting and not (stop and stop()):
+        left = deadline - monotonic()
+        if left <= 0:
+            failures = failures or [
+                failure_of_hang(busy.rank, main_thread_stack(scratch, busy.rank))
+                for busy in waiting
+            ]
+            break
+        handles = [handle for busy in waiting for handle in (busy.connection, busy.child.sentinel)]
+        wait_for_any(handles, min(left, LONGEST_WAIT_SECONDS if stop is None else POLL_SECONDS))
+        for process in [*waiting]:
+            if answer := process.answer():
+                waiting.remove(process)
+                results[process.rank], failed = answer
+                if failed:
+                    is_lost_peer = failed.kind is FailureKind.LOST_PEER
+                    longest = CAUSE_SECONDS if is_lost_peer else AFTERMATH_SECONDS
+                    deadline = min(deadline, monotonic() + longest)
+                    failures.append(failed)
+    if waiting or failures:
+        raise RanksFailed(failures, time_limit_seconds)
+    return [results[process.rank] for process in processes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
