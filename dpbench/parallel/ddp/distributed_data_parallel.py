@@ -68,6 +68,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         broadcast_bytes: bytes of buffers sent before forwards since construction.
 
     Raises:
+        TypeError: the module is no torch.nn.Module.
         RuntimeError: there is no process group, nothing in the module requires a gradient, or it
             differs between the ranks (raised on all of them).
         ValueError: more than one device id, one that is not the module's GPU, a cap that is not
@@ -95,6 +96,9 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         overlap: bool = True,
         **not_offered: Any,
     ) -> None:
+        if not isinstance(module, nn.Module):
+            got = type(module).__name__
+            raise TypeError(f"module: got a value of type {got}; expected a torch.nn.Module")
         nn.Module.__init__(self)
         Joinable.__init__(self)
         _refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})

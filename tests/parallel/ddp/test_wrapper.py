@@ -91,6 +91,11 @@ def bad_arguments_and_functions_of_torchs_reducer_are_refused(rank: int) -> None
             getattr(Ddp(nn.Linear(2, 2)), name)()
 
 
+def test_only_a_module_is_wrapped() -> None:
+    with pytest.raises(TypeError, match=r"got a value of type int; expected a torch\.nn\.Module"):
+        Ddp(3)  # type: ignore[arg-type]
+
+
 def test_without_a_process_group_it_refuses() -> None:
     with pytest.raises(RuntimeError, match="init_process_group"):
         Ddp(nn.Linear(2, 2))
