@@ -18,7 +18,7 @@ from dpbench.architecture.naming import TORCHVISION, FunctionName, parse_name
 from dpbench.architecture.options import FactoryOption, convert, factory_options
 from dpbench.architecture.protocol import Architecture
 from dpbench.architecture.user_errors import described, user_errors_in
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UnknownName, UsageError, nearest_name
 
 
 def shipped_architectures() -> tuple[str, ...]:
@@ -131,7 +131,10 @@ def _function_of(name: FunctionName) -> Callable[..., Any]:
         imported = _module_of_file(Path(origin).resolve()) if is_file else import_module(module)
         function: Callable[..., Any] | None = getattr(imported, name.factory, None)
     if not callable(function):
-        raise UsageError(f"{name.title}: {origin} has no {name.factory}()")
+        public = [key for key, one in vars(imported).items() if callable(one) and key[0] != "_"]
+        near = nearest_name(name.factory, public)
+        guess = f"; did you mean {near!r}?" if near else ""
+        raise UsageError(f"{name.title}: {origin} has no {name.factory}(){guess}")
     return function
 
 

@@ -193,6 +193,7 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_models.py:ends", "raised SystemExit: usage: train.py"),
         ("outside_broken.py:Small", r"loading it raised ZeroDivisionError.*broken.py, line 3\)"),
         ("sub/outside_syntax.py:make", r"SyntaxError: .* \(sub/outside_syntax.py, line 1\)$"),
+        ("outside_models.py:numbr", r"models.py has no numbr\(\); did you mean .number.\?$"),
         ("outside_missing.py:make", "no file outside_missing.py here"),
         ("outside_models.py:model", "model is a model; expected a function that returns a new one"),
         ("outside_models.py:unsized:width=x", r"unsized.. raised TypeError: .*models.py, line 32"),
