@@ -15,6 +15,7 @@ from dpbench.messages import option_words, say
 from dpbench.options.shared import RowFilter, row_value
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
@@ -220,7 +221,12 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
             where["architecture"] += f",{part}"
             continue
         if not (key and equals and value):
-            raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
+            names = {"implementation": [*IMPLEMENTATIONS], "backend": [*BACKENDS]}
+            keys = [key for key, known in names.items() if selection in known]
+            hint = "write e.g. DIR:backend=gloo"
+            if keys:
+                hint = f"did you mean {folder}:{keys[0]}={selection}?"
+            raise UsageError(f"{text}: {part!r} is not key=value; {hint}")
         if key in where:
             raise UsageError(f"{text}: {key} is given twice; give it one value")
         where[key] = value

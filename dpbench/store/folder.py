@@ -185,6 +185,8 @@ def check_name(name: str) -> None:
 
 def _read_header(folder: Path, file: str, maker: str) -> ResultsHeader:
     if not os.path.lexists(folder / file):
+        if not folder.exists() and os.path.lexists((usual := Path("results", folder)) / file):
+            raise StoreError(f"{folder} does not exist; did you mean {usual}?")
         lack = f"has no {file}" if folder.exists() else "does not exist"
         inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
         named = f": {units.some_of(inside, MOST_FOLDERS_NAMED)}" if inside else ""

@@ -14,14 +14,16 @@ from unittest.mock import patch
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.errors import UsageError
+from dpbench.errors import StoreError, UsageError
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.run.results import (
     describe_results,
     latest_folders,
     results_folder,
     results_folders,
+    split_selection,
 )
+from dpbench.store import load_sweep
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -75,6 +77,17 @@ def test_a_sweep_in_which_nothing_completed_is_not_explained_unless_there_is_no_
     assert "using the latest that measured something: results/zero" in capsys.readouterr().err
     shutil.rmtree(folders / "zero")
     assert latest_folders("explain", measured=True) == [folders / "one"]
+
+
+@pytest.mark.parametrize("word", ["implementation=ddp", "backend=gloo"])
+def test_a_selection_without_its_key_gets_it_suggested(word: str) -> None:
+    with pytest.raises(UsageError, match=rf"not key=value; did you mean first:{word}\?$"):
+        split_selection(f"first:{word.partition('=')[2]}")
+
+
+def test_a_folder_is_suggested_where_results_usually_are(folders: Path) -> None:
+    with pytest.raises(StoreError, match=rf"^one does not exist; did you mean {folders}/one\?$"):
+        load_sweep(Path("one"))
 
 
 def test_names_of_one_second_differ(tmp_path: Path) -> None:
