@@ -8,6 +8,7 @@ from dpbench.cli.signature import command
 from dpbench.messages import print_result
 from dpbench.options.check import CheckOptions
 from dpbench.options.reading import read_options
+from dpbench.run.interrupts import say_nothing_is_measured
 
 
 @command(CheckOptions)
@@ -24,6 +25,7 @@ def check(typed: dict[str, Any]) -> int:
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one
     that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
+    say_nothing_is_measured()
     options = read_options(CheckOptions, typed)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.check.checking import run_check

@@ -8,6 +8,7 @@ from dpbench.cli.signature import command
 from dpbench.messages import say
 from dpbench.options.comm import CommOptions
 from dpbench.options.reading import read_options
+from dpbench.run.interrupts import say_nothing_is_measured
 
 
 @command(CommOptions)
@@ -20,6 +21,7 @@ def comm(typed: dict[str, Any]) -> int:
 
     Exit status: 0 all measurements completed; 1 some failed; 2 usage; 130 interrupted.
     """
+    say_nothing_is_measured()
     options = read_options(CommOptions, typed)
     from dpbench.analysis.subject import analyze
     from dpbench.cli.show_results import show, show_rows

@@ -8,6 +8,7 @@ from dpbench.cli.signature import command
 from dpbench.messages import print_result
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.reading import read_options
+from dpbench.run.interrupts import say_nothing_is_measured
 
 
 @command(ExplainOptions)
@@ -26,6 +27,8 @@ def explain(typed: dict[str, Any]) -> int:
     noisy for an efficiency; 130 interrupted.
     """
     options = read_options(ExplainOptions, typed)
+    if options.script_and_arguments:
+        say_nothing_is_measured()
     from dpbench.run.explaining import explain
 
     answer = explain(options)

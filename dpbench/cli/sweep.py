@@ -10,6 +10,7 @@ from dpbench.errors import UsageError
 from dpbench.messages import print_result, say, to_stderr
 from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
+from dpbench.run.interrupts import say_nothing_is_measured
 
 OWN_SCRIPT = "your_script.py"
 """What comes after a first look at this machine."""
@@ -29,6 +30,7 @@ def sweep(typed: dict[str, Any]) -> int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
+    say_nothing_is_measured()
     from dpbench.launch.external_launchers import find_placement, remove_torchrun_variables
     from dpbench.run import presets
 

@@ -26,6 +26,11 @@ def end_at_once() -> None:
         handle_unless_ignored(number, partial(_end, "interrupted"))
 
 
+def say_nothing_is_measured() -> None:
+    """Let a signal say so from the start of a command that measures until its first trial."""
+    say_at_end("interrupted before the first trial; nothing was measured")
+
+
 def say_at_end(message: str) -> None:
     """Let a signal that ends the process print this, such as where complete results are."""
     for number in _ours():
@@ -58,6 +63,7 @@ def interruptible(stored_words: Callable[[], str]) -> Iterator[None]:
     except (KeyboardInterrupt, Interrupted) as error:
         number = getattr(error, "signal_number", signal.SIGINT)
         raise Interrupted(number, f"interrupted: {stored_words()}") from None
+    say_at_end("interrupted")
 
 
 def _ours() -> dict[signal.Signals, partial[None]]:
