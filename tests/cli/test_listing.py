@@ -59,11 +59,3 @@ def test_what_cannot_be_used_here_has_a_reason_and_the_rest_has_none(
     assert "CUDA" in (reasons["torch-dp"] or "")
     assert "nccl" in (reasons["nccl"] or "")
     assert "--download" in (reasons["mnist"] or "")
-
-
-def test_without_a_kind_each_kind_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) < 20
-    (backends,) = [line for line in lines if line.startswith("backends ")]
-    assert [name.strip("(),") for name in backends.split()[1:]] == list(BACKENDS)
