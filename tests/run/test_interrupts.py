@@ -55,9 +55,8 @@ def test_an_interrupted_explanation_says_how_to_finish_and_then_explain(
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     assert run(["explain", "--gpus", "2", "--name", "cut", "train.py", "--lr", "1"]) == 130
-    assert capsys.readouterr().err.endswith(
-        " --resume train.py --lr 1; then dpbench explain results/cut\n"
-    )
+    said = capsys.readouterr().err
+    assert said.endswith(" --resume train.py --lr 1; then dpbench explain results/cut\n")
 
 
 @pytest.mark.parametrize("words", [["sweep"], ["explain", "train.py"]])
