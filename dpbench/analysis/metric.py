@@ -79,7 +79,7 @@ class Metric:
     """Meaning in one sentence."""
     source: Fact | Setting | Reading | Derived
     """Where its values come from. Published rows state the values of readings and of what is
-    derived, and have no settings."""
+    derived, and of the settings their global batch alone."""
     unit: str = ""
     """Unit; "items" stands for the architecture's item: images, tokens."""
     has_interval: bool = False

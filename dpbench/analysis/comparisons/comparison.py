@@ -19,6 +19,7 @@ from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, geometric_mean
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.errors import NotComparable
+from dpbench.messages import option_words
 
 ChangeOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
 """What a comparison says of a pair."""
@@ -112,7 +113,7 @@ def compare_sides(
         if not compared:
             raise NotComparable(
                 f"{name} was measured neither in {baseline.label} nor in {candidate.label}; take "
-                "another --metric"
+                f"another {option_words('metric')}"
             )
     return Comparison(matched=matched, pairs=pairs, notes=notes, differences=differences)
 

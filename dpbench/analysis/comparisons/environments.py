@@ -10,6 +10,7 @@ from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.rows import MOST_LISTED
 from dpbench.data.user_code import named_files
 from dpbench.errors import NotComparable
+from dpbench.messages import option_words
 from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import Labels
@@ -103,7 +104,8 @@ def compare_environments(
     if differences and not force:
         raise NotComparable(
             f"{matched.baseline.label} and {matched.candidate.label} come from different "
-            f"environments: {'; '.join(differences)}. --force compares them nevertheless"
+            f"environments: {'; '.join(differences)}. {option_words('force', True)} compares them "
+            "nevertheless"
         )
     known = [[e for e in side.values() if e] for side in (before, after)]
     notes: dict[str, None] = {}
