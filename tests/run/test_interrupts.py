@@ -71,6 +71,7 @@ def test_a_signal_before_the_first_trial_says_that_nothing_was_measured(
 
     monkeypatch.setattr("dpbench.run.sweep.plan.planned_sweep", interrupted)
     monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr("dpbench.run.interrupts.clean_up", list)  # this process goes on
     end_at_once()
     with pytest.raises(SystemExit):
         run(words)
