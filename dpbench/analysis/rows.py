@@ -101,7 +101,7 @@ class Row:
 
     @property
     def too_noisy(self) -> tuple[Estimate, ...]:
-        """Its speed and its speedup, if they are too noisy to state."""
+        """Speed and speedup, where they are too noisy to state."""
         estimates = (self.throughput, self.speedup)
         return tuple(e for e in estimates if e is not None and e.is_too_noisy)
 

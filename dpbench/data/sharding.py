@@ -1,7 +1,8 @@
 """The samples that each process trains on.
 
 All samplers deal in the same way: a seed and an epoch give an order of all samples, a micro-step is
-a range of positions in that order, and `process_range` divides it among the processes.
+a range of positions in that order, and each process takes a part of it: a `process_range` in a
+training, a `sample_range` of the configuration in a trial.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ class FailureKind(enum.IntEnum):
 
     RAISED = 0
     HUNG = 1
-    """It was busy at the time limit."""
+    """The rank was busy at the time limit."""
     ENDED = 2
-    """Its process ended without a result or an exception."""
+    """The process ended without a result or an exception."""
     ABORTED = 3
     """Ended by SIGABRT: NCCL's watchdog aborts a process that has lost its peer on another node."""
     LOST_PEER = 4

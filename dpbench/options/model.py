@@ -53,7 +53,7 @@ class OptionInfo:
     panel: Panel = Panel.OPTIONS
     """The heading in help; OPTIONS are those that most people type."""
     name: str = ""
-    """Its name on the command line; by default that of the field, or the metavar of an argument."""
+    """The name on the command line; by default that of the field, or the metavar of an argument."""
     also: tuple[str, ...] = ()
     """Further names."""
     off: str = ""

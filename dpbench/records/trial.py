@@ -283,7 +283,7 @@ class Outcome(Generic[M]):
     """Other load on the first host; None if nothing was run, or it is unknown."""
 
     def fields(self) -> dict[str, Any]:
-        """Its fields by name, as arguments for the record that is made from it."""
+        """Return the fields by name, as arguments for the record that is made from them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

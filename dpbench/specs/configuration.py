@@ -57,7 +57,7 @@ class Configuration(ParallelSpec):
     """Number of replicas on each node, in the order of ranks; () when all are on one."""
 
     def trial(self, repetition: int = 0) -> TrialSpec:
-        """Its repetition of that number, from 0."""
+        """Make the trial that is the repetition of that number, from 0."""
         return TrialSpec(**_settings(self), repetition=repetition)
 
     def setting(self, field: str) -> Any:

@@ -102,7 +102,7 @@ class Explanation:
 
     @property
     def too_noisy(self) -> tuple[Estimate, ...]:
-        """Its speed, speedup and efficiency, if they are too noisy to state, and so to explain."""
+        """Speed, speedup and efficiency, where they are too noisy to state, and so to explain."""
         estimates = (*self.row.too_noisy, self.breakdown.efficiency)
         return tuple(e for e in estimates if e is not None and e.is_too_noisy)
 

@@ -69,7 +69,7 @@ class ReducingBackward:
     reductions: Sequence[Reduction]
     """One for each bucket, in the order in which they are sent."""
     divisor: int
-    """Of the sums over the ranks: how many of them have data, or had at first."""
+    """What sums over the ranks are divided by: how many ranks have data, or had at first."""
     has_data: bool = True
     """False on a rank that takes part with zeros, as it has no batch left."""
     waits_for_end: bool = False
