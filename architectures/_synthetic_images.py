@@ -8,7 +8,7 @@ NOISE = 0.5
 """Standard deviation of the noise; the templates have standard deviation 1."""
 
 _TEMPLATE_SEED = 20_240_229
-_SMALLEST_BLOCK = 4
+_MIN_BLOCK = 4
 _BLOCKS = 8
 """Blocks along a side of 32 pixels or more, if divisible by 8: a thousand templates take 1 MB."""
 
@@ -40,7 +40,7 @@ def _templates(classes: int, shape: tuple[int, int, int]) -> torch.Tensor:
 
 def _block(side: int) -> int:
     """Pixels along a block: the largest divisor of `side` up to an eighth of it, or up to 4."""
-    largest = max(_SMALLEST_BLOCK, side // _BLOCKS)
+    largest = max(_MIN_BLOCK, side // _BLOCKS)
     return max(pixels for pixels in range(1, largest + 1) if side % pixels == 0)
 
 

@@ -31,7 +31,7 @@ from dpbench.messages import printable
 T = TypeVar("T")
 
 NOT_FINITE = ("nan", "inf", "-inf")
-LONGEST_VALUE_SHOWN = 100
+MAX_VALUE_SHOWN = 100
 """Characters of a wrong value that an error shows."""
 _BUILDING = threading.Lock()
 """Python 3.11 cannot parse source, which pydantic does for docstrings, in two threads at once."""
@@ -138,8 +138,8 @@ def _misfit(kind: Any, error: Exception) -> str:
     if first["type"] == "json_invalid":
         return f"not JSON: {first['ctx']['error']}"
     where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in first["loc"])
-    place = f"{name}{printable(where, LONGEST_VALUE_SHOWN)}"
+    place = f"{name}{printable(where, MAX_VALUE_SHOWN)}"
     if first["type"] == "missing":
         return f"{place}: missing"
     what = first["msg"][:1].lower() + first["msg"][1:]
-    return f"{place}: {what}, got {printable(repr(first['input']), LONGEST_VALUE_SHOWN)}"
+    return f"{place}: {what}, got {printable(repr(first['input']), MAX_VALUE_SHOWN)}"

@@ -48,7 +48,7 @@ class NotComparable(UsageError):
 
 INCONCLUSIVE = 4
 """Exit status of a check or an explanation whose measurements spread too much to decide."""
-MOST_KNOWN_LISTED = 30
+MAX_KNOWN_LISTED = 30
 """Known names that an error lists beside the nearest one."""
 
 
@@ -69,7 +69,7 @@ def expected_name(name: str, known: Collection[str] | Mapping[str, str]) -> str:
     if near is None:
         return f"expected {listed}"
     guess = f"did you mean {spellings[near]!r}?"
-    return f"{guess} Expected {listed}" if len(offered) <= MOST_KNOWN_LISTED else guess
+    return f"{guess} Expected {listed}" if len(offered) <= MAX_KNOWN_LISTED else guess
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:

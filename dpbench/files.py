@@ -18,7 +18,7 @@ from typing import IO
 
 from dpbench.errors import StoreError
 
-LONGEST_FOLDER_NAME = 120
+MAX_FOLDER_NAME = 120
 """Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
 number after it."""
 
@@ -168,4 +168,4 @@ def remove_leftovers(folder: Path) -> None:
 def folder_name(text: str) -> str:
     """The name as a part of a folder's name; of a file without its folder and suffix."""
     name = PurePath(text).name.replace(".py:", ":").removesuffix(".py")
-    return re.sub(r"[^\w.,=-]", "-", name)[:LONGEST_FOLDER_NAME]
+    return re.sub(r"[^\w.,=-]", "-", name)[:MAX_FOLDER_NAME]

@@ -44,8 +44,8 @@ NEVER = {
     "report": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch"},
     "store": {"torch", "pandas", "numpy"},
 }
-LARGEST_MODULE = 600
-LARGEST_FOLDER = 30
+MAX_MODULE = 600
+MAX_FOLDER = 30
 UNPICKLES = {
     # From a file in a folder that only its owner can enter, written by the process that started it.
     "training/dp_train.py",
@@ -116,10 +116,10 @@ def test_architectures_import_torch_only() -> None:
 
 
 def test_modules_and_folders_are_small_enough_to_be_read() -> None:
-    large = [path for path in [*MODULES, *ARCHITECTURES] if lines(path) > LARGEST_MODULE]
+    large = [path for path in [*MODULES, *ARCHITECTURES] if lines(path) > MAX_MODULE]
     for folder in {path.parent for path in MODULES}:
         entries = [path for path in folder.iterdir() if path.name != "__pycache__"]
-        large += [folder] * (len(entries) > LARGEST_FOLDER)
+        large += [folder] * (len(entries) > MAX_FOLDER)
     assert not large
 
 

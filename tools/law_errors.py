@@ -16,7 +16,7 @@ from functools import cache
 from statistics import median
 
 from dpbench.analysis.estimate import BAND_CONFIDENCE
-from dpbench.analysis.projection.law import LARGEST_MULTIPLE, Band, continued, crosses
+from dpbench.analysis.projection.law import MAX_MULTIPLE, Band, continued, crosses
 from dpbench.analysis.published import PublishedRow, read_published
 from dpbench.shipped import RESULTS
 
@@ -79,7 +79,7 @@ def errors(*, across: bool) -> tuple[PredictionError, ...]:
         )
         for count, place in ends:
             sizes, seconds, n = curve.sizes[:count], curve.seconds[:count], curve.sizes[place]
-            if n > LARGEST_MULTIPLE * sizes[-1] or crosses(sizes, n, curve.per_node) is not across:
+            if n > MAX_MULTIPLE * sizes[-1] or crosses(sizes, n, curve.per_node) is not across:
                 continue
             predicted = continued(sizes, seconds, n)
             log_ratio = math.log(curve.seconds[place]) - predicted.log_seconds

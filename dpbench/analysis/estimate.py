@@ -30,12 +30,12 @@ Basis = Literal["repetitions", "step batches", "single value", "baseline", "mode
 """Source of an interval: the spread between runs; only the noise within one run; none, because
 there is one value; none, because the number is 1 by definition, or given by the user; the band of a
 law or a simulation, including its own error."""
-FEWEST_PAIRS = 5
+MIN_PAIRS = 5
 """Fewest runs that are paired: fewer lose more degrees of freedom than a shared disturbance gives
 back."""
 TOO_NOISY = 3.0
 """Ratio of the ends of an interval from which its value says nothing."""
-LARGEST_REACH = 300.0
+MAX_REACH = 300.0
 """Largest half-width on logarithms; two very different runs can exceed the range of floats."""
 
 
@@ -157,7 +157,7 @@ class GeometricMean:
         """The estimate with a t interval on logarithms; without one where the error is unknown."""
         if self.squared_error is None:
             return single_value(self.value, unit)
-        reach = min(t_quantile(self.degrees_of_freedom) * self.error, LARGEST_REACH)
+        reach = min(t_quantile(self.degrees_of_freedom) * self.error, MAX_REACH)
         return Estimate(
             value=self.value,
             low=self.value * math.exp(-reach),

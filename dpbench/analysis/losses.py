@@ -16,7 +16,7 @@ from dpbench.analysis.estimate import Estimate, Floats, product
 from dpbench.analysis.throughput import items, step_seconds
 from dpbench.records.trial import TrialRecord
 
-LARGEST_LOSS = float(np.finfo(np.float32).max)
+MAX_LOSS = float(np.finfo(np.float32).max)
 BLOCKS = 100
 TRAILING_BLOCKS = 5
 SLOPE_BLOCKS = ((100, 20), (20, 10))
@@ -48,7 +48,7 @@ def losses(record: TrialRecord) -> tuple[float, ...]:
 def finite_losses(record: TrialRecord) -> tuple[float, ...]:
     """The losses; () without any, or if single precision cannot hold one of them."""
     per_step = losses(record)
-    return per_step if bool((np.abs(per_step) <= LARGEST_LOSS).all()) else ()
+    return per_step if bool((np.abs(per_step) <= MAX_LOSS).all()) else ()
 
 
 def loss_curve(record: TrialRecord) -> tuple[Floats, Floats] | None:

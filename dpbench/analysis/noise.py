@@ -25,7 +25,7 @@ HEAVY = 0.5
 """Share from which no difference between rows can be trusted either."""
 MANY = 0.1
 """Share of disturbed trials from which no figure of the sweep can be trusted."""
-MOST_ADVISED = 200
+MAX_ADVISED = 200
 """Most repetitions that are advised."""
 AIM = 0.8
 """Part of the widest interval that is enough which repetitions aim at, since the noise of a few is
@@ -104,7 +104,7 @@ def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
 
 def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | None:
     """The fewest repetitions, as noisy as these, after which the half-widths of the estimates, on
-    logarithms, add up to at most `reach`; None if more than MOST_ADVISED, or if one of the
+    logarithms, add up to at most `reach`; None if more than MAX_ADVISED, or if one of the
     estimates has no interval."""
     spread = 0.0
     for estimate in estimates:
@@ -114,14 +114,14 @@ def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | Non
         half_width = math.log(high / low) / 2
         count = estimate.sample_size
         spread += half_width * math.sqrt(count) / t_quantile(count - 1)
-    counts = range(2, MOST_ADVISED + 1)
+    counts = range(2, MAX_ADVISED + 1)
     enough = AIM * reach
     return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= enough), None)
 
 
 def repetitions_to_state(estimates: Iterable[Estimate]) -> int | None:
     """The fewest repetitions, as noisy as these, after which none of the estimates is too noisy;
-    None if more than MOST_ADVISED."""
+    None if more than MAX_ADVISED."""
     needed = [repetitions_needed([e], math.log(TOO_NOISY) / 2) for e in estimates]
     return None if None in needed else max(filter(None, needed))
 
@@ -131,13 +131,13 @@ def cure(needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[Trial
     measure again", or "about 12 repetitions (now 5), 2 min: --repetitions 12".
 
     Args:
-        needed: how many repetitions would be enough; None if more than MOST_ADVISED.
+        needed: how many repetitions would be enough; None if more than MAX_ADVISED.
     """
     if any(map(is_disturbed, noisy)):
         return WAS_BUSY
     now = len({record.trial.repetition for record in noisy})
     if needed is None:
-        return f"more than {MOST_ADVISED} repetitions (now {now})"
+        return f"more than {MAX_ADVISED} repetitions (now {now})"
     passes = 1 + max(record.trial.repetition for record in sweep)
     took = needed * sum(record.timing.duration_seconds for record in sweep) / passes
     return f"about {needed} repetitions (now {now}), {units.seconds(took)}: --repetitions {needed}"

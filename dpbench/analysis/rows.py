@@ -31,7 +31,7 @@ from dpbench.specs.labels import implementation_order
 from dpbench.specs.nodes import on_nodes
 from dpbench.specs.traits import SINGLE
 
-MOST_LISTED = 8
+MAX_LISTED = 8
 """Configurations that a note names; the rest are counted and stand in the table."""
 
 
@@ -166,7 +166,7 @@ def noise_note(
         ranges.append(f"{row.label} ({known})")
     needed = repetitions_to_state(chain.from_iterable(noisy.values()))
     trials = ([record for row in some for record in row.records] for some in (noisy, rows))
-    listed = units.some_of(ranges, MOST_LISTED, "configuration")
+    listed = units.some_of(ranges, MAX_LISTED, "configuration")
     yield f"too noisy to {purpose}: {listed}; {cure(needed, *trials)}"
 
 

@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Literal, get_args
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.throughput import items_per_second
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import Configuration
@@ -138,7 +138,7 @@ def paired_speedup(
     """Ratio of the throughputs in each pass of the palindrome; None unless both sides have the same
     repetitions, and enough."""
     passes = {record.trial.repetition for record in records}
-    if len(passes) < FEWEST_PAIRS or passes != {record.trial.repetition for record in reference}:
+    if len(passes) < MIN_PAIRS or passes != {record.trial.repetition for record in reference}:
         return None
     return _ratio_of_speeds(records, reference, paired=True)
 

@@ -19,18 +19,18 @@ from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.units import CLOCK_SECONDS
 
-SHORTEST_SECONDS = 1e-9
+MIN_SECONDS = 1e-9
 OUTLIER_DEVIATIONS = 14.826
 """Median absolute deviations above the median from which a step is an outlier: ten standard
 deviations of normal noise, as in hyperfine."""
-FEWEST_FOR_OUTLIERS = 10
+MIN_FOR_OUTLIERS = 10
 """Fewest steps for outliers: with fewer, the median deviation rests on two or three of them."""
-FEWEST_FOR_WARM_UP = 20
+MIN_FOR_WARM_UP = 20
 """Fewest steps whose first ones can be judged: a tenth has to hold two."""
 FEW_FIRST = 5
 FRACTIONS = (10, 5)
 """The first steps are a few, a tenth and a fifth of the window: short and long warm-ups."""
-SMALLEST_EFFECT = 0.01
+MIN_EFFECT = 0.01
 """Smallest part of the window's seconds that matters: a fifth of the steps that take 3 % longer
 cost 0.6 %, which is not worth more warm-up steps."""
 
@@ -39,7 +39,7 @@ def is_measured(record: TrialRecord) -> bool:
     """Whether the record has a speed at all: steps, seconds and samples."""
     timed = [rank.timed for rank in record.ranks]
     return sum(window.samples for window in timed) > 0 and all(
-        min(window.seconds, sum(window.step_seconds)) >= SHORTEST_SECONDS for window in timed
+        min(window.seconds, sum(window.step_seconds)) >= MIN_SECONDS for window in timed
     )
 
 
@@ -131,7 +131,7 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     period = trial.sync_every if IMPLEMENTATIONS[trial.implementation].averages_parameters else 1
     spans = np.add.reduceat(steps, np.arange(0, common, period), axis=1)
     slowest = float(spans.mean(axis=1).max())
-    if slowest < SHORTEST_SECONDS:
+    if slowest < MIN_SECONDS:
         return max(without)
     # As a ratio, because on CUDA the host times the window and the device its steps.
     return float(spans.max(axis=0).mean()) * (max(without) / slowest)
@@ -157,7 +157,7 @@ def steps_without_sync(record: TrialRecord) -> list[float] | None:
     windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
     if len(windows) < len(record.ranks):
         return None
-    if not all(window.step_seconds and window.seconds >= SHORTEST_SECONDS for window in windows):
+    if not all(window.step_seconds and window.seconds >= MIN_SECONDS for window in windows):
         return None
     return [mean_step_seconds(window) for window in windows]
 
@@ -207,7 +207,7 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
         None if the windows do not begin with slow steps, are short, or are of one repetition.
     """
     length = min(map(len, windows))
-    if length < FEWEST_FOR_WARM_UP or len(windows) < 2:
+    if length < MIN_FOR_WARM_UP or len(windows) < 2:
         return None
     tried = {length // fraction for fraction in FRACTIONS}
     tried |= {FEW_FIRST} if max(tried) > FEW_FIRST else set()
@@ -218,7 +218,7 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
         logs = np.log([np.median(window[:first]) / np.median(window[first:]) for window in windows])
         error = float(logs.std(ddof=1)) / len(logs) ** 0.5
         change = float(logs.mean())
-        if change > quantile * error and change * first >= SMALLEST_EFFECT * length:
+        if change > quantile * error and change * first >= MIN_EFFECT * length:
             changes.append((change, first))
     if not changes:
         return None
@@ -233,7 +233,7 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
 
 def outlier_limit(steps: Floats) -> float:
     """Seconds above which a step is an outlier; infinite for too few steps."""
-    if len(steps) < FEWEST_FOR_OUTLIERS:
+    if len(steps) < MIN_FOR_OUTLIERS:
         return np.inf
     median = np.median(steps)
     deviation = np.median(np.abs(steps - median))

@@ -18,7 +18,7 @@ from dpbench.errors import DataError, UsageError
 
 _PACKAGE = Path(__file__).parent.parent
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
-LARGEST_NUMPY_SEED = 2**32 - 1
+MAX_NUMPY_SEED = 2**32 - 1
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -129,7 +129,7 @@ def seeded(seed: int) -> Iterator[None]:
             torch.default_generator.manual_seed(seed)  # torch.manual_seed also seeds all GPUs
             random.seed(seed)
             if numpy:
-                numpy.random.seed(seed & LARGEST_NUMPY_SEED)
+                numpy.random.seed(seed & MAX_NUMPY_SEED)
             yield
         finally:
             random.setstate(python_state)

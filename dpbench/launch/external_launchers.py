@@ -15,7 +15,7 @@ import psutil
 from dpbench.errors import UsageError
 from dpbench.rendezvous.placement import (
     AGENT_STORE_VARIABLE,
-    LARGEST_PORT,
+    MAX_PORT,
     USUAL_PORT,
     Placement,
     integer,
@@ -60,7 +60,7 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
             node=integer(environ, names[4], 0, default=rank // local_size),
             node_count=nodes or -(-size // local_size),
             address=environ.get("MASTER_ADDR", ""),
-            port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT, USUAL_PORT),
+            port=integer(environ, "MASTER_PORT", 1, MAX_PORT, USUAL_PORT),
             has_store=environ.get(AGENT_STORE_VARIABLE) == "True",
         )
     except ValueError as error:

@@ -39,7 +39,7 @@ KILLING = (signal.SIGKILL, *ENDING)
 """Signals sent from outside; all others come from the program itself."""
 SERVER_GONE = 255
 """Exit code that multiprocessing gives a rank whose fork server has ended: nobody knows its own."""
-LONGEST_TEXT = 2000
+MAX_TEXT = 2000
 LOST_PEER_WORDS = (
     "connection closed by peer",
     "connection reset",
@@ -91,7 +91,7 @@ class RankFailure:
     exception_type: str = ""
     """Type of the exception that it raised, if it did."""
     message: str = ""
-    """First line of that exception's message, up to LONGEST_TEXT characters."""
+    """First line of that exception's message, up to MAX_TEXT characters."""
     details: str = ""
     """The traceback; of a worker of `dpbench launch`, the last lines of its stderr."""
 
@@ -140,7 +140,7 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
     """The failure of a rank that raises now; `started` is when the ranks of its node started, on
     the monotonic clock."""
     text = str(error).encode(errors="backslashreplace").decode()
-    message = next(iter(text.splitlines()), "")[:LONGEST_TEXT]
+    message = next(iter(text.splitlines()), "")[:MAX_TEXT]
     kind = error.raised if isinstance(error, ScriptFailed) else type(error).__name__
     described = (f"{kind}: {message}" if kind and message else kind or message) + raised_at(error)
     out_of_memory = isinstance(error, MemoryError) or any(

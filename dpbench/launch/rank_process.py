@@ -23,7 +23,7 @@ from pathlib import Path
 from dpbench.launch.failures import failure_of_exception
 from dpbench.launch.signals import ENDING, handle_unless_ignored
 
-SHORTEST_LIMIT_SECONDS = 0.01
+MIN_LIMIT_SECONDS = 0.01
 WATCH_THREAD = "launcher-watch"
 STREAMS = ("stdout", "stderr")
 
@@ -63,7 +63,7 @@ def rank_main(
         handle_unless_ignored(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _redirect(scratch, rank)
-    seconds_left = max(started + time_limit_seconds - time.monotonic(), SHORTEST_LIMIT_SECONDS)
+    seconds_left = max(started + time_limit_seconds - time.monotonic(), MIN_LIMIT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
         faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:

@@ -50,7 +50,7 @@ EXIT_SECONDS = 5.0
 """Seconds that ranks with a result may take to exit."""
 POLL_SECONDS = 0.1
 """Seconds between two calls of `stop`, whose cause the kernel cannot wait for."""
-LONGEST_WAIT_SECONDS = 3600.0
+MAX_WAIT_SECONDS = 3600.0
 """Longest single wait: poll(2) takes no more than 24 days, and a training may last a year."""
 
 T = TypeVar("T")
@@ -195,7 +195,7 @@ def _collect(
             ]
             break
         handles = [handle for busy in waiting for handle in (busy.connection, busy.child.sentinel)]
-        wait_for_any(handles, min(left, LONGEST_WAIT_SECONDS if stop is None else POLL_SECONDS))
+        wait_for_any(handles, min(left, MAX_WAIT_SECONDS if stop is None else POLL_SECONDS))
         for process in [*waiting]:
             if answer := process.answer():
                 waiting.remove(process)

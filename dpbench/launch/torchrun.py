@@ -34,8 +34,8 @@ from dpbench.launch.signals import second_ends_at_once
 from dpbench.parent_death import tied_to_this_process
 from dpbench.rendezvous.placement import (
     GLOO_INTERFACE,
-    LARGEST_PORT,
     LOOPBACK,
+    MAX_PORT,
     USUAL_PORT,
     endpoint_text,
     parse_endpoint,
@@ -135,9 +135,9 @@ def _endpoint(chosen: Namespace) -> tuple[str, int]:
         return chosen.master_addr, 0 if is_one_node(chosen) else USUAL_PORT
     else:
         option, endpoint = "--master-port", (chosen.master_addr, chosen.master_port)
-    if endpoint is None or not 1 <= endpoint[1] <= LARGEST_PORT:
+    if endpoint is None or not 1 <= endpoint[1] <= MAX_PORT:
         value = chosen.rdzv_endpoint or chosen.master_port
-        refuse(f"got {option}={value}, expected a port from 1 to {LARGEST_PORT}")
+        refuse(f"got {option}={value}, expected a port from 1 to {MAX_PORT}")
     return endpoint
 
 

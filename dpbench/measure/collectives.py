@@ -29,8 +29,8 @@ from dpbench.records.collectives import (
 SAMPLE_SECONDS = 1e-3
 """Least duration of a sample."""
 SIZE_SECONDS = 0.6
-"""Most time for the samples of one size, unless that leaves fewer than FEWEST_SAMPLES."""
-FEWEST_SAMPLES = 5
+"""Most time for the samples of one size, unless that leaves fewer than MIN_SAMPLES."""
+MIN_SAMPLES = 5
 PERIOD = 8191
 """Number of elements after which values repeat: a prime, so that a misplaced part hardly ever looks
 right."""
@@ -91,7 +91,7 @@ def _time(
     while seconds < SAMPLE_SECONDS:
         calls *= 2
         seconds = shorter_of_two(calls)
-    count = min(samples, max(int(SIZE_SECONDS / seconds), FEWEST_SAMPLES))
+    count = min(samples, max(int(SIZE_SECONDS / seconds), MIN_SAMPLES))
     with between_barriers([device], ranks):
         return calls, tuple(seconds_of(calls) / calls for _ in range(count))
 

@@ -13,7 +13,7 @@ from dpbench.parallel.ddp.reducer import UnfinishedReduction
 
 TORCH_INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
 """The list in the error of torch's class, which has no names."""
-MOST_PARAMETERS_NAMED = 4
+MAX_PARAMETERS_NAMED = 4
 
 
 class UnusedParameters(DpbenchError):
@@ -43,10 +43,10 @@ def unused_parameters_named(module: nn.Module) -> Iterator[None]:
 
 def without_gradient(names: Sequence[str]) -> str:
     """Say that these parameters got no gradient, and what to do."""
-    shown = ", ".join(names[:MOST_PARAMETERS_NAMED])
+    shown = ", ".join(names[:MAX_PARAMETERS_NAMED])
     more = (
-        f" and {len(names) - MOST_PARAMETERS_NAMED} more"
-        if len(names) > MOST_PARAMETERS_NAMED
+        f" and {len(names) - MAX_PARAMETERS_NAMED} more"
+        if len(names) > MAX_PARAMETERS_NAMED
         else ""
     )
     return (

@@ -48,14 +48,14 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}
 """Largest relative errors that pass. Rounding leaves 1e-15 in float64 and up to 1e-5 in float32; a
 wrong scale, a lost shard or a late reduction are above 1e-2 in both."""
-MOST_IN_DOUBLE = 2**26
+MAX_DOUBLE_PARAMETERS = 2**26
 """Most parameters compared in float64. Every rank holds the model and its reference with gradients:
 2 GiB for this many."""
-LEAST_STEPS = 2
+MIN_VERIFIED_STEPS = 2
 VANISHING = 1e-4
 """Gradients below this share of the model's largest are compared with that share instead: a
 gradient that is tiny beside those of the other parameters may be pure rounding."""
-LARGEST_SHARD = 2
+MAX_SHARD = 2
 """Samples per replica: enough for every layer to see different data, too few to cost time."""
 
 GradientList = list[torch.Tensor | None]
@@ -72,12 +72,12 @@ def verify(
     # Wrappers take rank 0's values. The reference must too, as a factory may ignore the seed.
     if ranks.control is not None:
         broadcast_coalesced([*module.parameters(), *module.buffers()], ranks.control)
-    large = sum(parameter.numel() for parameter in module.parameters()) > MOST_IN_DOUBLE
+    large = sum(parameter.numel() for parameter in module.parameters()) > MAX_DOUBLE_PARAMETERS
     dtype = torch.float32 if large else torch.float64
     if large:
         full_float32()
     module = module.to(device, dtype).eval()  # dropout has no reference
-    steps, per_step = max(LEAST_STEPS, trial.sync_every + 1), small.effective_batch_size
+    steps, per_step = max(MIN_VERIFIED_STEPS, trial.sync_every + 1), small.effective_batch_size
     first_samples = torch.arange(steps * per_step, device=dataset.device) % len(dataset)
     with seeded(trial.workload.seed):  # items may draw random numbers
         inputs, targets = dataset.select(first_samples)
@@ -120,7 +120,7 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
     """
     trial = replace(trial, comm_hook="none")
     sizes = trial.replica_batch_sizes
-    shard = min(*sizes, LARGEST_SHARD)
+    shard = min(*sizes, MAX_SHARD)
     if trial.scaling == "weak":
         return replace(trial, batch_size=shard)
     larger = sum(size > min(sizes) for size in sizes)

@@ -22,7 +22,7 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import StepIndices
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Window
-from dpbench.specs.configuration import SHORTEST_SEGMENT, split_evenly
+from dpbench.specs.configuration import MIN_SEGMENT, split_evenly
 from dpbench.temporary import no_garbage_collection
 
 
@@ -94,4 +94,4 @@ SEGMENTS = 4
 def segment_sizes(timed_steps: int) -> tuple[int, ...]:
     """Steps of the segments of a timed window, between which steps without synchronization are
     timed."""
-    return split_evenly(timed_steps, max(1, min(SEGMENTS, timed_steps // SHORTEST_SEGMENT)))
+    return split_evenly(timed_steps, max(1, min(SEGMENTS, timed_steps // MIN_SEGMENT)))

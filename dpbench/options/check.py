@@ -37,7 +37,7 @@ from dpbench.options.types import (
     Percent,
     split_commas,
 )
-from dpbench.specs import MOST_REPETITIONS
+from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
 verdict_option = partial(option, panel=Panel.VERDICT)
@@ -102,7 +102,7 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
         False, "Fail if the verdict, or that of any row, is inconclusive."
     )
     force: bool = verdict_option(False, "Compare even if the environments differ.")
-    repetitions: Annotated[int, Field(ge=2, le=MOST_REPETITIONS)] = measurement_option(
+    repetitions: Annotated[int, Field(ge=2, le=MAX_REPETITIONS)] = measurement_option(
         5, "Initial runs of each row; more while inconclusive.", "N"
     )
     budget: Duration = measurement_option(

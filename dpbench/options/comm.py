@@ -13,8 +13,8 @@ from dpbench.records.collectives import COLLECTIVES
 
 ELEMENT_BYTES = 4  # of float32
 RANGE_FACTOR = 4
-LARGEST_BYTES = 2**40
-MessageSize = Annotated[ByteSize, Field(gt=0, le=LARGEST_BYTES, multiple_of=ELEMENT_BYTES)]
+MAX_BYTES = 2**40
+MessageSize = Annotated[ByteSize, Field(gt=0, le=MAX_BYTES, multiple_of=ELEMENT_BYTES)]
 
 
 def _range(value: Any) -> Any:

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from dpbench.messages import option_words
 from dpbench.options.model import refuse_if
-from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, FEWEST_STEPS, TrainingScript
+from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_STEPS, TrainingScript
 from dpbench.options.shared import (
     HELP,
     Measuring,
@@ -33,7 +33,7 @@ class ExplainOptions(Measuring, RowFilter, TrainingScript):
     gpus: Gpus | None = gpus_option()
     warmup: Count = measurement_option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
     steps: Count | None = measurement_option(
-        None, "Timed steps.", "N", usual=f"enough for half a second, at least {FEWEST_STEPS}"
+        None, "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_STEPS}"
     )
     threads: Count | None = measurement_option(
         None, HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"

@@ -16,7 +16,7 @@ from dpbench.options.model import Options, options_of
 M = TypeVar("M", bound=Options)
 Given = Mapping[str, Any]
 """Options that are not left at their defaults, by the names of their fields."""
-LONGEST_SHOWN = 60
+MAX_SHOWN = 60
 """Characters of a wrong value that an error shows."""
 EXPECTED = {
     **dict.fromkeys(
@@ -80,7 +80,7 @@ def _problem(error: ValidationError) -> str:
     """What the first wrong value was and what was expected, by all alternatives of its type."""
     errors = error.errors(include_url=False)
     wrong = errors[0]["input"]
-    got = f"got {printable(repr(wrong), LONGEST_SHOWN)}"
+    got = f"got {printable(repr(wrong), MAX_SHOWN)}"
     if errors[0]["type"] == "value_error":
         return f"{got}; {errors[0]['ctx']['error']}"
     alternatives = [

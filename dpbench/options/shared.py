@@ -26,7 +26,7 @@ from dpbench.options.types import (
     Gpus,
     one_of,
 )
-from dpbench.specs import MOST_REPETITIONS
+from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, GRAPHED_MODES, LR_RULES, OPTIMIZERS
 
@@ -63,7 +63,7 @@ HELP = {
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 
-RepetitionCount = Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
+RepetitionCount = Annotated[int, Field(ge=1, le=MAX_REPETITIONS)]
 Implementation = Annotated[str, one_of(tuple(BUILT_IN))]
 MeasuredImplementation = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]
 """An implementation of rows, of which `script` is a training script as it is."""

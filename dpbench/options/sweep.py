@@ -12,7 +12,7 @@ from dpbench.data.registry import is_function
 from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import Panel, option, refuse_if
-from dpbench.options.script import FEWEST_STEPS, TrainingScript
+from dpbench.options.script import MIN_STEPS, TrainingScript
 from dpbench.options.shared import HELP, MAX_WORD, output_option, print_option
 from dpbench.options.types import (
     CommaList,
@@ -30,7 +30,7 @@ from dpbench.specs.parallel import COMM_HOOKS
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
 DEFAULT_WINDOW_SECONDS = 1.0
-"""Time that a window fills where --steps is not given; it has at least FEWEST_STEPS."""
+"""Time that a window fills where --steps is not given; it has at least MIN_STEPS."""
 DEFAULT_STEPS = 50
 """Steps where the samples of a window must be known before it begins."""
 SCRIPT_IMPLEMENTATIONS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
@@ -137,7 +137,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     @property
     def timed_steps(self) -> tuple[int, ...]:
         """The timed steps of a trial; the fewest if they fill a time."""
-        return self.steps or (FEWEST_STEPS if self.fills_window else DEFAULT_STEPS,)
+        return self.steps or (MIN_STEPS if self.fills_window else DEFAULT_STEPS,)
 
     @property
     def fills_window(self) -> bool:

@@ -22,7 +22,7 @@ from dpbench.messages import in_python, option_words, say, value_words
 T = TypeVar("T")
 
 MOST = 10**18
-LONGEST_DURATION_SECONDS = 30 * 24 * 3600.0
+MAX_DURATION_SECONDS = 30 * 24 * 3600.0
 _TIME = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([smh]?)")
 _TIME_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "": 1.0}
 
@@ -78,7 +78,7 @@ def _percent(value: Any) -> float:
 def _duration(value: Any) -> float:
     match = _TIME.fullmatch(str(value).strip())
     seconds = float(match[1]) * _TIME_UNITS[match[2]] if match else 0.0
-    if not 0 < seconds <= LONGEST_DURATION_SECONDS:
+    if not 0 < seconds <= MAX_DURATION_SECONDS:
         written = [value_words(one) for one in ("90s", "5m", "1h")]
         raise ValueError(
             f"expected a duration, in seconds or as {written[0]}, {written[1]} or {written[2]}, at "

@@ -26,7 +26,7 @@ from dpbench.parallel.groups import (
 )
 from dpbench.parallel.torch_private import broadcast_coalesced
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Number of tensors that an error names; it only counts the rest."""
 
 
@@ -166,7 +166,7 @@ def _tensor_differences(
     names = dict.fromkeys(chain(*by_rank))
     different = [n for n in names if any(d.get(n) != by_rank[0].get(n) for d in by_rank)]
     lines = []
-    for name in different[:MOST_NAMED]:
+    for name in different[:MAX_NAMED]:
         versions = [digests.get(name, ("absent", "")) for digests in by_rank]
         ranks = [rank for rank, version in enumerate(versions) if version != versions[0]]
         kinds = list(dict.fromkeys(kind for kind, _ in versions))
@@ -181,8 +181,8 @@ def _tensor_differences(
             largest = torch.stack(gather_tensors((values - of_first).abs().max(), group)).max()
             line += f", max abs difference {float(largest):.3g}"
         lines.append(line)
-    if len(different) > MOST_NAMED:
-        lines.append(f"and {len(different) - MOST_NAMED} more")
+    if len(different) > MAX_NAMED:
+        lines.append(f"and {len(different) - MAX_NAMED} more")
     return (
         f"the ranks do not hold the same module: {len(different)} of {len(names)} tensors differ "
         "from rank 0\n  " + "\n  ".join(lines)

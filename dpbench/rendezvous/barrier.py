@@ -25,7 +25,7 @@ from dpbench.parallel.groups import member_group, name_ranks
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT = timedelta(seconds=120)
-LONGEST_PAUSE_SECONDS = 0.1
+MAX_PAUSE_SECONDS = 0.1
 PASSED = "passed"
 LINGER_SECONDS = 0.5
 """Seconds that a rank stays after a failure, so that the others hear of it: it may hold the
@@ -84,7 +84,7 @@ def wait_until(is_over: Callable[[], object], seconds: float = math.inf) -> bool
         waited = time.monotonic() - began
         if waited >= seconds:
             return False
-        time.sleep(min(max(waited / 10, 1e-4), LONGEST_PAUSE_SECONDS, seconds - waited))
+        time.sleep(min(max(waited / 10, 1e-4), MAX_PAUSE_SECONDS, seconds - waited))
     return True
 
 

@@ -15,7 +15,7 @@ GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 LAUNCH_REMEDY = "start it with torchrun or dpbench launch"
 AGENT_STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
 """The variable that is "True" if the launcher serves the store."""
-LARGEST_PORT = 65_535
+MAX_PORT = 65_535
 WORKER_VARIABLES = {
     "TORCHELASTIC_RESTART_COUNT": "0",
     "TORCHELASTIC_RUN_ID": "dpbench",
@@ -59,7 +59,7 @@ class Placement:
             rank=integer(environ, "RANK", 0, world_size - 1),
             world_size=world_size,
             address=address,
-            port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT, USUAL_PORT),
+            port=integer(environ, "MASTER_PORT", 1, MAX_PORT, USUAL_PORT),
             has_store=environ.get(AGENT_STORE_VARIABLE) == "True",
         )
 

@@ -21,7 +21,7 @@ from dpbench.messages import one_line
 from dpbench.report.table import AT_MOST, MISSING, Column, column
 from dpbench.units import CLOCK_SECONDS, GIGA
 
-MOST_DIGITS = 5
+MAX_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
 ROUNDING = 1e-6
 """An interval this much smaller than its value is that of equal values."""
@@ -132,7 +132,7 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     if half_width <= 0:
         return 3
     supported = _supported(half_width, two_after_one=two_after_one)
-    return max(0, min(supported, _places(abs(value), MOST_DIGITS)))
+    return max(0, min(supported, _places(abs(value), MAX_DIGITS)))
 
 
 def quantity(estimate: Estimate | None, *, with_rate: bool = True) -> str:

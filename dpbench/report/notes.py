@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.noise import cure, repetitions_needed
-from dpbench.analysis.rows import MOST_LISTED, Row, noise_note
+from dpbench.analysis.rows import MAX_LISTED, Row, noise_note
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
@@ -232,4 +232,4 @@ def sources(rows: Rows) -> tuple[str, ...]:
 
 
 def _some_of(labels: Sequence[str]) -> str:
-    return units.some_of(labels, MOST_LISTED, "configuration")
+    return units.some_of(labels, MAX_LISTED, "configuration")

@@ -38,7 +38,7 @@ REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
 of `dpbench plot`."""
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
 """What the beginning of each page holds."""
-MOST_ADVICE = 3
+MAX_ADVICE = 3
 """Sentences of advice at the top; the section on time has all, each with its rows."""
 OPEN = (ChartSection.SPEED, ChartSection.SCALING)
 """Sections of charts that are not folded."""
@@ -138,7 +138,7 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
         about=" · ".join(map(one_line, _about(subject))),
         warnings=tuple(map(one_line, alerts)),
         tiles=(*tiles(subject.headlines), *verified),
-        advice=tuple(map(one_line, islice(_advice(subject, counts_rows=True), MOST_ADVICE))),
+        advice=tuple(map(one_line, islice(_advice(subject, counts_rows=True), MAX_ADVICE))),
         sections=tuple(_sections(subject, [*_draw(subject)] if charts else [])),
     )
 

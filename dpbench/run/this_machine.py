@@ -37,7 +37,7 @@ def environment_here(machine: Machine) -> Environment:
     return capture(accelerators=machine.gpus, cuda=machine.cuda, nccl=machine.nccl)
 
 
-MOST_REPLICAS = 4096
+MAX_REPLICAS = 4096
 SMALL_GROUPS = 4
 """Up to as many replicas every group size is measured by default; beyond that they double."""
 
@@ -73,9 +73,9 @@ def devices_for(
     if not machine.has_cuda:
         cores = units.counted(there_are, "core")
         have = f"no CUDA device and {cores}, one for each replica on the CPU"
-    if max(count, largest or 0) > MOST_REPLICAS:
+    if max(count, largest or 0) > MAX_REPLICAS:
         raise UsageError(
-            f"{option}: more replicas than one machine runs; expected at most {MOST_REPLICAS:,}"
+            f"{option}: more replicas than one machine runs; expected at most {MAX_REPLICAS:,}"
         )
     if missing := [str(number) for number in ids or () if number >= there_are]:
         raise UsageError(

@@ -1,7 +1,7 @@
 """Specifications of sweeps, their configurations and trials, and of trainings."""
 
 from dpbench.specs.axes import AXES as AXES
-from dpbench.specs.configuration import MOST_REPETITIONS as MOST_REPETITIONS
+from dpbench.specs.configuration import MAX_REPETITIONS as MAX_REPETITIONS
 from dpbench.specs.configuration import Configuration as Configuration
 from dpbench.specs.configuration import TrialSpec as TrialSpec
 from dpbench.specs.labels import Labels as Labels

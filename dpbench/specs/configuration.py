@@ -20,11 +20,11 @@ from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
 
 Scaling = Literal["weak", "strong"]
-MOST_REPETITIONS = 10_000
+MAX_REPETITIONS = 10_000
 """A plan of more would fill the memory."""
-MOST_FILLING_STEPS = 1000
+MAX_FILLING_STEPS = 1000
 """Most steps of a window that fills a time: more would only make records larger."""
-SHORTEST_SEGMENT = 5
+MIN_SEGMENT = 5
 """Least steps of a segment of a window, as its first step finds an idle device and cold caches."""
 
 
@@ -52,7 +52,7 @@ class Configuration(ParallelSpec):
     leaves their number to the script, or is none."""
     window_seconds: float | None = None
     """Seconds that the timed window fills. It then has `timed_steps` or more, up to
-    MOST_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
+    MAX_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
     replicas_by_node: tuple[Replicas, ...] = ()
     """Number of replicas on each node, in the order of ranks; () when all are on one."""
 
@@ -73,7 +73,7 @@ class Configuration(ParallelSpec):
     def filling_steps(self, step_seconds: float) -> int:
         """The steps of its timed window, if that fills a time and a step takes so long."""
         wanted = math.ceil((self.window_seconds or 0.0) / step_seconds)
-        return max(self.timed_steps, min(wanted, MOST_FILLING_STEPS))
+        return max(self.timed_steps, min(wanted, MAX_FILLING_STEPS))
 
     @property
     def script_command(self) -> tuple[str, ...]:

@@ -8,11 +8,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-LARGEST_GROUP = 65_536
-Replicas = Annotated[int, Field(ge=1, le=LARGEST_GROUP)]
+MAX_GROUP = 65_536
+Replicas = Annotated[int, Field(ge=1, le=MAX_GROUP)]
 """A number of replicas. Decoding refuses more, as a few bytes could ask for more than the memory
 holds."""
-LONGEST_LISTED = 3
+MAX_NODES_LISTED = 3
 """Most equal nodes in a row that are listed one by one: "2+2+2", but "4×2"."""
 
 
@@ -40,5 +40,5 @@ def node_counts(replicas_by_node: Sequence[int]) -> str:
     words = []
     for count, alike in groupby(replicas_by_node):
         nodes = len([*alike])
-        words += [f"{nodes}×{count}"] if nodes > LONGEST_LISTED else [str(count)] * nodes
+        words += [f"{nodes}×{count}"] if nodes > MAX_NODES_LISTED else [str(count)] * nodes
     return "+".join(words)

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from dpbench.specs.configuration import MOST_REPETITIONS, Configuration, TrialSpec
+from dpbench.specs.configuration import MAX_REPETITIONS, Configuration, TrialSpec
 from dpbench.specs.nodes import Replicas, fill_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
 from dpbench.specs.workload import WorkloadSpec
@@ -32,7 +32,7 @@ class SweepSpec:
     batch_sizes: tuple[int, ...]
     devices: tuple[str, ...]
     """A device for each replica of the largest group; smaller groups take the first ones."""
-    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)]
+    repetitions: Annotated[int, Field(ge=1, le=MAX_REPETITIONS)]
     time_limit_seconds: float
     largest_group_only: tuple[str, ...] = ()
     """Implementations that are measured at the largest group size alone."""

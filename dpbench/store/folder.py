@@ -45,10 +45,10 @@ COMM_FILE = "comm.json"
 COLLECTIVES_FILE = "collectives.jsonl"
 ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
-LONGEST_NAME = 200
-MOST_TRIALS = 100_000
+MAX_NAME = 200
+MAX_TRIALS = 100_000
 """Most trials of a plan: a file of a few bytes could ask for any number."""
-MOST_FOLDERS_NAMED = 3
+MAX_FOLDERS_NAMED = 3
 """Most results folders that an error lists."""
 
 R = TypeVar("R")
@@ -149,10 +149,10 @@ def load_sweep(folder: Path) -> StoredSweep:
     spec = header.sweep
     if spec is None:
         raise StoreError(f"{folder / SWEEP_FILE} has no sweep; it was not written by dpbench")
-    if spec.most_trials > MOST_TRIALS:
+    if spec.most_trials > MAX_TRIALS:
         raise StoreError(
             f"{folder / SWEEP_FILE}: a plan of {spec.most_trials:,} trials; expected at most "
-            f"{MOST_TRIALS:,}"
+            f"{MAX_TRIALS:,}"
         )
     sweep = StoredSweep(spec=spec, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
@@ -175,10 +175,10 @@ def load_collectives(folder: Path) -> StoredCollectives:
 def check_name(name: str) -> None:
     """Raise UsageError unless `name` is a plain folder name."""
     is_plain = name not in ("", ".", "..") and not {*name} & {"/", ":"} and name.isprintable()
-    if not is_plain or name.startswith("-") or len(name.encode()) > LONGEST_NAME:
+    if not is_plain or name.startswith("-") or len(name.encode()) > MAX_NAME:
         raise UsageError(
             f"{option_words('name')}: got {name[:40]!r}; expected a plain folder name of at most "
-            f"{LONGEST_NAME} bytes of UTF-8, without '/', ':' or control characters, that does not "
+            f"{MAX_NAME} bytes of UTF-8, without '/', ':' or control characters, that does not "
             "begin with '-'"
         )
 
@@ -189,7 +189,7 @@ def _read_header(folder: Path, file: str, maker: str) -> ResultsHeader:
             raise StoreError(f"{folder} does not exist; did you mean {usual}?")
         lack = f"has no {file}" if folder.exists() else "does not exist"
         inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
-        named = f": {units.some_of(inside, MOST_FOLDERS_NAMED)}" if inside else ""
+        named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
         raise StoreError(f"{folder} {lack}; expected a results folder of {maker}{named}")
     return read_versioned(folder / file, ResultsHeader)
 

@@ -47,7 +47,7 @@ ReplicaIndices = tuple[tuple[int, ...], ...]
 """The samples of one step: for each replica their indices in the data."""
 SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 
-LONGEST_TRAINING = timedelta(days=1)
+MAX_TRAINING = timedelta(days=1)
 """Time limit of the processes."""
 REMEDY = "lower the learning rate, or check these samples"
 
@@ -304,7 +304,7 @@ def steps_in_mode(mode: str, models: Sequence[nn.Module], task: ReplicaTask) -> 
         threads = max(1, torch.get_num_threads() // len(models))
         # As bytes, since tensors would be sent to the ranks in shared memory.
         work = partial(train_replica, pickle.dumps((models[0], devices, task, threads)))
-        trained, *_ = fork_world(work, len(models), timeout=LONGEST_TRAINING)
+        trained, *_ = fork_world(work, len(models), timeout=MAX_TRAINING)
         if isinstance(trained, NonFinite):
             raise trained
         steps, values = trained
@@ -320,7 +320,7 @@ def train_replica(content: bytes, rank: int) -> tuple[list[StepStats], list[Tens
     model, devices, task, threads = pickle.loads(content)
     torch.set_num_threads(threads)
     model.to(devices[rank])
-    with process_group("gloo", timeout=LONGEST_TRAINING, device="cpu"):
+    with process_group("gloo", timeout=MAX_TRAINING, device="cpu"):
         try:
             steps = list(all_steps([model], task, rank=rank))
         except NonFinite as error:  # on every rank

@@ -12,9 +12,9 @@ from dpbench.cli.app import commands, run
 Capture = pytest.CaptureFixture[str]
 COMMANDS: dict[str, Any] = commands().commands
 LONGEST = 80
-MOST_LINES = {"sweep": 110, "train": 100, "check": 80}
+MAX_LINES = {"sweep": 110, "train": 100, "check": 80}
 """Lines of the whole help of long commands on a terminal of 80 columns."""
-MOST_LINES_OF_SHORT_HELP = 50
+MAX_LINES_OF_SHORT_HELP = 50
 
 
 def printed(capsys: Capture, *words: str) -> str:
@@ -33,14 +33,14 @@ def test_commands_and_options_have_a_plain_line_each(capsys: Capture) -> None:
             assert "docs/" not in option.help  # who installed dpbench has no such file
 
 
-@pytest.mark.parametrize("name", MOST_LINES)
+@pytest.mark.parametrize("name", MAX_LINES)
 def test_help_is_short_names_every_option_and_begins_with_those_that_everybody_types(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     short, whole = (printed(capsys, name, word).splitlines() for word in ("-h", "--help-all"))
-    assert len(short) <= MOST_LINES_OF_SHORT_HELP
-    assert len(whole) <= MOST_LINES[name]
+    assert len(short) <= MAX_LINES_OF_SHORT_HELP
+    assert len(whole) <= MAX_LINES[name]
     assert max(map(len, [*short, *whole])) <= 80
     first = short[short.index("Options:") + 1 :]
     first = first[: first.index("")]

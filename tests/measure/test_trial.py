@@ -24,7 +24,7 @@ from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
-from dpbench.specs.configuration import MOST_FILLING_STEPS
+from dpbench.specs.configuration import MAX_FILLING_STEPS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 
@@ -116,7 +116,7 @@ def test_a_window_that_fills_a_time_has_as_many_steps_as_the_warm_up_suggests() 
     rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=1e-9))
     assert (rank.warmup_steps, rank.timed_steps, rank.timed.samples) == (4, 5, 5 * 4)
     rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=60.0))
-    assert rank.timed_steps == len(rank.timed.losses) == MOST_FILLING_STEPS
+    assert rank.timed_steps == len(rank.timed.losses) == MAX_FILLING_STEPS
 
 
 @pytest.mark.parametrize(("warmup", "timed"), [(0, 1), (2, 3)])

@@ -245,7 +245,7 @@ def test_a_hook_which_loses_precision_is_left_out_of_the_proof(
 
 
 def test_a_large_model_is_compared_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "MOST_IN_DOUBLE", 0)
+    monkeypatch.setattr(verification, "MAX_DOUBLE_PARAMETERS", 0)
     proof = verified(dp())
     assert proof.passed
     assert (proof.dtype, proof.tolerance) == ("float32", 1e-3)

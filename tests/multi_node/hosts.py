@@ -29,7 +29,7 @@ TOOLS = ("unshare", "nsenter", "ip", "tc")
 BURST_BYTES = 16 * 1024
 """What the token bucket lets through at once after a pause. A message gets that much for nothing,
 so it is small beside a bucket of gradients, and still holds a whole packet of the sender."""
-LARGEST_PACKET_BYTES = 12 * 1024
+MAX_PACKET_BYTES = 12 * 1024
 """As the sender hands it to the queue, to be cut into frames later, as network cards do it."""
 QUEUE_SECONDS = 0.1
 """Longer than TCP's window takes to be sent, so that no packet is dropped."""
@@ -117,7 +117,7 @@ def _host(number: int) -> Iterator[Host]:
 
 
 def _connect(host: Host, bits_per_second: float) -> None:
-    packets = ("gso_max_size", str(LARGEST_PACKET_BYTES))
+    packets = ("gso_max_size", str(MAX_PACKET_BYTES))
     bucket = ("rate", f"{bits_per_second:.0f}bit", "burst", f"{BURST_BYTES}b")
     queue = ("latency", f"{QUEUE_SECONDS * 1e3:.0f}ms")
     _configure(host, "ip", "link", "set", "lo", "up")

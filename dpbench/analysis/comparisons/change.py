@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
 
-from dpbench.analysis.estimate import LARGEST_REACH, Estimate, GeometricMean
-from dpbench.analysis.noise import MOST_ADVISED
+from dpbench.analysis.estimate import MAX_REACH, Estimate, GeometricMean
+from dpbench.analysis.noise import MAX_ADVISED
 
 ALPHA = 0.05
 """Level of a test of data that is looked at once."""
@@ -97,7 +97,7 @@ class Change:
         """The slowdown that a two-sided test of runs as many and as noisy as these detects in 4 of
         5 cases; 0.03 is 3 %. None for what no float holds."""
         logarithm = self.mean.error * _errors_to_detect(self.mean.degrees_of_freedom, ALPHA / 2)
-        return math.expm1(logarithm) if logarithm <= LARGEST_REACH else None
+        return math.expm1(logarithm) if logarithm <= MAX_REACH else None
 
     def repetitions_to_settle(self, limit: float, level: float) -> int | None:
         """The fewest runs per side that settle it in 4 of 5 cases, if the candidate is unchanged or
@@ -110,7 +110,7 @@ class Change:
         if self.mean.squared_error is None:
             return None
         spread = self.mean.error / math.sqrt(1 / len(self.baseline) + 1 / len(self.candidate))
-        for count in range(2, MOST_ADVISED + 1):
+        for count in range(2, MAX_ADVISED + 1):
             freedom = (count - 1) * (1 if self.is_paired else 2)
             error = spread * math.sqrt(2 / count)
             if error * _errors_to_detect(freedom, level) <= math.log(limit):
@@ -126,7 +126,7 @@ def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change
     1.26, 1.13, 0.92 and 0.46 at 3; Welch's then covers up to 1.00, which is wider than it says.
 
     Args:
-        paired: whether both sides ran in the same passes, and so often (`FEWEST_PAIRS`) that a
+        paired: whether both sides ran in the same passes, and so often (`MIN_PAIRS`) that a
             disturbance of a whole pass costs more than the lost degrees of freedom. Then the
             repetitions that both have are compared one by one.
     """

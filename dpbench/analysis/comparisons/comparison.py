@@ -2,7 +2,7 @@
 
 The values are those of whole runs, never of steps. Runs of two sweeps are compared by Welch's t
 on logarithms; runs of one sweep by their differences within a repetition, because a repetition is
-one pass of the palindrome, and what disturbed the machine then disturbed both (from `FEWEST_PAIRS`
+one pass of the palindrome, and what disturbed the machine then disturbed both (from `MIN_PAIRS`
 repetitions on: fewer lose more degrees of freedom than that gives back).
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.environments import compare_environments
 from dpbench.analysis.comparisons.matching import Matched, Pair, Side, match
-from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, geometric_mean
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.errors import NotComparable
@@ -165,7 +165,7 @@ def compare_pair(pair: Pair, metric: Metric, same_sweep: bool) -> ComparedPair |
         {n: 1 / value if metric.better == "higher" else value for n, value in measured.items()}
         for measured in values.values()
     )
-    paired = same_sweep and len(before.keys() & now.keys()) >= FEWEST_PAIRS
+    paired = same_sweep and len(before.keys() & now.keys()) >= MIN_PAIRS
     change, reason = change_between(before, now, paired=paired), None
     if missing:
         ran = pair.baseline if missing[0] == "baseline" else pair.candidate

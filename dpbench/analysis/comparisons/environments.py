@@ -7,7 +7,7 @@ from itertools import product
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched
-from dpbench.analysis.rows import MOST_LISTED
+from dpbench.analysis.rows import MAX_LISTED
 from dpbench.data.user_code import named_files
 from dpbench.errors import NotComparable
 from dpbench.messages import option_words
@@ -56,7 +56,7 @@ def _oversubscribed(
             named[labels.label(trial)] = needed
     return [
         f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
-        f"{units.some_of([*needs], MOST_LISTED, 'configuration')}"
+        f"{units.some_of([*needs], MAX_LISTED, 'configuration')}"
         for (what, where), needs in oversubscribed.items()
     ]
 

@@ -114,7 +114,7 @@ class Explanation:
     @property
     def repetitions_needed(self) -> int | None:
         """Number of repetitions, as noisy as these, that would give an efficiency; None if
-        MOST_ADVISED would not, or if other processes would disturb them, too."""
+        MAX_ADVISED would not, or if other processes would disturb them, too."""
         return None if self.is_disturbed else repetitions_to_state(self.too_noisy)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.throughput import SHORTEST_SECONDS
+from dpbench.analysis.throughput import MIN_SECONDS
 from dpbench.records.trial import TrialRecord
 
 PhaseName = Literal["data", "forward", "backward", "communication", "optimizer"]
@@ -64,7 +64,7 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
         seconds["communication"] = np.subtract(with_sync, seconds["backward"]).tolist()
     seconds["optimizer"] = _means(full, "optimizer_seconds")
     totals = np.sum([*seconds.values()], axis=0)
-    shares = np.divide(seconds["data"], np.maximum(totals, SHORTEST_SECONDS))
+    shares = np.divide(seconds["data"], np.maximum(totals, MIN_SECONDS))
     return StepPhases(
         seconds={name: mean(values, unit="s") for name, values in seconds.items()},
         step_seconds=mean(totals.tolist(), unit="s"),

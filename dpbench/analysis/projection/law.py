@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dpbench.analysis.projection.series import Origin, ProjectedPoint, Projection, Series, noise_of
 from dpbench.errors import UsageError
 
-LARGEST_MULTIPLE = 4
+MAX_MULTIPLE = 4
 """Largest multiple of the largest measured group size that is predicted."""
 GOES_ON = 1 / 3
 """Part of the mean rise per doubling by which the first doubling beyond the data rises."""
@@ -114,16 +114,16 @@ def project_by_law(
         )
     speeds, points = series.speeds, list[ProjectedPoint]()
     seconds = [size / speed.value for size, speed in zip(sizes, speeds, strict=True)]
-    for n in sorted({*(group_sizes or (*sizes, 2 * sizes[-1], LARGEST_MULTIPLE * sizes[-1]))}):
+    for n in sorted({*(group_sizes or (*sizes, 2 * sizes[-1], MAX_MULTIPLE * sizes[-1]))}):
         reason = series.beyond_one_machine(n, per_node)
         if n in sizes:
             points.append(series.measured_point(n))
             continue
         if n < sizes[-1]:
             reason = f"below the largest measured group size ({sizes[-1]}); measure it"
-        elif n > LARGEST_MULTIPLE * sizes[-1]:
+        elif n > MAX_MULTIPLE * sizes[-1]:
             reason = (
-                f"more than {LARGEST_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
+                f"more than {MAX_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
                 "simulate larger groups with --topology"
             )
         if reason is not None:

@@ -32,7 +32,7 @@ from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import GpuState, Window
 from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.specs import TrialSpec
-from dpbench.specs.configuration import MOST_FILLING_STEPS, SHORTEST_SEGMENT
+from dpbench.specs.configuration import MAX_FILLING_STEPS, MIN_SEGMENT
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 Mode = Literal["as-is", "no-sync", "cached"]
@@ -267,14 +267,14 @@ class StepClock:
         self.same_samples = is_same and None not in (batch, earlier) and batch != earlier
         self.counts_samples = any(report["loads"] for report in reports)
         size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
-        size = min(max(size, SHORTEST_SEGMENT), steps // 2)
+        size = min(max(size, MIN_SEGMENT), steps // 2)
         modes: list[Mode] = ["as-is"]
         if together:
             synchronizes = self.store.size > 1 and all(report["syncs"] for report in reports)
             modes += ["no-sync"] * synchronizes
             modes += ["cached"] * all(report["loads"] for report in reports)
         done, seconds, filled = 0, 0.0, self.trial.window_seconds or 0.0
-        while done < steps or (seconds < filled and done < MOST_FILLING_STEPS):
+        while done < steps or (seconds < filled and done < MAX_FILLING_STEPS):
             ahead: list[ScriptSegment] = []
             for mode in (*modes, *reversed(modes)):
                 if ahead and ahead[-1].mode == "cached" != mode and self._queued:

@@ -27,7 +27,7 @@ from dpbench.measure.script.clock import Mode, RankStore, ScriptSegment, StepClo
 from dpbench.measure.script.task import ScriptTask
 from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
 
-SHORTEST_TIME_SECONDS = 0.01
+MIN_TIME_SECONDS = 0.01
 
 
 class ScriptRun:
@@ -123,6 +123,6 @@ class ScriptRun:
 if __name__ == "__main__":
     task = from_json(ScriptTask, sys.argv[1])
     with Path(task.stack).open("a") as stack:
-        left = max(task.deadline - monotonic(), SHORTEST_TIME_SECONDS)
+        left = max(task.deadline - monotonic(), MIN_TIME_SECONDS)
         faulthandler.dump_traceback_later(left, file=stack)
         ScriptRun(task).run(sys.argv[2:])

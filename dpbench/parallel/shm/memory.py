@@ -27,9 +27,9 @@ from torch import Tensor
 HEADER_BYTES = 128
 SLOT_BYTES = 64 * 1024
 """Largest operand of an operation that needs only one barrier."""
-SMALLEST_CHUNK = 1024 * 1024
+MIN_CHUNK = 1024 * 1024
 """Smallest chunk; two of them fit into the second-level cache of a core."""
-SMALLEST_SHARE = 64 * 1024
+MIN_SHARE = 64 * 1024
 """Smallest share of a chunk that a rank reduces; for less, calls take longer than computing."""
 LINE_BYTES = 64
 """A cache line; shares of staged chunks begin at one, so that no two ranks write to the same. Each
@@ -84,7 +84,7 @@ class Layout:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.chunk_bytes = pages(max(SMALLEST_CHUNK, size * SMALLEST_SHARE))
+        self.chunk_bytes = pages(max(MIN_CHUNK, size * MIN_SHARE))
         self._semaphores = pages(size)
         self._slots = self._semaphores + pages(size * size * LINE_BYTES)
         # A slot holds a header and the operand, on pages of its own.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import ComparedPair, Comparison
-from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.messages import one_line
@@ -179,7 +179,7 @@ def _reading(rows: Sequence[ComparedPair], metric: Metric) -> Iterable[str]:
         paired = [test.is_paired for test in tested]
         how = "t within each repetition" if all(paired) else "Welch's t"
         if any(paired) and not all(paired):
-            how = f"t, within each repetition where {FEWEST_PAIRS} or more are on both sides"
+            how = f"t, within each repetition where {MIN_PAIRS} or more are on both sides"
         differ = any(len({*row.repetitions}) > 1 for row in rows if row.slowdown)
         yield (
             f"± is the 95 % interval over repetitions ({how}, on logarithms); n: repetitions of "

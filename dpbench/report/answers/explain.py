@@ -10,8 +10,8 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Cause, Explanation, not_too_noisy
 from dpbench.analysis.diagnosis.factors import LARGE, Part
-from dpbench.analysis.noise import MOST_ADVISED, WAS_BUSY
-from dpbench.analysis.rows import MOST_LISTED, Row
+from dpbench.analysis.noise import MAX_ADVISED, WAS_BUSY
+from dpbench.analysis.rows import MAX_LISTED, Row
 from dpbench.analysis.throughput import items_per_second
 from dpbench.errors import INCONCLUSIVE
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
@@ -131,7 +131,7 @@ def _noise(explanation: Explanation) -> Iterator[str]:
     if explanation.is_disturbed:
         yield f"{WAS_BUSY.capitalize()}."
     elif needed is None:
-        yield f"Not even {MOST_ADVISED} repetitions like these would give one."
+        yield f"Not even {MAX_ADVISED} repetitions like these would give one."
     else:
         yield f"About {needed} repetitions like these would give one."
     if explanation.causes or factors_table([explanation]).lines:
@@ -205,7 +205,7 @@ def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = Fals
             groups.setdefault((cause.text, cause.remedy), []).append((explanation.row, cause))
     for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
         rows, causes = zip(*group, strict=True)
-        which = units.some_of([row.label for row in rows], MOST_LISTED)
+        which = units.some_of([row.label for row in rows], MAX_LISTED)
         if counts_rows and len(rows) > 1:
             which = units.counted(len(rows), "row")
         is_of_script = explanations[0].configuration.workload.script and len(explanations) == 1

@@ -15,7 +15,7 @@ from dpbench.report.configurations import terminal_table
 from dpbench.report.headline import headline_sentences
 from dpbench.report.table import unbroken
 
-MOST_REASONS = 3
+MAX_REASONS = 3
 """Reasons of failures, and sources, below the table; --verbose has the others."""
 
 
@@ -37,15 +37,15 @@ def report_answer(
     failed = [row for row in rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
     failures, sources = notes.row_reasons(failed), notes.sources(rows)
     ends = (
-        *failures[:MOST_REASONS],
-        *sources[:MOST_REASONS],
+        *failures[:MAX_REASONS],
+        *sources[:MAX_REASONS],
         *notes.ties(subject),
         *notes.too_noisy(rows),
         *notes.one_repetition(rows),
     )
     others = (
         *notes.reading_notes(rows),
-        *sources[MOST_REASONS:],
+        *sources[MAX_REASONS:],
         *notes.own_notes(rows),
         *subject.hints,
     )
@@ -62,7 +62,7 @@ def report_answer(
     details: list[str] = []
     if verbose:
         skipped = notes.row_reasons([row for row in notes.available(rows) if row not in failed])
-        details = [*alerts[1:], *others, *failures[MOST_REASONS:], *skipped]
+        details = [*alerts[1:], *others, *failures[MAX_REASONS:], *skipped]
     else:
         hidden = {"more warning": len(alerts[1:]), "note": len(others)}
         waiting = [units.counted(count, name) for name, count in hidden.items() if count]

@@ -7,7 +7,7 @@ from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
-    MOST_SERIES,
+    MAX_SERIES,
     Drawn,
     first_of,
     panels,
@@ -30,7 +30,7 @@ def loss(subject: Subject) -> Drawn:
     if not lines:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
     styles = series_styles(row for row, _ in lines)
-    drawn = [*styles][:MOST_SERIES]
+    drawn = [*styles][:MAX_SERIES]
     batches = sorted({row.batch_size or 0 for row, _ in lines})
     figure, shown, left_out = panels(batches, "batch sizes", share_y=True)
     for axis, batch_size in shown:
@@ -50,4 +50,4 @@ def loss(subject: Subject) -> Drawn:
     remarks = ["smoothed loss of the repetition of median length"]
     if len(lines) < len(largest):
         remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
-    return Drawn(figure, [], [*remarks, *first_of(MOST_SERIES, len(styles), "series"), *left_out])
+    return Drawn(figure, [], [*remarks, *first_of(MAX_SERIES, len(styles), "series"), *left_out])

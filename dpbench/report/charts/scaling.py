@@ -12,7 +12,7 @@ from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
-    MOST_SERIES,
+    MAX_SERIES,
     MUTED,
     Drawn,
     category_axis,
@@ -74,7 +74,7 @@ def _draw(
             stated.setdefault(row.series, []).append((row, value))
     noisy = len(known) - sum(map(len, stated.values()))
     left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
-    lines = dict(islice(stated.items(), MOST_SERIES))
+    lines = dict(islice(stated.items(), MAX_SERIES))
     points = [point for line in lines.values() for point in line]
     sizes = sorted({row.group_size for row, _ in points})
     if len(sizes) < 2:

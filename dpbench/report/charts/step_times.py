@@ -21,7 +21,7 @@ from dpbench.report.charts.style import (
     write_beside,
 )
 
-MOST_RANKS = 4
+MAX_RANKS = 4
 """Most ranks of a configuration that are drawn; the slowest is always among them."""
 FARTHEST = 3.0
 """Times the slowest median: steps beyond are counted at the edge, so that others have room."""
@@ -33,7 +33,7 @@ def step_times(subject: Subject) -> Drawn:
     for row in subject.rows:
         measured = row.records[0].ranks if row.records else ()
         if measured and all(len(rank.timed.step_seconds) > 1 for rank in measured):
-            ranks[row] = [*range(len(measured))][:MOST_RANKS]
+            ranks[row] = [*range(len(measured))][:MAX_RANKS]
             slowest = slowest_of(row.records)
             if slowest is not None and slowest.rank not in ranks[row]:
                 ranks[row][-1] = slowest.rank

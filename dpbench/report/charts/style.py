@@ -52,10 +52,10 @@ SeriesStyle = dict[str, Any]
 """Color, linestyle and marker of a series, as arguments for matplotlib's line functions."""
 DASHES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-MOST_PANELS = 6
-MOST_SERIES = 8
-MOST_BARS = 14
-MOST_LABELS = 6
+MAX_PANELS = 6
+MAX_SERIES = 8
+MAX_BARS = 14
+MAX_LABELS = 6
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 TIP = "tip:"
 """Begins the id of a point; the rest is what a page shows when the pointer is over it."""
@@ -123,7 +123,7 @@ def panels(
     Returns the figure, its panels with the groups that they show, and, if there are more groups
     than panels, the remark that says so.
     """
-    shown = groups[:MOST_PANELS]
+    shown = groups[:MAX_PANELS]
     columns = min(len(shown), 3)
     rows = math.ceil(len(shown) / columns)
     figure = _figure(5.2 if columns == 1 else 3.3 * columns, 2.7 * rows + 1.1)
@@ -158,8 +158,8 @@ def case_panels(
     remark that says so.
     """
     shown: list[list[Row]] = []
-    room = MOST_BARS // max(map(bars, rows))
-    for case in cases(rows)[:MOST_PANELS]:
+    room = MAX_BARS // max(map(bars, rows))
+    for case in cases(rows)[:MAX_PANELS]:
         if shown and len(case) > room:
             break
         shown.append(case[:room])
@@ -210,8 +210,8 @@ def draw_points(
 
 
 def category_axis(axes: Axes, names: Sequence[str], label: str) -> None:
-    """An axis of sizes: each is a category, and at most `MOST_LABELS` are labeled."""
-    step = math.ceil(len(names) / MOST_LABELS)
+    """An axis of sizes: each is a category, and at most `MAX_LABELS` are labeled."""
+    step = math.ceil(len(names) / MAX_LABELS)
     axes.set_xticks(range(0, len(names), step), names[::step])
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_xlabel(label)

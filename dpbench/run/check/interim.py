@@ -14,7 +14,7 @@ from dpbench import units
 from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.messages import Say, option_words
 
-MOST_ANALYSES = 5
+MAX_ANALYSES = 5
 """Most analyses that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 GROWTH = 1.5
 """How many times as many repetitions the next analysis has."""
@@ -23,7 +23,7 @@ GROWTH = 1.5
 def sample_sizes(first: int) -> list[int]:
     """Numbers of repetitions at which the verdict is looked at: 5, 8, 12, 18, 27."""
     sizes = [first]
-    while len(sizes) < MOST_ANALYSES:
+    while len(sizes) < MAX_ANALYSES:
         sizes.append(math.ceil(GROWTH * sizes[-1]))
     return sizes
 

@@ -14,7 +14,7 @@ from dpbench.report.answers.listing import PlannedRow
 from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_configurations
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs import TrialSpec, plain_label
-from dpbench.specs.configuration import MOST_FILLING_STEPS
+from dpbench.specs.configuration import MAX_FILLING_STEPS
 from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
 
@@ -52,7 +52,7 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     warmup = units.any_of(trial.warmup_steps for trial in plan.trials)
     timed = units.any_of(trial.timed_steps for trial in plan.trials)
     if plan.spec.base.window_seconds is not None:
-        timed = f"{plan.spec.base.timed_steps} to {MOST_FILLING_STEPS:,}"
+        timed = f"{plan.spec.base.timed_steps} to {MAX_FILLING_STEPS:,}"
     summary = (
         f"{f'Resuming: {done}. ' if plan.earlier else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "

@@ -31,7 +31,7 @@ SHARE_OF_MEMORY = {"cpu": 0.5, "cuda": 0.8}
 """The share of the free memory of a node, or of the memory of a GPU, that its replicas may take.
 What CUDA and the allocator need beside the tensors is not in the peak."""
 TRY_SECONDS = 60.0
-LARGEST_SAMPLES = 2**20
+MAX_SAMPLES = 2**20
 FIRST_BATCH = 2
 """First batch to try: a batch norm cannot train on one sample."""
 BATCH_GROWTH = 4
@@ -68,7 +68,7 @@ def with_largest_batch(options: SweepOptions, node: Node, note: Say) -> SweepOpt
             raise UsageError(f"{_option()}: {plain_label(trial)} cannot be tried: {reason}")
         dataset = spec.base.workload.dataset
         samples = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
-        most = LARGEST_SAMPLES if samples is None else max(1, samples // largest_group)
+        most = MAX_SAMPLES if samples is None else max(1, samples // largest_group)
         if gpus := node.machine.gpus:
             memory = SHARE_OF_MEMORY["cuda"] * min(gpu.memory_bytes for gpu in gpus)
             sharing = ceil(largest_group / len(gpus))

@@ -13,7 +13,7 @@ from dpbench.messages import as_typed, option_words, printable
 from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
-from dpbench.rendezvous.placement import LARGEST_PORT, Placement, parse_endpoint
+from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
 
 POD = "JOB_COMPLETION_INDEX"
 """The variable with the number of the node in an indexed job of Kubernetes."""
@@ -53,7 +53,7 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
         if (parsed := parse_endpoint(options.rdzv_endpoint)) is None:
             raise UsageError(
                 f"--rdzv-endpoint {printable(repr(options.rdzv_endpoint), 60)}: expected HOST:PORT "
-                f"with a port from 1 to {LARGEST_PORT}, as in host0:29503 or [fe80::1]:29503"
+                f"with a port from 1 to {MAX_PORT}, as in host0:29503 or [fe80::1]:29503"
             )
         address, port = parsed
     elif placed and placed.address:

@@ -12,7 +12,7 @@ from dpbench import store
 from dpbench.codec import differing_fields
 from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import LONGEST_FOLDER_NAME, folder_name
+from dpbench.files import MAX_FOLDER_NAME, folder_name
 from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster
 from dpbench.messages import Say, option_words
 from dpbench.options.shared import MAX_WORD
@@ -84,7 +84,7 @@ def planned_sweep(
         folder = options.results_dir / (options.name or f"dpbench-node{placement.node}")
     else:
         names = options.arch if options.script is None else (Path(options.script).name,)
-        named = "-".join(map(folder_name, names))[:LONGEST_FOLDER_NAME]
+        named = "-".join(map(folder_name, names))[:MAX_FOLDER_NAME]
         folder = results_folder(options.results_dir, options.name, otherwise=named)
         if options.resume:
             earlier = store.load_sweep(folder)

@@ -39,7 +39,7 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
 from dpbench.training.run_folder import RANKS, RunFolder, RunStatus
 
-LONGEST_SECONDS = 365 * 24 * 3600.0
+MAX_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
 ON_EVERY_NODE = "the same launcher on every node, with "
 """Before the command of a training whose ranks somebody else has started."""
@@ -67,7 +67,7 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
         scratch.mkdir()
         try:
             work = partial(train_rank, job)
-            finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
+            finished, *_ = run_ranks(work, plan.spec.process_count, scratch, MAX_SECONDS)
         except RanksFailed as failed:
             cause, hint = failed.cause, f"; what the ranks printed is in {scratch}"
             kind = SAID_BY_RANKS.get(cause.exception_type) if cause else None
