@@ -1,16 +1,17 @@
-"""The supply of a trial's steps with samples, as set by `--prefetch` and `--data-workers`.
+"""The samples of a trial's steps: which ones each step takes, and how they reach the device.
 
-Samples are on the device; or each step takes its own from host memory; or a thread or worker
-processes load them ahead, as one stream in the sampler's order, through all windows. A step gets
-the same samples in every case.
+`StepPlan` deals the samples of all steps, once. As set by `--prefetch` and `--data-workers`, all
+samples are on the device; or each step takes its own from host memory; or a thread or worker
+processes load them ahead in the order of the plan. A step gets the same samples in every case.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from itertools import islice
+from itertools import chain, islice
+from typing import NamedTuple
 
 import torch
 
@@ -22,6 +23,7 @@ from dpbench.data.user_dataset import SampleSource
 from dpbench.errors import DataError
 from dpbench.measure.step import LoadSamples, StepIndices
 from dpbench.measure.window import segment_sizes
+from dpbench.parallel.agreement import tensors_sha256
 from dpbench.specs import TrialSpec
 
 
@@ -43,36 +45,52 @@ def micro_step_indices(trial: TrialSpec, rank: int, dataset_size: int) -> Iterat
     return (order.indices(range(begin + part.start, begin + part.stop)) for begin in begins)
 
 
-class StepSampler:
-    """The sample indices of one rank's steps, on the device that holds the samples."""
+class Segment(NamedTuple):
+    """Consecutive steps, with or without synchronization."""
 
-    def __init__(
-        self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
-    ) -> None:
-        self._micro_steps = micro_step_indices(trial, rank, dataset_size)
-        self._per_step = trial.accumulation_steps
-        self._device = device
-
-    def steps(self, count: int) -> list[StepIndices]:
-        """The indices of the next `count` steps. It copies to the device: not for timed windows."""
-        return [self.micro_steps(self._per_step) for _ in range(count)]
-
-    def micro_steps(self, count: int) -> list[torch.Tensor]:
-        """The indices of the next `count` micro-steps, which need not be whole steps."""
-        return [indices.to(self._device) for indices in islice(self._micro_steps, count)]
+    steps: Sequence[StepIndices]
+    sync: bool = True
 
 
-def batches_in_step_order(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
-    """The indices in the order of the steps: where a segment of the timed window has a twin without
-    synchronization, both take the same samples."""
-    micro_steps = micro_step_indices(trial, rank, dataset_size)
-    yield from islice(micro_steps, trial.warmup_steps * trial.accumulation_steps)
-    for steps in segment_sizes(trial.timed_steps):
-        segment = list(islice(micro_steps, steps * trial.accumulation_steps))
-        yield from segment
-        if trial.has_unsynced_window:
-            yield from segment
-    yield from micro_steps
+class StepPlan:
+    """All steps of one rank in a trial, in the order in which they are taken; indices are in host
+    memory.
+
+    Segments of the timed window with and without synchronization take turns, both on the same
+    samples. Two neighboring pairs have the opposite order, so that a drift of the machine's speed
+    affects both alike.
+    """
+
+    def __init__(self, trial: TrialSpec, rank: int, dataset_size: int) -> None:
+        """Deal the samples; raises DataError as `micro_step_indices` does."""
+        self._further = micro_step_indices(trial, rank, dataset_size)
+        kinds, per_step = (True, False)[: 1 + trial.has_unsynced_window], trial.accumulation_steps
+        is_traced = trial.traces_gradients and trial.repetition == 0
+        self.warmup = Segment(self._deal(trial.warmup_steps, per_step))
+        self.timed: list[Segment] = []
+        for number, size in enumerate(segment_sizes(trial.timed_steps)):
+            steps = self._deal(size, per_step)
+            self.timed += [Segment(steps, sync) for sync in kinds[:: -1 if number % 2 else 1]]
+        # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
+        # micro-steps itself.
+        self.traced = Segment(self._deal(trial.gradient_steps if is_traced else 0, 1))
+        self.instrumented = [Segment(self._deal(trial.phase_steps, per_step), k) for k in kinds]
+
+    def _deal(self, steps: int, micro_steps: int) -> list[StepIndices]:
+        return [[*islice(self._further, micro_steps)] for _ in range(steps)]
+
+    @property
+    def timed_checksum(self) -> str:
+        """A hash of the indices of the timed window."""
+        steps = chain.from_iterable(segment.steps for segment in self.timed if segment.sync)
+        return tensors_sha256(("", indices) for step in steps for indices in step)
+
+    def micro_steps(self) -> Iterator[torch.Tensor]:
+        """The indices of all micro-steps in order; further ones follow without end, so that loading
+        ahead takes as much in the last step as in all others."""
+        for steps, _ in (self.warmup, *self.timed, self.traced, *self.instrumented):
+            yield from chain.from_iterable(steps)
+        yield from self._further
 
 
 SEEDS_PER_RANK = 2**32
@@ -81,11 +99,10 @@ SEEDS_PER_RANK = 2**32
 
 @contextmanager
 def loading_batches(
-    trial: TrialSpec, rank: int, source: SampleSource, device: torch.device
+    trial: TrialSpec, rank: int, plan: StepPlan, source: SampleSource, device: torch.device
 ) -> Iterator[LoadSamples]:
     """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
-    context. Steps have to keep the order of `batches_in_step_order`, in which samples are loaded
-    ahead.
+    context. Where they are loaded ahead, they come in the order of the plan.
 
     Worker processes are forked here, so enter it before joining the process group.
     """
@@ -97,7 +114,7 @@ def loading_batches(
         copy = DeviceCopy(device)
         yield lambda indices: copy.finish(*copy.start(source.select(indices)))
         return
-    stream, depth = batches_in_step_order(trial, rank, len(source)), trial.prefetch
+    stream, depth = plan.micro_steps(), trial.prefetch
     with ExitStack() as stack:
         loaded: Iterator[tuple[Samples, Samples]] = map(source.select, stream)
         if trial.data_workers:
@@ -113,4 +130,4 @@ def loading_batches(
             depth = 1 if device.type == "cuda" else 0
         ahead = Prefetcher(loaded, depth * trial.accumulation_steps, device)
         batches = stack.enter_context(closing(ahead))
-        yield lambda indices: next(batches)
+        yield lambda _: next(batches)

@@ -1,4 +1,4 @@
-"""However samples are loaded, steps get those of the sampler, in its order, and nothing stays."""
+"""However samples are loaded, steps get those of the plan, in its order, and nothing stays."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
-from dpbench.measure.batches import StepSampler, loading_batches, micro_step_indices
-from dpbench.measure.step import LoadSamples
+from dpbench.measure.batches import StepPlan, loading_batches, micro_step_indices
+from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 from tests.waiting import prefetch_threads
 
@@ -35,11 +35,12 @@ def _nothing_stays() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-def taken(load: LoadSamples, sampler: StepSampler, portions: list[int]) -> list[Any]:
-    """Inputs and targets of every micro-step of every window."""
-    return [
-        load(indices) for steps in portions for step in sampler.steps(steps) for indices in step
-    ]
+def taken(trial: TrialSpec, rank: int, dataset: Dataset = DATASET) -> list[Any]:
+    """Inputs and targets of every micro-step of the plan."""
+    plan = StepPlan(trial, rank, SAMPLES)
+    segments = (plan.warmup, *plan.timed, plan.traced, *plan.instrumented)
+    with loading_batches(trial, rank, plan, dataset, CPU) as load:
+        return [load(indices) for steps, _ in segments for step in steps for indices in step]
 
 
 def of_all_ranks(
@@ -80,49 +81,46 @@ def test_a_global_batch_larger_than_the_dataset_is_a_data_error_with_a_remedy() 
 
 
 @given(
-    portions=st.lists(st.integers(0, 6), max_size=4),
+    implementation=st.sampled_from(["ddp", "fsdp2"]),
+    steps=st.lists(st.integers(0, 6), min_size=3, max_size=3),
     prefetch=st.sampled_from([0, 1, 3]),
     accumulation_steps=st.integers(1, 3),
     batch_size=st.integers(1, 20),
     rank=st.integers(0, 1),
 )
 def test_steps_get_the_same_samples_as_from_the_device(
-    portions: list[int], prefetch: int, accumulation_steps: int, batch_size: int, rank: int
+    implementation: str, steps: list[int], prefetch: int, rank: int, **changes: int
 ) -> None:
-    batches = []
-    for ahead in (None, prefetch):
-        trial = trial_spec(
-            implementation="fsdp2",  # without segments that take the same samples again
-            accumulation_steps=accumulation_steps,
-            batch_size=batch_size,
-            prefetch=ahead,
+    warmup, timed, phases = steps
+    resident, loaded = (
+        taken(
+            trial_spec(
+                implementation=implementation,
+                warmup_steps=warmup,
+                timed_steps=timed + 1,
+                phase_steps=phases,
+                prefetch=ahead,
+                **changes,
+            ),
+            rank,
         )
-        with loading_batches(trial, rank, DATASET, CPU) as load:
-            batches.append(taken(load, StepSampler(trial, rank, SAMPLES, CPU), portions))
-    resident, loaded = batches
-    assert len(loaded) == sum(portions) * accumulation_steps
+        for ahead in (None, prefetch)
+    )
+    kinds = 2 if implementation == "ddp" else 1
+    count = warmup + kinds * (timed + 1 + phases)
+    assert len(loaded) == count * changes["accumulation_steps"]
     for (inputs, targets), (same_inputs, same_targets) in zip(resident, loaded, strict=True):
         assert targets.equal(same_targets)
         assert inputs["x"].equal(same_inputs["x"])
         assert inputs["i"].equal(targets)
 
 
-def test_a_segment_without_synchronization_gets_the_samples_of_the_one_before() -> None:
-    trial = trial_spec(warmup_steps=2, timed_steps=10, accumulation_steps=2, prefetch=2)
-    with loading_batches(trial, 1, DATASET, CPU) as load:
-        found = [load(torch.empty(0))[0]["i"].tolist() for _ in range(2 * (2 + 4 * 5 + 1))]
-    expected = [indices.tolist() for indices in islice(micro_step_indices(trial, 1, SAMPLES), 26)]
-    warmup, first, second, after = (expected[a:b] for a, b in ((0, 4), (4, 14), (14, 24), (24, 26)))
-    assert found == warmup + first + first + second + second + after
-
-
 def test_workers_give_the_same_samples_too() -> None:
     images = Dataset(inputs=torch.rand(SAMPLES, 3, 4, 4), targets=torch.arange(SAMPLES))
-    found = []
-    for settings in ({}, {"prefetch": 2, "data_workers": 2}):
-        trial = trial_spec(implementation="fsdp2", accumulation_steps=2, **settings)
-        with loading_batches(trial, 1, images, CPU) as load:
-            found.append(taken(load, StepSampler(trial, 1, SAMPLES, CPU), [2, 0, 5]))
+    found = [
+        taken(trial_spec(accumulation_steps=2, **settings), 1, images)
+        for settings in ({}, {"prefetch": 2, "data_workers": 2})
+    ]
     for (inputs, targets), (same_inputs, same_targets) in zip(*found, strict=True):
         assert inputs.equal(same_inputs)
         assert inputs.stride() == same_inputs.stride()

@@ -33,6 +33,11 @@ class CommunicationTotals:
     bytes: int
     collectives: int
 
+    def __sub__(self, earlier: CommunicationTotals) -> CommunicationTotals:
+        return CommunicationTotals(
+            self.bytes - earlier.bytes, self.collectives - earlier.collectives
+        )
+
 
 @dataclass(slots=True)
 class ParallelModel:
