@@ -18,9 +18,7 @@ from dpbench.architecture import Architecture
 from dpbench.data.loading import Batch
 from dpbench.measure.device import FLOAT32, AmpState
 from dpbench.measure.implementations import ParallelModel, wrap
-from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import ParallelSpec, WorkloadSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import GRAPHED_MODES
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
@@ -109,17 +107,16 @@ def build_rank_model(
 
     From here on random numbers, such as dropout masks, differ between ranks.
     """
-    workload, traits = settings.workload, IMPLEMENTATIONS[settings.implementation]
-    wrapper = wrap(module, settings, rank)
+    workload, wrapper = settings.workload, wrap(module, settings, rank)
     # Ranks with gradients of their own must skip a step of float16 together.
-    local = traits.averages_parameters or traits.shards_parameters
+    deciding = dist.group.WORLD if wrapper.optimizer_is_local else None
     torch.manual_seed(workload.seed + 1 + rank)
     return RankModel(
         module=module,
         wrapper=wrapper,
         optimizer=wrapper.optimizer(build_optimizer(module, settings)),
         loss=loss_of(architecture, workload),
-        amp=AmpState(device, workload.dtype, dist.group.WORLD if local else None),
+        amp=AmpState(device, workload.dtype, deciding),
     )
 
 
@@ -146,11 +143,3 @@ def build_optimizer(module: torch.nn.Module, settings: ParallelSpec) -> torch.op
     name, _, kernels = settings.workload.optimizer.partition("-")
     parameters = list(module.parameters())
     return _OPTIMIZERS[name](parameters, lr=settings.learning_rate, **_KERNELS[kernels])
-
-
-def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float) -> torch.Tensor:
-    """Scale the reduced gradients down to this norm; returns the norm before."""
-    if isinstance(optimizer, ShardedOptimizer):
-        return optimizer.clip_grad_norm_(max_norm)
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)

@@ -35,10 +35,10 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.user_dataset import SampleSource
 from dpbench.measure.device import full_float32
 from dpbench.measure.implementations import averaging_weight, wrap
+from dpbench.measure.implementations.model import full_tensor
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import RankModel, compile_module
 from dpbench.measure.step import BenchmarkStepper
-from dpbench.parallel import ShardedOptimizer
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.records.trial import Verification
@@ -97,7 +97,7 @@ def verify(
         stepper.step([batch[taken.start : taken.stop] for batch in batches])
         reference.step(batches)
         expected = [parameter.grad for parameter in reference.module.parameters()]
-        errors = _errors(_gradients(module, optimizer), expected)
+        errors = _errors(wrapper.full_gradients(), expected)
         for (name, _), error in zip(module.named_parameters(), errors, strict=True):
             if error > worst:
                 worst, worst_parameter = error, name
@@ -201,15 +201,6 @@ def _is_sample_mean(
     return max(errors, default=0.0) <= TOLERANCES[parameters[0].dtype]
 
 
-def _gradients(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> GradientList:
-    """The gradients of a module. Ranks that hold shards gather them together."""
-    if isinstance(optimizer, ShardedOptimizer):
-        averages = optimizer.gradients()
-        return [averages.get(parameter) for parameter in module.parameters()]
-    gradients = (parameter.grad for parameter in module.parameters())
-    return [None if gradient is None else full_tensor(gradient) for gradient in gradients]
-
-
 def _errors(ours: GradientList, theirs: GradientList) -> list[float]:
     """The relative error of each gradient: max|g - g_ref| ÷ max|g_ref|."""
     floor = VANISHING * max((_largest(g) for g in theirs if g is not None), default=0.0)
@@ -232,15 +223,6 @@ def _errors(ours: GradientList, theirs: GradientList) -> list[float]:
 def _largest(tensor: torch.Tensor) -> float:
     dense = tensor.to_dense() if tensor.is_sparse else tensor
     return float(dense.abs().max()) if dense.numel() else 0.0
-
-
-def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself; if ranks hold shards of it (a DTensor), the whole tensor.
-
-    That is a collective: every rank asks for the same tensors in the same order.
-    """
-    gather = getattr(tensor, "full_tensor", None)  # the class takes a second to import
-    return tensor if gather is None else gather()
 
 
 def checksum(module: torch.nn.Module) -> str:

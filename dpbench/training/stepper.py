@@ -16,11 +16,10 @@ from dpbench.data.loading import Batch
 from dpbench.errors import UsageError
 from dpbench.measure.device import random_states, set_random_states
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.rank_model import build_module, build_rank_model, clip_gradients
+from dpbench.measure.rank_model import build_module, build_rank_model
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.checkpoint import Checkpoint
 
 
@@ -59,9 +58,9 @@ class TrainingStepper:
         self._steps_per_epoch = steps_per_epoch
         self.learning_rate = spec.learning_rate
         """Learning rate of the last step."""
-        self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
         module = build_module(architecture, spec.workload, devices[0])
         self.model = build_rank_model(module, architecture, spec, ranks.rank, devices[0])
+        self._local = self.model.wrapper.optimizer_is_local
 
     def step(self, batches: Sequence[Batch], number: int) -> StepResult:
         """Make optimizer step `number`, counted from 0, on its micro-batches, with one reduction in
@@ -78,7 +77,7 @@ class TrainingStepper:
         scaler.unscale_(optimizer)
         norm = None
         if self.spec.max_norm is not None:  # after the reduction, once per step
-            norm = clip_gradients(optimizer, self.spec.max_norm)
+            norm = self.model.wrapper.clip_gradients(self.spec.max_norm)
         scale = scaler.get_scale()
         self.model.amp.step(optimizer)
         self.model.wrapper.after_step(number + 1)

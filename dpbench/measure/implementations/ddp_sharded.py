@@ -23,7 +23,15 @@ class ShardedDdp(Wrapped):
     module: parallel.DistributedDataParallel
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        return parallel.ShardedOptimizer(self.module, plain)
+        self._optimizer = parallel.ShardedOptimizer(self.module, plain)
+        return self._optimizer
+
+    def clip_gradients(self, max_norm: float) -> torch.Tensor:
+        return self._optimizer.clip_grad_norm_(max_norm)
+
+    def full_gradients(self) -> list[torch.Tensor | None]:
+        averages = self._optimizer.gradients()
+        return [averages.get(parameter) for parameter in self.module.parameters()]
 
     def communication(self) -> CommunicationTotals | None:
         # An average in shares and a gathering of them move what one all-reduce moves.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -49,6 +49,8 @@ class ParallelModel:
     """
 
     module: torch.nn.Module
+    optimizer_is_local: ClassVar[bool] = False
+    """Whether each rank steps on gradients of its own, and keeps a state of its own for that."""
     loss_weight: float = 1.0
     """Factor of this process's mean loss in the backward pass, set by `wrap`: its `mean_weight`
     if ranks average, 1 otherwise."""
@@ -74,6 +76,15 @@ class ParallelModel:
         """A context for whole steps that exchange nothing: their gradients are wrong, and only
         their time counts."""
         return self.accumulate_only()
+
+    def clip_gradients(self, max_norm: float) -> torch.Tensor:
+        """Scale the reduced gradients down to this norm; returns the norm before."""
+        return torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
+
+    def full_gradients(self) -> list[torch.Tensor | None]:
+        """The reduced gradient of each parameter; a collective if ranks hold shards of them."""
+        gradients = (parameter.grad for parameter in self.module.parameters())
+        return [None if gradient is None else full_tensor(gradient) for gradient in gradients]
 
     def after_step(self, steps: int) -> None:
         """Do what follows the optimizer's step number `steps`, counted from 1."""
@@ -104,6 +115,15 @@ class Plain(ParallelModel):
 
     def communication(self) -> CommunicationTotals | None:
         return CommunicationTotals(bytes=0, collectives=0)
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself; if ranks hold shards of it (a DTensor), the whole tensor.
+
+    That is a collective: every rank asks for the same tensors in the same order.
+    """
+    gather = getattr(tensor, "full_tensor", None)  # the class takes a second to import
+    return tensor if gather is None else gather()
 
 
 @contextmanager
