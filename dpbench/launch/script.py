@@ -19,7 +19,6 @@ from dpbench.codec import decode, encode, json_bytes
 from dpbench.launch.failures import ScriptFailed
 from dpbench.launch.rank_process import output_path, stack_path
 from dpbench.measure.script import inside
-from dpbench.measure.script.task import ScriptTask
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
@@ -42,7 +41,7 @@ def measure_script(
     faulthandler.cancel_dump_traceback_later()  # the script's process writes its own stack
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     result = scratch / f"rank{rank}.json"
-    task = ScriptTask(
+    task = inside.ScriptTask(
         trial=trial,
         rank=rank,
         port=int(os.environ["MASTER_PORT"]),

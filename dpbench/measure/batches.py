@@ -64,17 +64,21 @@ class StepPlan:
     def __init__(self, trial: TrialSpec, rank: int, dataset_size: int) -> None:
         """Deal the samples; raises DataError as `micro_step_indices` does."""
         self._further = micro_step_indices(trial, rank, dataset_size)
-        kinds, per_step = (True, False)[: 1 + trial.has_unsynced_window], trial.accumulation_steps
+        kinds = (True, False) if trial.has_unsynced_window else (True,)
+        per_step = trial.accumulation_steps
         is_traced = trial.traces_gradients and trial.repetition == 0
         self.warmup = Segment(self._deal(trial.warmup_steps, per_step))
         self.timed: list[Segment] = []
         for number, size in enumerate(segment_sizes(trial.timed_steps)):
             steps = self._deal(size, per_step)
-            self.timed += [Segment(steps, sync) for sync in kinds[:: -1 if number % 2 else 1]]
+            turns = kinds if number % 2 == 0 else kinds[::-1]
+            self.timed += [Segment(steps, sync) for sync in turns]
         # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
         # micro-steps itself.
         self.traced = Segment(self._deal(trial.gradient_steps if is_traced else 0, 1))
-        self.instrumented = [Segment(self._deal(trial.phase_steps, per_step), k) for k in kinds]
+        self.instrumented = [
+            Segment(self._deal(trial.phase_steps, per_step), sync) for sync in kinds
+        ]
 
     def _deal(self, steps: int, micro_steps: int) -> list[StepIndices]:
         return [[*islice(self._further, micro_steps)] for _ in range(steps)]

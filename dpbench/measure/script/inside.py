@@ -3,7 +3,7 @@
     python inside.py TASK train.py --epochs 1
     python inside.py TASK -m package.train
 
-TASK is a `ScriptTask`. No code of the script runs after the last measured step:
+TASK is a `ScriptTask` as JSON. No code of the script runs after the last measured step:
 it may save, evaluate, or wait for others.
 """
 
@@ -15,6 +15,7 @@ import os
 import runpy
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, NoReturn, get_args
@@ -22,12 +23,37 @@ from typing import Any, NoReturn, get_args
 if __name__ == "__main__":  # in place of this folder, whose modules have common names
     sys.path[0] = str(Path(__file__).parents[3])
 
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
 from dpbench.codec import encode, from_json
-from dpbench.measure.script.clock import Mode, RankStore, ScriptSegment, StepClock
-from dpbench.measure.script.task import ScriptTask
+from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
+from dpbench.measure.script.clock import Mode, ScriptSegment, StepClock
+from dpbench.measure.script.course import Course, RankStore
 from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
+from dpbench.measure.window import joined
+from dpbench.records.trial import RankMeasurement, ScriptFacts
+from dpbench.rendezvous.process_group import default_group_class
+from dpbench.specs import TrialSpec
 
 MIN_TIME_SECONDS = 0.01
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptTask:
+    """One rank's part of a trial of a script, as the launcher tells it on the command line."""
+
+    trial: TrialSpec
+    rank: int
+    port: int
+    """Where the launcher's store listens on this host."""
+    result: str
+    """The file for what was measured."""
+    stack: str
+    """The file for the stack of a rank that takes too long."""
+    deadline: float
+    """When it takes too long, on the host's monotonic clock."""
 
 
 class ScriptRun:
@@ -37,11 +63,13 @@ class ScriptRun:
         self.task, self.started = task, perf_counter()
         self.watcher = ScriptWatcher(task.trial)
         store = RankStore(task.rank, task.trial.group_size, task.port)
-        self.clock = StepClock(task.trial, store, self.inspect, self.finish)
+        self.course = Course(task.trial, store, self.inspect)
+        self.clock = StepClock(self.course)
 
     def run(self, script: list[str]) -> NoReturn:
         """Run the script up to its last measured step, or until it fails or takes too few."""
         self.watcher.watch(self.clock)
+        register_optimizer_step_post_hook(lambda optimizer, _, __: self.step_ended(optimizer))
         status: object = 0
         try:
             if script[0] == "-m":
@@ -60,15 +88,22 @@ class ScriptRun:
             traceback.print_exc()
             message = next(iter(str(error).splitlines()), "")
             self.fail(f"{message}{raised_at(error)}", kind=type(error).__name__)
-        if self.clock.measured and status in (0, None):
-            self.clock.script_ended()
         if isinstance(status, int) and status != 0:
             after = f" after {self.clock.taken} optimizer steps" if self.clock.taken else ""
             self.fail(f"the script ended with status {status}{after}", has_written=True)
+        if self.course.measured and status in (0, None):
+            # Whole rounds count; the other ranks, whose scripts end as well, do the same.
+            self.course.leave()
+            self.finish()
         self.fail(self.too_short(status))
 
+    def step_ended(self, optimizer: Optimizer) -> None:
+        """Let the clock know of a step, after whose last one the script goes no further."""
+        if self.clock.step_ended(optimizer):
+            self.finish()
+
     def inspect(self) -> dict[str, Any]:
-        """What ranks are compared by, and what is known of the model; see `StepClock`."""
+        """What ranks are compared by, and what is known of the model; see `Course`."""
         return {
             "digests": self.watcher.digests(self.clock.optimizer),
             "batch": self.watcher.batch_digest(),
@@ -90,20 +125,74 @@ class ScriptRun:
             f"{needed}: let it train longer, or lower --warmup and --steps"
         )
 
-    def finish(self, segments: list[ScriptSegment]) -> NoReturn:
+    def finish(self) -> NoReturn:
         """Hand over what was measured, and end the process."""
-        from dpbench.measure.script.report import measurement
-
-        if not segments:  # the script of another rank has ended
+        if not self.course.measured:  # the script of another rank has ended
             self.fail(self.too_short(0))
         if call := self.watcher.missing_call():
             self.fail(
                 f"the script makes no {call} before its first steps, and this row replaces it or "
                 "its arguments"
             )
-        measured = measurement(self.clock, self.watcher, segments, self.started)
-        self.clock.store.exchange(over=True)  # others may still need this rank's connections
+        measured = self.measurement()
+        self.course.leave()  # others may still need this rank's connections
         self.leave(measurement=encode(measured))
+
+    def measurement(self) -> RankMeasurement:
+        """The measurement of the whole rounds."""
+        clock, device, trial = self.clock, self.clock.device, self.task.trial
+        segments: dict[Mode, list[ScriptSegment]] = {}
+        for segment in self.course.measured:
+            segments.setdefault(segment.mode, []).append(segment)
+        counts_samples = self.course.counts_samples
+        windows = {
+            mode: joined([segment.window(counts_samples=counts_samples) for segment in of_mode])
+            for mode, of_mode in segments.items()
+        }
+        is_cached = any(
+            counts.repeated_batches
+            for segment in segments.get("cached", ())
+            for counts in segment.counts
+        )
+        device_peak, reserved_peak = peak_device_memory(device)
+        wrapper = self.watcher.wrapper
+        modules = [] if wrapper is None else wrapper.modules()
+        return RankMeasurement(
+            rank=self.task.rank,
+            pid=os.getpid(),
+            device=str(device),
+            timed=windows["as-is"],
+            without_sync=windows.get("no-sync"),
+            cached=windows["cached"] if is_cached else None,
+            script=self.facts(segments["as-is"]),
+            threads=torch.get_num_threads(),
+            sync_batch_norms=sum(isinstance(module, torch.nn.SyncBatchNorm) for module in modules),
+            setup_seconds=(clock.first_step or self.started) - self.started,
+            peak_host_memory_bytes=peak_host_memory_bytes(),
+            peak_device_memory_bytes=device_peak,
+            peak_reserved_memory_bytes=reserved_peak,
+            group_class=default_group_class(device) if dist.is_initialized() else None,
+            item="samples" if counts_samples else "steps",
+            warmup_steps=trial.warmup_steps,
+            timed_steps=len(windows["as-is"].step_seconds),
+        )
+
+    def facts(self, as_is: list[ScriptSegment]) -> ScriptFacts:
+        """What was seen in the steps that the script takes as it is."""
+        wrapper, loader = self.watcher.wrapper, self.watcher.feeding_loader
+        steps = [counts for segment in as_is for counts in segment.counts]
+        return ScriptFacts(
+            steps=len(steps),
+            forwards=sum(counts.forwards for counts in steps),
+            reducing_forwards=sum(counts.reducing_forwards for counts in steps),
+            loader_workers=None if loader is None else loader.num_workers,
+            pins_memory=bool(loader and loader.pin_memory),
+            keeps_workers=bool(loader and loader.persistent_workers),
+            is_wrapped=wrapper is not None,
+            finds_unused=bool(wrapper and wrapper.find_unused_parameters),
+            gpu=gpu_uuid(self.clock.device),
+            **self.course.findings,
+        )
 
     def fail(self, text: str, *, kind: str = "", has_written: bool = False) -> NoReturn:
         """Say why the script was not measured: the type of an exception that it raised and the

@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, DistributedSampler
 
 from dpbench import parallel
@@ -66,8 +65,8 @@ class LoaderState:
 
 
 class ScriptWatcher:
-    """Tells the clock of the script's steps, batches and forward passes, and keeps what else is
-    seen; replaces what the trial sets."""
+    """Counts the script's batches and forward passes, keeps what else is seen, and replaces what
+    the trial sets."""
 
     def __init__(self, trial: TrialSpec) -> None:
         self._replaced = replaced_arguments(trial)
@@ -96,7 +95,6 @@ class ScriptWatcher:
                 vars(module)["DistributedDataParallel"] = parallel.DistributedDataParallel
         for name in ("spawn", "start_processes"):
             vars(torch.multiprocessing)[name] = _refuse_to_spawn
-        register_optimizer_step_post_hook(lambda optimizer, _, __: clock.step_ended(optimizer))
 
     def _replace(self, owner: Any, name: str, call: str) -> None:
         """Let the calls of a function have the arguments that the trial has for them."""
@@ -125,10 +123,10 @@ class ScriptWatcher:
         def watched_forward(self: Any, *inputs: Any, **options: Any) -> Any:
             watcher.wrapper = self
             wanted = self.require_backward_grad_sync
-            has_gradients = torch.is_grad_enabled()
-            if has_gradients:
-                clock.forward_seen(reduces=wanted)
-            if not (wanted and has_gradients and clock.segment.mode == "no-sync"):
+            reduces = wanted and torch.is_grad_enabled()
+            clock.counts.forwards += torch.is_grad_enabled()
+            clock.counts.reducing_forwards += reduces
+            if not (reduces and clock.segment.mode == "no-sync"):
                 return forward(self, *inputs, **options)
             self.require_backward_grad_sync = False  # exactly what its no_sync() does
             try:
@@ -149,7 +147,8 @@ class ScriptWatcher:
                 return WatchedIterator(self, iter(()), watcher, clock)
             batches = iterate(self)
             if self.num_workers:
-                clock.loader_queued(self.num_workers * (self.prefetch_factor or 2))
+                queued = self.num_workers * (self.prefetch_factor or 2)
+                clock.counts.queued_batches = max(clock.counts.queued_batches, queued)
             return WatchedIterator(self, batches, watcher, clock)
 
         DataLoader.__iter__ = watched_iter  # type: ignore[method-assign,assignment]
@@ -205,7 +204,7 @@ class ScriptWatcher:
 
 
 class WatchedIterator:
-    """An iterator of a DataLoader that the clock hears of. It keeps the loader, which many scripts
+    """An iterator of a DataLoader that counts its batches. It keeps the loader, which many scripts
     make in the line of their loop."""
 
     def __init__(
@@ -224,21 +223,20 @@ class WatchedIterator:
     def __next__(self) -> Any:
         state, clock = self._state, self._clock
         if clock.segment.mode == "cached" and state.trains:
-            clock.batch_repeated()
+            clock.counts.repeated_batches += 1
             return refreshed(state.batch)
         try:
             batch = next(self._batches)
         except StopIteration:
-            clock.step_interrupted()
+            clock.counts.interrupted = True
             raise
-        if state.trains:
-            clock.batch_seen(samples_in(batch))
-        elif state.batch is not None and clock.taken == state.at_step + 1:
+        if state.batch is not None and clock.taken == state.at_step + 1:
             state.trains = True
-            clock.loader_feeds_steps()
             self._watcher.feeding = self._loader, state
+        if state.trains:
+            clock.counts.samples += samples_in(batch)
         else:
-            clock.step_interrupted()
+            clock.counts.interrupted = True
         state.batch, state.at_step = batch, clock.taken
         return batch
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from dpbench.measure.script.clock import RankStore, ScriptSegment, StepClock
+from dpbench.measure.script.clock import StepClock
+from dpbench.measure.script.course import Course, RankStore
 from dpbench.measure.script.watching import LoaderState, ScriptWatcher, WatchedIterator
 from tests.builders import script_trial
 
@@ -28,59 +29,56 @@ class OfTwo(RankStore):
         return [values, {"over": True} if self.is_over else values]
 
 
-def clock_of(inspect: Any = dict, **changes: Any) -> tuple[StepClock, list[list[ScriptSegment]]]:
-    finished: list[list[ScriptSegment]] = []
+def course_of(inspect: Any = dict, **changes: Any) -> Course:
     store = OfTwo(0, 1, 0)
     store.size = 2
     trial = script_trial(SCRIPT, warmup_steps=4, timed_steps=10, **changes)
-    return StepClock(trial, store, inspect, finished.append), finished
+    return Course(trial, store, inspect)
 
 
-def train(clock: StepClock, finished: list[list[ScriptSegment]], steps: int = 1000) -> list[str]:
+def train(clock: StepClock, steps: int = 1000) -> list[str]:
     """The mode of every step until the clock has enough."""
     modes: list[str] = []
     for _ in range(steps):
-        if finished:
-            break
-        clock.loader_feeds_steps()
         modes.append(clock.segment.mode)
-        clock.forward_seen(reduces=True)
-        clock.batch_seen(8)
-        clock.step_ended(FIRST)
+        clock.counts.reducing_forwards += 1
+        clock.counts.samples += 8
+        if clock.step_ended(FIRST):
+            break
     return modes
 
 
 def test_segments_take_turns_as_a_palindrome_after_the_warm_up() -> None:
-    clock, finished = clock_of()
-    modes = train(clock, finished)
+    course = course_of()
+    modes = train(StepClock(course))
     kinds = ["as-is", "no-sync", "cached", "cached", "no-sync", "as-is"]
     assert modes == ["as-is"] * 4 + [kind for kind in kinds for _ in range(5)]
-    assert [one.mode for one in finished[0]] == kinds
-    assert all([counts.samples for counts in one.counts] == [8] * 5 for one in finished[0])
-    assert all(one.seconds >= sum(one.step_seconds) > 0 for one in finished[0])
+    assert [one.mode for one in course.measured] == kinds
+    assert all([counts.samples for counts in one.counts] == [8] * 5 for one in course.measured)
+    assert all(one.seconds >= sum(one.step_seconds) > 0 for one in course.measured)
 
 
 def test_rounds_follow_until_the_time_is_filled() -> None:
-    clock, finished = clock_of(window_seconds=1e9)
-    train(clock, finished, 10_000)
-    assert sum(len(one.counts) for one in finished[0] if one.mode == "as-is") >= 1000
+    course = course_of(window_seconds=1e9)
+    train(StepClock(course), 10_000)
+    assert sum(len(one.counts) for one in course.measured if one.mode == "as-is") >= 1000
 
 
 def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> None:
-    clock, finished = clock_of()
-    clock.loader_queued(3)
-    modes = train(clock, finished)
+    course = course_of()
+    clock = StepClock(course)
+    clock.counts.queued_batches = 3
+    modes = train(clock)
     assert modes[4 + 20 : 4 + 26] == ["as-is"] * 3 + ["no-sync"] * 3
-    assert sum(len(one.counts) for one in finished[0]) == 30
+    assert sum(len(one.counts) for one in course.measured) == 30
 
 
 def test_alone_a_script_is_measured_as_it_is_only() -> None:
-    clock, finished = clock_of(implementation="independent")
-    assert {*train(clock, finished)} == {"as-is"}
+    assert {*train(StepClock(course_of(implementation="independent")))} == {"as-is"}
 
 
 def test_only_the_first_optimizer_ends_steps() -> None:
-    clock, _ = clock_of()
+    clock = StepClock(course_of())
     clock.step_ended(FIRST)
     clock.step_ended(SECOND)
     assert clock.taken == 1
@@ -93,32 +91,33 @@ def test_ranks_that_have_the_same_changing_batches_train_on_the_same_samples(
     batches: list[int | None], is_same: bool
 ) -> None:
     left = iter(batches)
-    clock, finished = clock_of(inspect=lambda: {"digests": {}, "batch": next(left)})
-    train(clock, finished)
-    assert clock.same_samples is is_same
+    course = course_of(inspect=lambda: {"digests": {}, "batch": next(left)})
+    train(StepClock(course))
+    assert course.findings["same_samples"] is is_same
 
 
 def test_whole_rounds_count_if_a_script_ends_too_soon() -> None:
-    clock, finished = clock_of(window_seconds=1e9)
-    train(clock, finished, 4 + 30 + 7)
-    clock.script_ended()
-    assert len(finished[0]) == 6
+    course = course_of(window_seconds=1e9)
+    train(StepClock(course), 4 + 30 + 7)
+    assert len(course.measured) == 6
 
 
-def test_a_rank_stops_where_the_script_of_another_has_ended() -> None:
-    clock, finished = clock_of()
-    train(clock, finished, 8)
-    assert isinstance(clock.store, OfTwo)
-    clock.store.is_over = True
-    train(clock, finished, 4)
-    assert finished == [[]]
+def test_a_rank_stops_where_the_script_of_another_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    course = course_of()
+    clock = StepClock(course)
+    train(clock, 8)
+    monkeypatch.setattr(OfTwo, "is_over", True)
+    assert len(train(clock)) == 1
+    assert course.measured == []
 
 
 def test_interrupted_steps_are_marked() -> None:
-    clock, _ = clock_of()
+    clock = StepClock(course_of())
     for step in range(4 + 4):
         if step in (4 + 1, 4 + 3):
-            clock.step_interrupted()
+            clock.counts.interrupted = True
         clock.step_ended(FIRST)
     assert [counts.interrupted for counts in clock.segment.counts] == [False, True, False, True]
 
@@ -126,7 +125,7 @@ def test_interrupted_steps_are_marked() -> None:
 def fed(labels: torch.Tensor, **loading: Any) -> ScriptWatcher:
     """What was watched of two steps whose loader is made in the line of their loop."""
     watcher = ScriptWatcher(script_trial(SCRIPT))
-    clock, _ = clock_of()
+    clock = StepClock(course_of())
 
     def batches(loader: DataLoader[Any]) -> Iterator[Any]:
         watcher.loaders[loader] = LoaderState()
