@@ -15,7 +15,7 @@ from operator import attrgetter
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metric import Fact, Metric
+from dpbench.analysis.metric import Metric, Value
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 
@@ -38,27 +38,31 @@ class CollectiveRow:
     bus_bytes_per_second: Estimate | None = None
     largest_error: float | None = None
 
+    def __getitem__(self, key: str) -> Value:
+        """The value of a metric of COLLECTIVE_METRICS; None if this row does not have it."""
+        return next(metric.of_row(self) for metric in COLLECTIVE_METRICS if metric.key == key)
+
 
 COLLECTIVE_METRICS = (
     Metric(
         key="collective",
         kind="text",
         header="Collective",
-        source=Fact(attrgetter("spec.collective")),
+        of_row=attrgetter("spec.collective"),
     ),
-    Metric(key="backend", kind="text", header="Backend", source=Fact(attrgetter("spec.backend"))),
+    Metric(key="backend", kind="text", header="Backend", of_row=attrgetter("spec.backend")),
     Metric(
         key="group_size",
         kind="integer",
         meaning="Processes that take part.",
         header="Ranks",
-        source=Fact(attrgetter("spec.group_size")),
+        of_row=attrgetter("spec.group_size"),
     ),
-    Metric(key="dtype", kind="text", source=Fact(attrgetter("spec.dtype"))),
+    Metric(key="dtype", kind="text", of_row=attrgetter("spec.dtype")),
     Metric(
         key="threads_per_replica",
         kind="integer",
-        source=Fact(attrgetter("spec.threads_per_replica")),
+        of_row=attrgetter("spec.threads_per_replica"),
     ),
     Metric(
         key="nbytes",
@@ -67,13 +71,13 @@ COLLECTIVE_METRICS = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
-        source=Fact(attrgetter("nbytes")),
+        of_row=attrgetter("nbytes"),
     ),
     Metric(
         key="samples",
         kind="integer",
         meaning="Timed samples behind it, all repetitions together.",
-        source=Fact(attrgetter("samples")),
+        of_row=attrgetter("samples"),
     ),
     Metric(
         key="seconds",
@@ -82,7 +86,7 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="Time",
         style="time",
-        source=Fact(attrgetter("seconds")),
+        of_row=attrgetter("seconds"),
     ),
     Metric(
         key="largest_error",
@@ -90,7 +94,7 @@ COLLECTIVE_METRICS = (
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         style="error",
-        source=Fact(attrgetter("largest_error")),
+        of_row=attrgetter("largest_error"),
     ),
     Metric(
         key="algorithm_bytes_per_second",
@@ -98,7 +102,7 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
-        source=Fact(attrgetter("algorithm_bytes_per_second")),
+        of_row=attrgetter("algorithm_bytes_per_second"),
     ),
     Metric(
         key="bus_bytes_per_second",
@@ -107,17 +111,17 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="busbw (GB/s)",
         style="gigabytes",
-        source=Fact(attrgetter("bus_bytes_per_second")),
+        of_row=attrgetter("bus_bytes_per_second"),
     ),
     Metric(
         key="repetitions",
         kind="integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
-        source=Fact(attrgetter("repetitions")),
+        of_row=attrgetter("repetitions"),
     ),
-    Metric(key="status", kind="text", source=Fact(attrgetter("status.value"))),
-    Metric(key="reason", kind="text", source=Fact(attrgetter("reason"))),
+    Metric(key="status", kind="text", of_row=attrgetter("status.value")),
+    Metric(key="reason", kind="text", of_row=attrgetter("reason")),
 )
 """Metrics of a collective and message size; the table has those with a header."""
 

@@ -6,7 +6,7 @@ Columns have the type of their metric, even with missing values: text (string), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from statistics import fmean
 from typing import Any
@@ -16,7 +16,7 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Fact, Metric, Value, ValueKind
+from dpbench.analysis.metric import Metric, Value, ValueKind
 from dpbench.analysis.metrics import METRICS, ROW_METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
@@ -43,7 +43,7 @@ IDENTITY_METRICS = tuple(
 def _column(
     key: str, kind: ValueKind = "number", read: Callable[[Any], Value] | None = None
 ) -> Metric:
-    return Metric(key=key, kind=kind, source=Fact(read or attrgetter(key)))
+    return Metric(key=key, kind=kind, of_row=read or attrgetter(key))
 
 
 def _phase(key: str, phases: str, seconds: str) -> Metric:
@@ -99,20 +99,23 @@ RANK_METRICS = (
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
     """One row per configuration, with the ends of intervals; None is missing. A key never changes
     its meaning: `images_per_second` keeps its name whatever the `item` is."""
-    return _frame(ROW_METRICS.values(), rows, Metric.of_row)
+    return _frame(ROW_METRICS.values(), [*rows])
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per trial."""
-    return _frame(TRIAL_METRICS, final_records(records), Metric.of_trial, has_ends=False)
+    trials = [_trial_values(record, TRIAL_METRICS) for record in final_records(records)]
+    return _frame(TRIAL_METRICS, trials, has_ends=False)
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
-    pairs = [(record, rank) for record in final_records(records) for rank in record.ranks]
-    trials = _frame(IDENTITY_METRICS, (record for record, _ in pairs), Metric.of_trial)
-    ranks = _frame(RANK_METRICS, (rank for _, rank in pairs), Metric.of_row)
-    return pd.concat([trials, ranks], axis="columns")
+    lines = [
+        _trial_values(record) | {metric.key: metric.of_row(rank) for metric in RANK_METRICS}
+        for record in final_records(records)
+        for rank in record.ranks
+    ]
+    return _frame((*IDENTITY_METRICS, *RANK_METRICS), lines)
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -128,7 +131,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
         if window is not None and window.step_seconds
     ]
     windows = [window for *_, window in steps]
-    frame = _frame(IDENTITY_METRICS, (record for record, *_ in steps), Metric.of_trial)
+    frame = _frame(IDENTITY_METRICS, [_trial_values(record) for record, *_ in steps])
     frame["rank"] = pd.array([rank for _, rank, *_ in steps], dtype="Int64")
     frame["window"] = pd.array([name for _, _, name, _ in steps], dtype="string")
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))
@@ -145,7 +148,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size; a collective without any
     measurement has one row, without a size."""
-    return _frame(COLLECTIVE_METRICS, collective_rows(records), Metric.of_row)
+    return _frame(COLLECTIVE_METRICS, collective_rows(records))
 
 
 def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
@@ -154,19 +157,20 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
         yield from repetitions
 
 
+def _trial_values(
+    record: TrialRecord, metrics: Iterable[Metric] = IDENTITY_METRICS
+) -> dict[str, Value]:
+    return {metric.key: metric.of_trial(record) for metric in metrics}
+
+
 def _frame(
-    metrics: Iterable[Metric],
-    sources: Iterable[Any],
-    read: Callable[[Metric, Any], Value],
-    *,
-    has_ends: bool = True,
+    metrics: Iterable[Metric], lines: Sequence[Any], *, has_ends: bool = True
 ) -> pd.DataFrame:
     """A column for each metric, and with `has_ends` two more for the ends of its interval; a row
-    for each source."""
-    lines = list(sources)
+    for each line, which has values by key."""
     columns = {}
     for metric in metrics:
-        values = [read(metric, source) for source in lines]
+        values = [line[metric.key] for line in lines]
         numbers = [value.value if isinstance(value, Estimate) else value for value in values]
         columns[metric.key] = pd.array(numbers, dtype=DTYPES[metric.kind])
         for end in ("low", "high") if metric.has_interval and has_ends else ():

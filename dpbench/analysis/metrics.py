@@ -1,5 +1,5 @@
-"""Every metric of a sweep, declared once: key, meaning, source of its values, unit, how tables show
-it, and which direction is better.
+"""Every metric of a sweep, declared once: key, meaning, how it is read, unit, how tables show it,
+and which direction is better.
 
 The order of the declarations is the order of the columns. To add a metric, add one declaration;
 rows, tables, exports, `compare` and `check` follow. `frames` has those of ranks, steps and
@@ -19,12 +19,37 @@ import numpy as np
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, mean, single_value
 from dpbench.analysis.losses import finite_losses, loss_slope_per_second
-from dpbench.analysis.metric import Derived, Fact, Metric, Reading, Setting
+from dpbench.analysis.metric import Metric, PlainValue, Value
 from dpbench.analysis.repetitions import Repetitions
 from dpbench.analysis.scaling import UNITY, efficiency_of, speedup_of
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import AXES, plain_label
+from dpbench.specs import AXES, Configuration, plain_label
 from dpbench.specs.nodes import node_counts
+
+
+def setting(read: Callable[[Configuration], PlainValue]) -> dict[str, Any]:
+    """Reads a setting of the configuration, the same in a row and in its trials."""
+    return {
+        "of_trial": lambda record: read(record.trial),
+        "of_row": lambda row: None if row.configuration is None else read(row.configuration),
+    }
+
+
+def combined(
+    of_trial: Callable[[TrialRecord], Any], combine: Callable[[Sequence[Any]], Value]
+) -> dict[str, Any]:
+    """Reads trials, and combines what the usable repetitions of a row have."""
+
+    def of_row(row: Any) -> Value:
+        values = [value for value in map(of_trial, row.records) if value is not None]
+        return combine(values) if values else None
+
+    return {"of_trial": of_trial, "of_row": of_row}
+
+
+def derived(of_repetitions: Callable[[Repetitions], Value]) -> Callable[[Any], Value]:
+    """Reads rows: a function of all usable repetitions together; None if there are none."""
+    return lambda row: None if row.usable is None else of_repetitions(row.usable)
 
 
 def timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
@@ -59,17 +84,9 @@ def step_percentile(percent: int, repetitions: Repetitions) -> float:
     return percentile(percent, *repetitions.records)
 
 
-def mean_of_a_seed(values: Sequence[float], unit: str) -> Estimate:
+def mean_of_a_seed(unit: str) -> Callable[[Sequence[float]], Estimate]:
     """The mean of losses, which has no interval, as repetitions share a seed and its batches."""
-    return single_value(fmean(values), unit)
-
-
-def largest(values: Sequence[int], _unit: str) -> int:
-    return max(values)
-
-
-def smallest(values: Sequence[int], _unit: str) -> int:
-    return min(values)
+    return lambda values: single_value(fmean(values), unit)
 
 
 def speedup_over(reference: Sequence[TrialRecord], repetitions: Repetitions) -> Estimate | None:
@@ -89,8 +106,8 @@ def efficiency(repetitions: Repetitions) -> Estimate | None:
     return None if gain is None else efficiency_of(gain, repetitions.configuration.group_size)
 
 
-def only_published(_repetitions: Repetitions) -> None:
-    """Rows of a sweep do not have it."""
+def only_published(_row: object) -> None:
+    """Reads what rows of a sweep do not have, and published ones state."""
 
 
 def size_words(row: Any) -> str:
@@ -110,14 +127,15 @@ METRICS: tuple[Metric, ...] = (
         key="trial_id",
         kind="text",
         meaning="Hash of the trial's specification; joins levels.",
-        source=Reading(lambda record: record.trial.trial_id),
+        of_trial=lambda record: record.trial.trial_id,
     ),
     Metric(
         key="implementation",
         kind="text",
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
-        source=Fact(attrgetter("implementation"), attrgetter("trial.implementation")),
+        of_row=attrgetter("implementation"),
+        of_trial=attrgetter("trial.implementation"),
         header="Implementation",
         words=attrgetter("implementation_label"),
         by_default=True,
@@ -127,7 +145,8 @@ METRICS: tuple[Metric, ...] = (
         kind="text",
         meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
-        source=Fact(lambda row: row.backend or None, attrgetter("trial.backend")),
+        of_row=lambda row: row.backend or None,
+        of_trial=attrgetter("trial.backend"),
         header="Backend",
     ),
     Metric(
@@ -135,7 +154,8 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Group size: number of replicas that train together; across nodes, tables add the "
         "replicas of each node in parentheses.",
-        source=Fact(attrgetter("group_size"), attrgetter("trial.group_size")),
+        of_row=attrgetter("group_size"),
+        of_trial=attrgetter("trial.group_size"),
         header="Size",
         words=size_words,
         by_default=True,
@@ -145,7 +165,8 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
-        source=Fact(attrgetter("batch_size"), lambda record: record.trial.batch_size or None),
+        of_row=attrgetter("batch_size"),
+        of_trial=lambda record: record.trial.batch_size or None,
         header="Batch",
         by_default=True,
     ),
@@ -153,26 +174,27 @@ METRICS: tuple[Metric, ...] = (
         key="repetition",
         kind="integer",
         meaning="Number of the repetition, from 0.",
-        source=Reading(lambda record: record.trial.repetition),
+        of_trial=lambda record: record.trial.repetition,
     ),
     Metric(
         key="label",
         kind="text",
         meaning="Name of the configuration, as tables and messages write it.",
-        source=Fact(attrgetter("label"), lambda record: plain_label(record.trial)),
+        of_row=attrgetter("label"),
+        of_trial=lambda record: plain_label(record.trial),
     ),
     Metric(
         key="global_batch_size",
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
-        source=Setting(lambda configuration: configuration.global_batch_size or None),
+        **setting(lambda configuration: configuration.global_batch_size or None),
         header="Global batch",
     ),
     Metric(
         key="learning_rate",
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
-        source=Setting(attrgetter("learning_rate")),
+        **setting(attrgetter("learning_rate")),
         header="Learning rate",
         words=learning_rate_words,
     ),
@@ -180,14 +202,14 @@ METRICS: tuple[Metric, ...] = (
         key="learning_rate_rule",
         kind="text",
         meaning="How the learning rate follows the samples in a step.",
-        source=Setting(lambda configuration: configuration.workload.learning_rate_rule),
+        **setting(lambda configuration: configuration.workload.learning_rate_rule),
     ),
     *(
         Metric(
             key=name,
             kind=axis.kind,
             meaning=axis.meaning,
-            source=Setting(methodcaller("setting", name)),
+            **setting(methodcaller("setting", name)),
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
         )
         for name, axis in AXES.items()
@@ -197,43 +219,45 @@ METRICS: tuple[Metric, ...] = (
         key="nodes",
         kind="text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
-        source=Setting(lambda configuration: node_counts(configuration.replicas_by_node) or None),
+        **setting(lambda configuration: node_counts(configuration.replicas_by_node) or None),
     ),
     Metric(
         key="dataset",
         kind="text",
         meaning="Dataset that was used.",
-        source=Reading(lambda r: r.trial.workload.dataset),
+        of_trial=lambda r: r.trial.workload.dataset,
     ),
     Metric(
         key="seed",
         kind="integer",
         meaning="Seed of the workload.",
-        source=Reading(lambda r: r.trial.workload.seed),
+        of_trial=lambda r: r.trial.workload.seed,
     ),
     Metric(
         key="environment_id",
         kind="text",
         meaning="Name of the file in environments/ that describes the machine.",
-        source=Reading(lambda record: record.environment_ids[0]),
+        of_trial=lambda record: record.environment_ids[0],
     ),
     Metric(
         key="started_utc",
         kind="text",
         meaning="Start of the trial, ISO 8601.",
-        source=Reading(attrgetter("timing.started_utc")),
+        of_trial=attrgetter("timing.started_utc"),
     ),
     Metric(
         key="item",
         kind="text",
         meaning="What images_per_second counts: images, tokens or rows.",
-        source=Fact(attrgetter("item"), attrgetter("item")),
+        of_row=attrgetter("item"),
+        of_trial=attrgetter("item"),
     ),
     Metric(
         key="images_per_second",
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
-        source=Derived(attrgetter("throughput"), timed(throughput.items_per_second)),
+        of_row=derived(attrgetter("throughput")),
+        of_trial=timed(throughput.items_per_second),
         unit="items/s",
         has_interval=True,
         header="{Item}/s",
@@ -245,7 +269,8 @@ METRICS: tuple[Metric, ...] = (
         key="duration_seconds",
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
-        source=Derived(only_published, attrgetter("timing.duration_seconds")),
+        of_row=only_published,
+        of_trial=attrgetter("timing.duration_seconds"),
         unit="s",
         header="Time",
         style="duration",
@@ -256,7 +281,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        source=Derived(speedup),
+        of_row=derived(speedup),
         has_interval=True,
         header="Speedup",
         style="ratio",
@@ -265,7 +290,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="speedup_relative",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        source=Derived(lambda repetitions: speedup_over(repetitions.one_replica, repetitions)),
+        of_row=derived(lambda repetitions: speedup_over(repetitions.one_replica, repetitions)),
         has_interval=True,
         header="Relative speedup",
         style="ratio",
@@ -274,7 +299,7 @@ METRICS: tuple[Metric, ...] = (
         key="efficiency",
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
-        source=Derived(efficiency),
+        of_row=derived(efficiency),
         unit="of linear",
         has_interval=True,
         header="Eff.",
@@ -286,7 +311,7 @@ METRICS: tuple[Metric, ...] = (
         key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
-        source=Derived(only_published),
+        of_row=only_published,
         header="Serial",
         style="fraction",
         by_default=True,
@@ -298,10 +323,8 @@ METRICS: tuple[Metric, ...] = (
         "as long as its slowest rank, from two windows of equal length in the same processes: "
         "seconds of communication that overlap does not hide, without waiting for stragglers; "
         "in rows, the share of the step that `explain` shows × the step.",
-        source=Derived(
-            lambda repetitions: throughput.exposed_communication(repetitions.records),
-            timed(throughput.exposed_communication_seconds),
-        ),
+        of_row=derived(lambda repetitions: throughput.exposed_communication(repetitions.records)),
+        of_trial=timed(throughput.exposed_communication_seconds),
         unit="s",
         has_interval=True,
         header="Exposed comm",
@@ -311,26 +334,26 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="elapsed_seconds",
         meaning="Wall time of the timed window on the slowest rank.",
-        source=Reading(timed(throughput.elapsed_seconds)),
+        of_trial=timed(throughput.elapsed_seconds),
         unit="s",
     ),
     Metric(
         key="initial_loss",
         meaning="Loss of the first timed step, the sample-weighted mean over ranks.",
-        source=Reading(of_losses(lambda values, _: values[0])),
+        of_trial=of_losses(lambda values, _: values[0]),
         unit="loss",
     ),
     Metric(
         key="loss_delta",
         meaning="First timed loss − last timed loss.",
-        source=Reading(of_losses(lambda values, _: values[0] - values[-1])),
+        of_trial=of_losses(lambda values, _: values[0] - values[-1]),
     ),
     Metric(
         key="loss_slope_per_second",
         follows_throughput=True,
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second; missing unless a run recorded two finite losses.",
-        source=Derived(lambda r: loss_slope_per_second(r.records, r.throughput)),
+        of_row=derived(lambda r: loss_slope_per_second(r.records, r.throughput)),
         unit="per s",
         has_interval=True,
         header="Loss/s",
@@ -341,8 +364,9 @@ METRICS: tuple[Metric, ...] = (
         key="loss_delta_per_step",
         meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
         "mini-batches.",
-        source=Reading(
-            of_losses(lambda values, _: (values[0] - values[-1]) / len(values)), mean_of_a_seed
+        **combined(
+            of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
+            mean_of_a_seed("per step"),
         ),
         unit="per step",
         header="Loss delta/step",
@@ -352,8 +376,9 @@ METRICS: tuple[Metric, ...] = (
         key="loss_delta_per_second",
         meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
         "noisy mini-batches; without an interval, as repetitions share these batches.",
-        source=Reading(
-            of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds), mean_of_a_seed
+        **combined(
+            of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
+            mean_of_a_seed("per s"),
         ),
         unit="per s",
         header="Loss delta/s",
@@ -362,7 +387,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="final_loss",
         meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
-        source=Reading(of_losses(lambda values, _: values[-1]), mean_of_a_seed),
+        **combined(of_losses(lambda values, _: values[-1]), mean_of_a_seed("loss")),
         unit="loss",
         header="Final loss",
         style="significant",
@@ -371,14 +396,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="flops_per_item",
         meaning="Floating-point operations of forward and backward for one item.",
-        source=Reading(attrgetter("flops_per_item")),
+        of_trial=attrgetter("flops_per_item"),
     ),
     Metric(
         key="mfu",
         follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
-        source=Derived(lambda repetitions: resources.utilization(repetitions)[0]),
+        of_row=derived(lambda repetitions: resources.utilization(repetitions)[0]),
         header="MFU",
         style="percent",
         by_default=True,
@@ -388,7 +413,7 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Largest memory over ranks and repetitions: allocated on the GPU from warm-up to "
         "the end of the first timed segment, else resident on the host (whole process).",
-        source=Reading(resources.peak_memory, largest),
+        **combined(resources.peak_memory, max),
         unit="B",
         header="Memory",
         style="memory",
@@ -399,13 +424,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="memory_imbalance",
         meaning="Largest ÷ mean peak memory over ranks; missing for a single rank.",
-        source=Reading(resources.memory_imbalance),
+        of_trial=resources.memory_imbalance,
     ),
     *(
         Metric(
             key=f"step_seconds_p{percent}",
             meaning=meaning,
-            source=Derived(partial(step_percentile, percent), timed(partial(percentile, percent))),
+            of_row=derived(partial(step_percentile, percent)),
+            of_trial=timed(partial(percentile, percent)),
             unit="s",
             header=f"Step p{percent}",
             style="duration",
@@ -420,7 +446,7 @@ METRICS: tuple[Metric, ...] = (
         key="rank_skew",
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
-        source=Reading(timed(throughput.rank_skew), mean),
+        **combined(timed(throughput.rank_skew), partial(mean, unit="of the median rank")),
         unit="of the median rank",
         has_interval=True,
         header="Rank skew",
@@ -430,12 +456,12 @@ METRICS: tuple[Metric, ...] = (
         key="reduced_bytes_per_step",
         kind="integer",
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
-        source=Reading(
+        **combined(
             lambda r: max(
                 (n for rank in r.ranks if (n := rank.reduced_bytes_per_step) is not None),
                 default=None,
             ),
-            largest,
+            max,
         ),
         unit="B",
         header="Reduced/step",
@@ -444,9 +470,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="setup_seconds",
         meaning="Time from the start of the slowest rank to its first warmup step.",
-        source=Reading(
-            lambda record: max((rank.setup_seconds for rank in record.ranks), default=None)
-        ),
+        of_trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
         unit="s",
         better="lower",
     ),
@@ -454,22 +478,20 @@ METRICS: tuple[Metric, ...] = (
         key="samples",
         kind="integer",
         meaning="Samples that all ranks consumed in the timed window.",
-        source=Reading(timed(lambda record: sum(rank.timed.samples for rank in record.ranks))),
+        of_trial=timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
     ),
     Metric(
         key="repetitions",
         kind="integer",
         meaning="Completed repetitions, each in fresh processes.",
-        source=Fact(attrgetter("repetitions")),
+        of_row=attrgetter("repetitions"),
         header="Repetitions",
     ),
     Metric(
         key="timed_steps",
         kind="integer",
         meaning="Steps of the timed window of each repetition.",
-        source=Reading(
-            timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)), smallest
-        ),
+        **combined(timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)), min),
         header="Timed steps",
     ),
     Metric(
@@ -477,25 +499,22 @@ METRICS: tuple[Metric, ...] = (
         kind="boolean",
         meaning="Whether gradients were compared with those of one process in float64, or float32 "
         "above 67 million parameters, and agreed; missing if not compared.",
-        source=Fact(
-            attrgetter("verified"),
-            lambda r: None if r.verification is None else r.verification.passed,
-        ),
+        of_row=attrgetter("verified"),
+        of_trial=lambda r: None if r.verification is None else r.verification.passed,
         header="Verified",
     ),
     Metric(
         key="max_relative_error",
         meaning="Largest relative error of a gradient against one process.",
-        source=Reading(
-            lambda r: None if r.verification is None else r.verification.max_relative_error
-        ),
+        of_trial=lambda r: None if r.verification is None else r.verification.max_relative_error,
     ),
     Metric(
         key="status",
         kind="text",
         meaning="How the trials ended, and why if they did not all complete; a row without a "
         "completed trial has no speed.",
-        source=Fact(attrgetter("status.value"), attrgetter("status.value")),
+        of_row=attrgetter("status.value"),
+        of_trial=attrgetter("status.value"),
         header="Status",
         words=attrgetter("status.words"),
         by_default=True,
@@ -504,7 +523,8 @@ METRICS: tuple[Metric, ...] = (
         key="reason",
         kind="text",
         meaning="Why a trial did not complete.",
-        source=Fact(attrgetter("reason"), attrgetter("reason")),
+        of_row=attrgetter("reason"),
+        of_trial=attrgetter("reason"),
     ),
 )
 """Metrics in the order of a table's columns."""

@@ -189,12 +189,12 @@ def from_csv(path: Path) -> tuple[Row, ...]:
                 group_size=line.group_size,
                 batch_size=line.batch_size,
                 item=line.item,
-                values=values,
                 repetitions=1,
                 speedup_reference=against if speedup else "",
                 notes=notes,
                 shared_notes=(f"columns not read: {', '.join(unread)}",) if unread else (),
                 source=line.source,
+                stated=values,
                 claims=line.claims,
             )
         )

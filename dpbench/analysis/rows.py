@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
 from dpbench import messages, units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses import finite_losses, losses
-from dpbench.analysis.metric import Derived, Reading
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
 from dpbench.analysis.repetitions import (
@@ -35,11 +35,11 @@ MAX_LISTED = 8
 """Configurations that a note names; the rest are counted and stand in the table."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)  # without slots, for cached values
 class Row:
     """One configuration: its name and sizes, how it ended, and the values of its metrics.
 
-    Rows of published numbers have no configuration and no records.
+    Rows of published numbers have no configuration and no repetitions.
     """
 
     implementation: str
@@ -54,8 +54,6 @@ class Row:
     reason: str | None = None
     verified: bool | None = None
     """Whether gradients were compared with one process and agreed; None if never compared."""
-    values: Mapping[str, Any] = field(default_factory=dict)
-    """Values of readings and of derived metrics, by key; `row[key]` reads any metric of rows."""
     repetitions: int = 0
     """Number of completed repetitions."""
     speedup_reference: str = ""
@@ -64,21 +62,34 @@ class Row:
     """The settings that its repetitions share."""
     labels: Labels = field(default_factory=Labels)
     """Names that distinguish it among the rows of its sweep."""
-    records: tuple[TrialRecord, ...] = ()
-    """The repetitions behind its values, see `repetitions.usable_repetitions`."""
+    usable: Repetitions | None = None
+    """The repetitions behind its values; None if there are none."""
     notes: tuple[str, ...] = ()
     """What to know about this row."""
     shared_notes: tuple[str, ...] = ()
     """What to know about its values, and about those of other rows as well."""
     source: str = ""
     """Who measured it, on what hardware and data; only for published numbers."""
+    stated: Mapping[str, Any] = field(default_factory=dict)
+    """Values of metrics that a published table states, by key."""
     claims: Mapping[str, str] = field(default_factory=dict)
     """Values by name as someone else stated them; not measured here."""
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """The value of each metric of rows and of each claim; None if this row does not have it."""
+        read = {key: metric.of_row(self) for key, metric in ROW_METRICS.items()}
+        return {**read, **self.stated, **self.claims}
 
     def __getitem__(self, key: str) -> Any:
         """The value of a metric; None if this row does not have it. Raises KeyError if no row has
         a metric of this key."""
-        return ROW_METRICS[key].of_row(self)
+        return self.values[key]
+
+    @property
+    def records(self) -> tuple[TrialRecord, ...]:
+        """Its usable repetitions; see `repetitions.usable_repetitions`."""
+        return () if self.usable is None else self.usable.records
 
     @property
     def throughput(self) -> Estimate | None:
@@ -202,25 +213,19 @@ def summarize(
     rows = []
     for configuration, group in final.items():
         measured, reference = usable[configuration], find_reference(configuration)
-        values: dict[str, Any] = {}
-        shared_notes: list[str] = []
+        repetitions, shared_notes = None, list[str]()
         notes: list[str] = []
         if run_again := counts[configuration] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if measured:
             repetitions = Repetitions(
                 configuration=configuration,
-                records=measured,
+                usable=repetitions,
                 reference=usable.get(reference, ()),
                 one_replica=usable.get(configuration.of_one_replica, ()),
                 flops_per_item=flops.get(configuration.workload),
                 environments=tuple(map((environments or {}).get, measured[-1].environment_ids)),
             )
-            values = {
-                key: metric.of_repetitions(repetitions)
-                for key, metric in ROW_METRICS.items()
-                if isinstance(metric.source, Reading | Derived)
-            }
             _, shared_notes = utilization(repetitions)
             if bad := sum(bool(losses(r)) and not finite_losses(r) for r in measured):
                 which = units.counted(bad, "completed repetition")
@@ -232,7 +237,7 @@ def summarize(
         imbalance = memory_imbalance(*measured)
         if imbalance is not None and imbalance > UNBALANCED:
             notes.append(f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks")
-        if measured and values["speedup"] is None:
+        if repetitions is not None and not repetitions.reference:
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
         status, why = worst_status(group)
         is_compared = any(record.verification is not None for record in group) or None
@@ -247,12 +252,11 @@ def summarize(
                 status=status,
                 reason=why,
                 verified=False if is_wrong else is_compared,
-                values=values,
                 repetitions=sum(record.status is Status.COMPLETED for record in group),
                 speedup_reference=SINGLE if reference.implementation == SINGLE else OWN_ONE_REPLICA,
                 configuration=configuration,
                 labels=labels,
-                records=measured,
+                usable=repetitions,
                 notes=tuple(notes),
                 shared_notes=tuple(shared_notes),
             )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.analysis.metric import Fact, Metric
+from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import Row
 from dpbench.errors import UnknownName
@@ -157,7 +157,6 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
             header=f"{header} (claimed)",
             meaning="As the source of the numbers states it; not measured here.",
             by_default=True,
-            source=Fact(lambda row: row.claims.get(name)),
         )
 
     return tuple(map(claim, dict.fromkeys(name for row in rows for name in row.claims)))

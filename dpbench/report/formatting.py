@@ -199,7 +199,7 @@ def metric_column(
     metric: Metric, rows: Sequence[Any], text: Callable[[Metric, Any], str], *, leaves: int = 0
 ) -> Column:
     """The column of a metric with its text in each row, sorted by its plain values."""
-    values = map(metric.of_row, rows)
+    values = (row[metric.key] for row in rows)
     return column(
         metric.header,
         [text(metric, row) for row in rows],
@@ -211,17 +211,17 @@ def metric_column(
     )
 
 
-def cell(metric: Metric, source: Any) -> str:
+def cell(metric: Metric, row: Row) -> str:
     """The text of the metric in a table."""
-    value = metric.of_row(source)
-    if isinstance(source, Row) and value is not None:
+    value = row[metric.key]
+    if value is not None:
         if metric.words is not None:
-            return metric.words(source)
+            return metric.words(row)
         # A ratio without an interval would look the most exact of all beside a speed without one.
         is_bare = (
             isinstance(value, Estimate) and metric.style in SPEEDS and value.basis == "single value"
         )
-        noisy = source.throughput is not None and source.throughput.is_too_noisy
+        noisy = row.throughput is not None and row.throughput.is_too_noisy
         if noisy and (metric.follows_throughput or is_bare):
             return NOISY
     return write(value, metric.style)

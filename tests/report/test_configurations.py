@@ -113,7 +113,7 @@ def test_rows_of_an_unavailable_backend_become_one_line() -> None:
 def test_final_losses_after_different_numbers_of_steps_are_no_usual_column() -> None:
     first, second = summarize([run(trial(), 100.0), run(trial(group_size=2), 190.0)])
     assert "Final loss" in rows_text([first, second])
-    longer = replace(second, values={**second.values, "timed_steps": 99})
+    longer = replace(second, stated={"timed_steps": 99})
     assert "Final loss" not in rows_text([first, longer])
     assert "Final loss" in rows_text([first, longer], columns="final_loss")
 

@@ -34,7 +34,7 @@ def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
     measured = [row for row in rows if row.nbytes is not None]
 
     def text(metric: Metric, row: CollectiveRow) -> str:
-        value = metric.of_row(row)
+        value = row[metric.key]
         is_noisy = isinstance(value, Estimate) and value.is_too_noisy
         return NOISY if is_noisy else write(value, metric.style)
 

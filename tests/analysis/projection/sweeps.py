@@ -66,7 +66,7 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
             group_size=n,
             batch_size=1,
             item="images",
-            values={"images_per_second": single_value(n / seconds(n), "images/s")},
+            stated={"images_per_second": single_value(n / seconds(n), "images/s")},
         )
         for n in sizes
     )

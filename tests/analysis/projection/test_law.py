@@ -46,7 +46,7 @@ def test_an_efficiency_has_the_noise_of_what_it_is_against(
     single: Estimate | None, first: float, expected: float
 ) -> None:
     series = curve(lambda n: 0.1, (1, 2, 4))
-    base = replace(series.rows[0], values={"images_per_second": noisy(10, first)})
+    base = replace(series.rows[0], stated={"images_per_second": noisy(10, first)})
     noisy_series = replace(series, rows=(base, *series.rows[1:]), single=single)
     [row] = project_by_law(noisy_series, [8]).points
     _, throughput, efficiency = numbers(row)
