@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from dpbench.cli.signature import command
@@ -23,7 +22,7 @@ def compare(typed: dict[str, Any]) -> None:
     cannot be compared.
     """
     options = read_options(CompareOptions, typed)
-    from dpbench.analysis.comparisons.comparison import classify, compare_sides
+    from dpbench.analysis.comparisons.comparison import compare_sides
     from dpbench.report.answers.compare import comparison_answer
     from dpbench.run.results import latest_folders, load_sides
 
@@ -33,8 +32,4 @@ def compare(typed: dict[str, Any]) -> None:
     (before, now), warnings = load_sides(baseline, candidate)
     warn(*warnings)
     compared = compare_sides(before, now, options.metric, force=options.force)
-    classified = {
-        name: classify(pairs, within=options.within) for name, pairs in compared.pairs.items()
-    }
-    compared = replace(compared, pairs=classified)
     print_result(comparison_answer(compared, within=options.within).render(as_json=options.as_json))

@@ -198,7 +198,7 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
                 records=loaded[path].records,
                 environments=loaded[path].environments,
                 where=where,
-                source=str(path),
+                passes=str(path),
             )
         )
     return sides, warnings

@@ -109,9 +109,9 @@ def compare_environments(
         )
     known = [[e for e in side.values() if e] for side in (before, after)]
     notes: dict[str, None] = {}
-    for pair in matched.pairs:
-        if pair.baseline and pair.candidate:
-            old, new = pair.baseline[0].trial.workload, pair.candidate[0].trial.workload
+    for row in matched.rows:
+        if row.baseline and row.candidate:
+            old, new = row.baseline[0].trial.workload, row.candidate[0].trial.workload
             if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
                 notes[f"{named_files(new)} has changed between the two"] = None
     # Another commit is the reason for most comparisons.

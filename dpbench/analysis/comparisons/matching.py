@@ -66,8 +66,9 @@ class Side:
     environments: Mapping[str, Environment]
     where: Mapping[str, str] = field(default_factory=dict)
     """Selection of the records of this side: {"backend": "shm"}. Keys are those of `IDENTITY`."""
-    source: str | None = None
-    """The sweep's name. Sides of the same sweep are paired by repetition."""
+    passes: str | None = None
+    """Name of the passes in which it was measured. Sides of the same passes are compared within
+    each repetition."""
 
     def selected(self) -> tuple[TrialRecord, ...]:
         """The records of the side; raises UnknownName or UsageError if there are none."""
@@ -86,7 +87,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pair:
+class MatchedRow:
     """A configuration that ran on both sides, with its usable repetitions."""
 
     label: str
@@ -102,13 +103,13 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matched:
-    """Matched pairs, and the configurations without a partner."""
+    """The configurations that ran on both sides, and those without a partner."""
 
     baseline: Side
     candidate: Side
-    same_sweep: bool
+    same_passes: bool
     """Whether both sides ran in the same passes."""
-    pairs: tuple[Pair, ...]
+    rows: tuple[MatchedRow, ...]
     only_in_baseline: tuple[str, ...]
     only_in_candidate: tuple[str, ...]
 
@@ -123,9 +124,9 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
     distinguish, or if the sides share trials.
     """
     ours, theirs = baseline.selected(), candidate.selected()
-    same_sweep = baseline.source is not None and baseline.source == candidate.source
+    same_passes = baseline.passes is not None and baseline.passes == candidate.passes
     measured = {record.trial: record for record in ours}
-    if same_sweep and any(measured.get(record.trial) == record for record in theirs):
+    if same_passes and any(measured.get(record.trial) == record for record in theirs):
         raise UsageError(
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
@@ -172,9 +173,9 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
     return Matched(
         baseline=baseline,
         candidate=candidate,
-        same_sweep=same_sweep,
-        pairs=tuple(
-            Pair(
+        same_passes=same_passes,
+        rows=tuple(
+            MatchedRow(
                 label=labels.label(now[0].trial)
                 if by_candidate
                 else _common_label(before[0].trial, now[0].trial, labels),

@@ -25,12 +25,13 @@ the sides ran in turn and both were disturbed so: else the load may have come wi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import geometric_mean
+from typing import Literal, get_args
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change_between, holm
-from dpbench.analysis.comparisons.comparison import ComparedPair, VerdictOutcome, compare_sides
+from dpbench.analysis.comparisons.comparison import ComparedRow, JudgedRow, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
@@ -38,6 +39,8 @@ from dpbench.analysis.repetitions import by_configuration, worst_status
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
+VerdictOutcome = Literal["regressed", "inconclusive", "pass"]
+"""What a check says of a row, of a metric, and as a whole; the worst first."""
 ALPHA_OF_A_LOOK = 0.02
 """Level of each one-sided test, for data that is looked at again as it grows."""
 
@@ -55,7 +58,7 @@ class MetricVerdict:
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
-    pairs: tuple[ComparedPair, ...]
+    rows: tuple[JudgedRow, ...]
     """What was compared, each with a `VerdictOutcome` of its own."""
 
     @property
@@ -74,7 +77,7 @@ class Verdict:
     """The verdicts of all metrics, with notes and failures."""
 
     baseline: str
-    metrics: tuple[MetricVerdict, ...]
+    by_metric: tuple[MetricVerdict, ...]
     notes: tuple[str, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
     """(Configuration, status and reason) of configurations that could not be measured."""
@@ -87,20 +90,18 @@ class Verdict:
     @property
     def outcome(self) -> VerdictOutcome:
         """The worst outcome of a metric."""
-        outcomes = {verdict.outcome for verdict in self.metrics}
-        worst_first: tuple[VerdictOutcome, ...] = ("regressed", "inconclusive", "pass")
-        return next(outcome for outcome in worst_first if outcome in outcomes)
+        return _worst(verdict.outcome for verdict in self.by_metric)
 
     @property
-    def pairs(self) -> tuple[ComparedPair, ...]:
-        """The compared pairs of all metrics."""
-        return tuple(pair for verdict in self.metrics for pair in verdict.pairs)
+    def rows(self) -> tuple[JudgedRow, ...]:
+        """The compared rows of all metrics."""
+        return tuple(row for verdict in self.by_metric for row in verdict.rows)
 
     @property
     def needs_repetitions(self) -> bool:
         """Whether more of them may decide it; they do not if one side cannot measure the rows."""
         return self.outcome == "inconclusive" and any(
-            pair.is_open and all(pair.repetitions) for pair in self.pairs
+            row.is_open and all(row.repetitions) for row in self.rows
         )
 
 
@@ -133,18 +134,18 @@ def assess(
                 label = f"{labels.label(configuration)}{role}"
                 failures.append((label, f"{status.words}: {reason}"))
     groups = {
-        (metric, comparison.matched.candidate.label): comparison.pairs[metric]
+        (metric, comparison.matched.candidate.label): comparison.rows[metric]
         for metric in tolerances
         for comparison in compared
     }
     untrusted: tuple[VerdictOutcome, ...] = ()
     if disturbance.is_heavy:
-        in_turn = all(comparison.matched.same_sweep for comparison in compared)
+        in_turn = all(comparison.matched.same_passes for comparison in compared)
         stands = in_turn and not disturbance.is_one_sided
         untrusted = ("pass",) if stands else ("pass", "regressed")
     return Verdict(
         baseline=sides[0][0].label,
-        metrics=judge(groups, tolerances, alpha=alpha, strict=strict, untrusted=untrusted),
+        by_metric=judge(groups, tolerances, alpha=alpha, strict=strict, untrusted=untrusted),
         notes=tuple(dict.fromkeys(note for both in compared for note in both.notes)),
         failures=tuple(failures),
         differences=tuple(dict.fromkeys(line for both in compared for line in both.differences)),
@@ -153,74 +154,70 @@ def assess(
 
 
 def judge(
-    groups: Mapping[tuple[str, str], Sequence[ComparedPair]],
+    groups: Mapping[tuple[str, str], Sequence[ComparedRow]],
     tolerances: Mapping[str, float],
     *,
     alpha: float = ALPHA,
     strict: bool = False,
     untrusted: Collection[VerdictOutcome] = (),
 ) -> tuple[MetricVerdict, ...]:
-    """Judge the pairs of each (metric, candidate) by the tolerance of the metric; `untrusted`
+    """Judge the rows of each (metric, candidate) by the tolerance of the metric; `untrusted`
     outcomes become inconclusive."""
     verdicts = []
     for (metric, candidate), group in groups.items():
         limit, level = 1 + tolerances[metric], alpha / len(groups)
         mean = mean_change(group)
-        outcome = _pass_or_not(mean, limit, alpha)
-        if mean is not None and mean.is_above(limit, level):
-            outcome = "regressed"
-        p_values = [None if pair.tested is None else pair.tested.p_above(limit) for pair in group]
-        corrected = holm(p_values)
-        # A single pair is its own mean.
-        by_pair = [outcome]
-        if len(group) > 1:
-            by_pair = [
-                "regressed"
-                if p is not None and p < level / 2
-                else _pass_or_not(pair.tested, limit, alpha)
-                for pair, p in zip(group, corrected, strict=True)
-            ]
-        judged = zip(group, p_values, corrected, by_pair, strict=True)
-        pairs = tuple(
-            replace(
-                pair,
-                p_value=p,
-                p_value_corrected=of_all,
-                outcome="inconclusive" if of_pair in untrusted else of_pair,
-            )
-            for pair, p, of_all, of_pair in judged
-        )
-        open_changes = [pair.change for pair in pairs if pair.is_open]
-        # Where the mean passes, what is left to settle are the pairs.
-        left = open_changes if outcome == "pass" else [mean]
+        is_slower = mean is not None and mean.is_above(limit, level)
+        on_average = _outcome(is_slower, mean, limit, alpha, untrusted)
+        rows = []
+        p_values = [None if row.tested is None else row.tested.p_above(limit) for row in group]
+        for row, p, corrected in zip(group, p_values, holm(p_values), strict=True):
+            outcome = on_average  # a single row is its own mean
+            if len(group) > 1:
+                is_slower = corrected is not None and corrected < level / 2
+                outcome = _outcome(is_slower, row.tested, limit, alpha, untrusted)
+            rows.append(row.judged(outcome, p, corrected))
+        open_rows = [row for row in rows if row.is_open]
+        # Where the mean passes, what is left to settle are the rows.
+        left = [row.change for row in open_rows] if on_average == "pass" else [mean]
         needed = [change.repetitions_to_settle(limit, level / 2) for change in left if change]
-        if "regressed" in by_pair:
-            outcome = "regressed"
-        elif strict and open_changes and outcome == "pass":
-            outcome = "inconclusive"
+        regressed = [row for row in rows if row.outcome == "regressed"]
+        decisive = [row.outcome for row in (*regressed, *(open_rows if strict else ()))]
         verdicts.append(
             MetricVerdict(
                 metric=metric,
                 candidate=candidate,
-                outcome="inconclusive" if outcome in untrusted else outcome,
+                outcome=_worst([on_average, *decisive]),
                 tolerance=tolerances[metric],
                 mean=mean,
                 repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
-                pairs=pairs,
+                rows=tuple(rows),
             )
         )
     return tuple(verdicts)
 
 
-def _pass_or_not(change: Change | None, limit: float, alpha: float) -> VerdictOutcome:
-    """The verdict on a change that is no regression."""
-    return "pass" if change is not None and change.is_below(limit, alpha) else "inconclusive"
+def _outcome(
+    is_slower: bool,
+    change: Change | None,
+    limit: float,
+    alpha: float,
+    untrusted: Collection[VerdictOutcome],
+) -> VerdictOutcome:
+    """The outcome of a change that is surely above its limit, or not."""
+    passes = not is_slower and change is not None and change.is_below(limit, alpha)
+    outcome: VerdictOutcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
+    return "inconclusive" if outcome in untrusted else outcome
 
 
-def mean_change(group: Sequence[ComparedPair]) -> Change | None:
-    """The change of the mean cost over all measured pairs, in the repetitions that all of them
+def _worst(outcomes: Iterable[str]) -> VerdictOutcome:
+    return min(outcomes, key=get_args(VerdictOutcome).index)
+
+
+def mean_change(group: Sequence[ComparedRow]) -> Change | None:
+    """The change of the mean cost over all measured rows, in the repetitions that all of them
     have; None if there are none."""
-    changes = [pair.tested for pair in group if pair.tested is not None]
+    changes = [row.tested for row in group if row.tested is not None]
     return change_between(
         _mean_costs([change.baseline for change in changes]),
         _mean_costs([change.candidate for change in changes]),
@@ -228,6 +225,6 @@ def mean_change(group: Sequence[ComparedPair]) -> Change | None:
     )
 
 
-def _mean_costs(of_pairs: Sequence[Costs]) -> Costs:
-    shared = set.intersection(*map(set, of_pairs)) if of_pairs else set[int]()
-    return {n: geometric_mean([costs[n] for costs in of_pairs]) for n in sorted(shared)}
+def _mean_costs(of_rows: Sequence[Costs]) -> Costs:
+    shared = set.intersection(*map(set, of_rows)) if of_rows else set[int]()
+    return {n: geometric_mean([costs[n] for costs in of_rows]) for n in sorted(shared)}

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import ComparedPair
+from dpbench.analysis.comparisons.comparison import JudgedRow
 from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.noise import WAS_BUSY
@@ -25,7 +25,7 @@ NO_SPREAD = 1e-6
 
 def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
-    first, rows = summary_of(verdict), verdict.pairs
+    first, rows = summary_of(verdict), verdict.rows
     reading = [f"+ is worse; ranges are {units.percent(CONFIDENCE)} intervals over repetitions"]
     if len(rows) > 1:  # the headline has the reason of a single one
         reading.insert(
@@ -34,14 +34,14 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
             "makes it regressed, and with --strict one inconclusive row makes it inconclusive",
         )
         for reason in dict.fromkeys(row.reason for row in rows if row.reason):
-            named = dict.fromkeys(row.pair.label for row in rows if row.reason == reason)
+            named = dict.fromkeys(row.label for row in rows if row.reason == reason)
             reading.append(f"{reason}: {units.some_of([*named], LISTED)}")
     plain_rows = [
-        plain_comparison(row) | {"candidate_name": metric.candidate, "tolerance": metric.tolerance}
-        for metric in verdict.metrics
-        for row in metric.pairs
+        plain_comparison(row) | {"candidate_name": one.candidate, "tolerance": one.tolerance}
+        for one in verdict.by_metric
+        for row in one.rows
     ]
-    candidates = ", ".join(dict.fromkeys(metric.candidate for metric in verdict.metrics))
+    candidates = ", ".join(dict.fromkeys(one.candidate for one in verdict.by_metric))
     return Answer(
         paragraphs=(
             f"{first}\n{candidates} (candidate) against {verdict.baseline} (baseline)",
@@ -53,15 +53,15 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
             "summary": first,
             "metrics": [
                 {
-                    "metric": metric.metric,
-                    "candidate": metric.candidate,
-                    "outcome": metric.outcome,
-                    "tolerance": metric.tolerance,
-                    **with_ends("slowdown", metric.slowdown),
-                    "repetitions": metric.repetitions,
-                    "repetitions_needed": metric.repetitions_needed,
+                    "metric": one.metric,
+                    "candidate": one.candidate,
+                    "outcome": one.outcome,
+                    "tolerance": one.tolerance,
+                    **with_ends("slowdown", one.slowdown),
+                    "repetitions": one.repetitions,
+                    "repetitions_needed": one.repetitions_needed,
                 }
-                for metric in verdict.metrics
+                for one in verdict.by_metric
             ],
             "rows": plain_rows,
             "environment_differences": list(verdict.differences),
@@ -77,10 +77,10 @@ def summary_of(verdict: Verdict) -> str:
 
     It is about the first metric with the worst outcome, preferably one with inconclusive rows.
     """
-    deciding = [metric for metric in verdict.metrics if metric.outcome == verdict.outcome]
-    with_open_rows = [metric for metric in deciding if any(row.is_open for row in metric.pairs)]
-    worst = [*with_open_rows, *deciding, *verdict.metrics][0]
-    rows, word = worst.pairs, str(verdict.outcome)
+    deciding = [one for one in verdict.by_metric if one.outcome == verdict.outcome]
+    with_open_rows = [one for one in deciding if any(row.is_open for row in one.rows)]
+    worst = [*with_open_rows, *deciding, *verdict.by_metric][0]
+    rows, word = worst.rows, str(verdict.outcome)
     quantity = quantity_of(rows) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
     parts = [_change(quantity, worst.slowdown, worst.tolerance)]
     if len(rows) > 1:
@@ -99,12 +99,12 @@ def summary_of(verdict: Verdict) -> str:
     if verdict.differences:
         changed = ", ".join(text.removeprefix("versions: ") for text in verdict.differences)
         parts.append(f"differs: {changed.replace(' -> ', ' → ')}")
-    if len(verdict.metrics) > 1:
-        parts.append(f"{len(verdict.metrics)} verdicts in all: see below")
+    if len(verdict.by_metric) > 1:
+        parts.append(f"{len(verdict.by_metric)} verdicts in all: see below")
     return f"{word}: {'; '.join(parts)}"
 
 
-def quantity_of(rows: Sequence[ComparedPair]) -> str:
+def quantity_of(rows: Sequence[JudgedRow]) -> str:
     """The quantity that changes; more of it is worse. Throughput is judged by "time per image"."""
     if rows[0].metric != "images_per_second":
         return rows[0].metric
@@ -119,15 +119,15 @@ def _change(quantity: str, slowdown: Estimate | None, tolerance: float) -> str:
     return f"{quantity}: {change_words(slowdown)}, tolerance {units.percent(tolerance, 3)}"
 
 
-def _counted(some: Sequence[ComparedPair], rows: Sequence[ComparedPair]) -> str:
+def _counted(some: Sequence[JudgedRow], rows: Sequence[JudgedRow]) -> str:
     """Writes "1 of 2 rows (gloo ×2, batch 64)"; nothing for none."""
-    names = [row.pair.label for row in some]
+    names = [row.label for row in some]
     return f"{len(names)} of {len(rows)} rows ({units.some_of(names, LISTED)})" if names else ""
 
 
 def _what_would_decide(metric: MetricVerdict) -> str:
     """How many repetitions would settle it, or what else would."""
-    reasons = [row.reason for row in metric.pairs if row.outcome == "inconclusive"]
+    reasons = [row.reason for row in metric.rows if row.outcome == "inconclusive"]
     if reasons and all(reasons):
         return str(reasons[0])
     if metric.slowdown is None or metric.slowdown.interval is None:
@@ -142,7 +142,7 @@ def _what_would_decide(metric: MetricVerdict) -> str:
 
 def _tables(verdict: Verdict) -> Iterator[str | Table]:
     """The table of each metric, after its name if there are several."""
-    groups = [[*group] for _, group in groupby(verdict.pairs, lambda row: row.metric)]
+    groups = [[*group] for _, group in groupby(verdict.rows, lambda row: row.metric)]
     for rows in groups:
         if len(groups) > 1:
             yield rows[0].metric
@@ -150,7 +150,7 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
         change = "Change" if subject == rows[0].metric else f"Change\nin {subject}"
         yield Table(
             columns=(
-                text_column("Configuration", [row.pair.label for row in rows], folds=True),
+                text_column("Configuration", [row.label for row in rows], folds=True),
                 *side_columns(rows, ("Baseline", "Candidate"), leaves=2, gap="\n"),
                 column(
                     change.replace(" per", "\nper"),
@@ -204,14 +204,14 @@ def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
             }
         )
 
-    for metric in verdict.metrics:
-        if len(metric.pairs) > 1:
-            said = _change(quantity_of(metric.pairs), metric.slowdown, metric.tolerance)
-            name = f"all rows of {metric.candidate}"
-            add(metric.metric, name, metric.outcome, said, strict=strict)
-        for row in metric.pairs:
-            said = row.reason or _change(quantity_of([row]), row.slowdown, metric.tolerance)
-            name = row.pair.label
+    for one in verdict.by_metric:
+        if len(one.rows) > 1:
+            said = _change(quantity_of(one.rows), one.slowdown, one.tolerance)
+            name = f"all rows of {one.candidate}"
+            add(one.metric, name, one.outcome, said, strict=strict)
+        for row in one.rows:
+            said = row.reason or _change(quantity_of([row]), row.slowdown, one.tolerance)
+            name = row.label
             add(row.metric, name, row.outcome, said, strict=strict and row.is_open)
     for label, how in verdict.failures:
         add("measuring", label, "error", how)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import ComparedPair, Comparison
+from dpbench.analysis.comparisons.comparison import Comparison, JudgedRow, classify
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import COMPARED_METRICS
@@ -21,14 +21,15 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     As data, an object with the labels of both sides, the rows, and what has no partner.
     """
     matched = compared.matched
+    judged = {name: classify(rows, within=within) for name, rows in compared.rows.items()}
     different = [f"environments differ: {difference}" for difference in compared.differences]
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
-    for name, rows in compared.pairs.items():
+    for name, rows in judged.items():
         metric = COMPARED_METRICS[name]
         shown = [row for row in rows if any(row.repetitions)] or rows
-        named = {row.pair.label for row in shown}
-        hidden = [pair.label for pair in matched.pairs if pair.label not in named]
+        named = {row.label for row in shown}
+        hidden = [row.label for row in matched.rows if row.label not in named]
         paragraphs += [
             f"A (baseline):  {matched.baseline.label}\n"
             f"B (candidate): {matched.candidate.label}\n"
@@ -46,7 +47,7 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
         data={
             "baseline": matched.baseline.label,
             "candidate": matched.candidate.label,
-            "rows": [plain_comparison(row) for rows in compared.pairs.values() for row in rows],
+            "rows": [plain_comparison(row) for rows in judged.values() for row in rows],
             "only_in_baseline": list(matched.only_in_baseline),
             "only_in_candidate": list(matched.only_in_candidate),
             "notes": notes,
@@ -54,12 +55,12 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     )
 
 
-def _table(rows: Sequence[ComparedPair], metric: Metric, within: float) -> Table:
+def _table(rows: Sequence[JudgedRow], metric: Metric, within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(
         columns=(
-            text_column("Configuration", [row.pair.label for row in rows], folds=True),
+            text_column("Configuration", [row.label for row in rows], folds=True),
             *side_columns(rows, ("A", "B"), leaves=3),
             column(
                 "Speedup" if metric.is_speed else "B ÷ A",
@@ -76,7 +77,7 @@ def _table(rows: Sequence[ComparedPair], metric: Metric, within: float) -> Table
     )
 
 
-def _ratio(row: ComparedPair, metric: Metric) -> Estimate | None:
+def _ratio(row: JudgedRow, metric: Metric) -> Estimate | None:
     """The speed of B ÷ that of A, so that above 1 B is faster; B ÷ A of what is no speed."""
     if row.slowdown is None or (not metric.is_speed and metric.better == "lower"):
         return row.slowdown
@@ -84,7 +85,7 @@ def _ratio(row: ComparedPair, metric: Metric) -> Estimate | None:
 
 
 def side_columns(
-    rows: Sequence[ComparedPair], names: Sequence[str], *, leaves: int, gap: str = " "
+    rows: Sequence[JudgedRow], names: Sequence[str], *, leaves: int, gap: str = " "
 ) -> Iterator[Column]:
     """A column for the baseline and one for the candidate. A rate that all rows have, such as
     images/s, stands in both headers, after a `gap`."""
@@ -99,16 +100,16 @@ def side_columns(
         )
 
 
-def sample_sizes(row: ComparedPair) -> str:
+def sample_sizes(row: JudgedRow) -> str:
     """Writes "5"; "5, 2" where baseline and candidate differ."""
     return ", ".join(map(str, dict.fromkeys(row.repetitions)))
 
 
-def plain_comparison(row: ComparedPair) -> dict[str, PlainValue]:
+def plain_comparison(row: JudgedRow) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     tested = row.tested
     return {
-        "configuration": row.pair.label,
+        "configuration": row.label,
         "metric": row.metric,
         "unit": row.unit,
         **with_ends("baseline", row.baseline),
@@ -126,10 +127,10 @@ def plain_comparison(row: ComparedPair) -> dict[str, PlainValue]:
     }
 
 
-def _summary(rows: Sequence[ComparedPair], metric: Metric, within: float) -> str:
+def _summary(rows: Sequence[JudgedRow], metric: Metric, within: float) -> str:
     """Writes "B is faster in 3 of 8 rows (1.42–1.90 ×) and slower in 1 (0.81 ×); 4 are
     inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
-    outcomes: dict[str, list[ComparedPair]] = {}
+    outcomes: dict[str, list[JudgedRow]] = {}
     for row in rows:
         outcomes.setdefault(row.outcome, []).append(row)
     undecided = len(outcomes.pop("inconclusive", []))
@@ -156,7 +157,7 @@ def _summary(rows: Sequence[ComparedPair], metric: Metric, within: float) -> str
     return f"B is {first}{parts[-1]}{rest}."
 
 
-def _outcome_words(row: ComparedPair, within: float) -> str:
+def _outcome_words(row: JudgedRow, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
         return f"the same within {units.percent(within, 3)}"
@@ -167,7 +168,7 @@ def _outcome_words(row: ComparedPair, within: float) -> str:
     return row.outcome
 
 
-def _reading(rows: Sequence[ComparedPair], metric: Metric) -> Iterable[str]:
+def _reading(rows: Sequence[JudgedRow], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
     if metric.is_speed:
         ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"

@@ -62,8 +62,7 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
 def _accepted(verdict: Verdict, *, strict: bool) -> str:
     """The tolerances, for the reader of a failed check's log."""
     held = dict.fromkeys(
-        f"{quantity_of(metric.pairs)} {units.percent(metric.tolerance, 3)}"
-        for metric in verdict.metrics
+        f"{quantity_of(one.rows)} {units.percent(one.tolerance, 3)}" for one in verdict.by_metric
     )
     return f"tolerance: {', '.join(held)}; {'strict' if strict else 'not strict'}"
 
@@ -79,7 +78,7 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
             f"{option_words('baseline', baseline)}: {folder} has no sweep to compare with"
         )
     (before, now), notes = load_sides(baseline, candidate)
-    if before.source != now.source:
+    if before.passes != now.passes:
         notes.append(
             "two sweeps: what changed on the machine between them counts as a change; "
             f"{option_words('against_ref', 'REV')} measures both versions of your code in turn"
@@ -105,7 +104,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
                 records=stored.records,
                 environments=stored.environments,
                 where={"implementation": name},
-                source=str(plan.folder),
+                passes=str(plan.folder),
             )
             for name in (against, *options.candidates)
         )
@@ -127,14 +126,14 @@ def exit_status_of(verdict: Verdict, sides: Sides, *, strict: bool) -> int:
     if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
         status = WRONG_GRADIENTS
     is_idle = all(record.status is Status.SKIPPED for record in measured)
-    if (is_idle or not status) and all(row.slowdown is None for row in verdict.pairs):
-        row = verdict.pairs[0]
+    if (is_idle or not status) and all(row.slowdown is None for row in verdict.rows):
+        row = verdict.rows[0]
         reasons = (
             f" ({record.status.words}: {record.reason})"
             for record in (*measured, *baseline)
             if record.status is not Status.COMPLETED and record.reason
         )
         why = next(reasons, "")
-        raise NotComparable(f"nothing could be compared: {row.pair.label}: {row.reason}{why}")
+        raise NotComparable(f"nothing could be compared: {row.label}: {row.reason}{why}")
     ends = {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE if strict else PASS}
     return status or ends[verdict.outcome]

@@ -126,7 +126,7 @@ class Version:
             label=self.label,
             records=stored.records,
             environments=stored.environments,
-            source="both versions",
+            passes="both versions",
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import ComparedPair, classify, compare_pairs
+from dpbench.analysis.comparisons.comparison import JudgedRow, classify, compare_rows
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.records.trial import Status
@@ -20,30 +20,30 @@ QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
 NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
-def only(matched: Matched, metric: str = "images_per_second") -> ComparedPair:
-    (row,) = classify(compare_pairs(matched, COMPARED_METRICS[metric]), within=0.03)
+def only(matched: Matched, metric: str = "images_per_second") -> JudgedRow:
+    (row,) = classify(compare_rows(matched, COMPARED_METRICS[metric]), within=0.03)
     return row
 
 
-@pytest.mark.parametrize(("source", "outcome"), [("results/x", "faster"), (None, "inconclusive")])
-def test_one_sweep_is_compared_within_its_repetitions(source: str | None, outcome: str) -> None:
+@pytest.mark.parametrize(("passes", "outcome"), [("results/x", "faster"), (None, "inconclusive")])
+def test_one_sweep_is_compared_within_its_repetitions(passes: str | None, outcome: str) -> None:
     drifting = (100.0, 150.0, 80.0, 130.0, 90.0)
     ours = [x * f for x, f in zip(drifting, (1.10, 1.11, 1.09, 1.10, 1.10), strict=True)]
-    sweep = side("x", runs(trial("torch-ddp"), drifting), runs(trial("ddp"), ours), source=source)
+    sweep = side("x", runs(trial("torch-ddp"), drifting), runs(trial("ddp"), ours), passes=passes)
     theirs = replace(sweep, where={"implementation": "torch-ddp"})
     row = only(match(theirs, replace(sweep, label="y", where={"implementation": "ddp"})))
     assert row.outcome == outcome
     assert row.tested is not None
     assert row.tested.mean.value == pytest.approx(1 / 1.1, rel=1e-3)
-    assert row.tested.is_paired == (source is not None)
-    if source:
+    assert row.tested.is_paired == (passes is not None)
+    if passes:
         assert row.tested.mean.degrees_of_freedom == 4
 
 
 def test_the_same_is_an_interval_inside_the_limits() -> None:
     matched = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
     assert only(matched).outcome == "same"
-    assert classify(compare_pairs(matched, SPEED), within=0.01)[0].outcome == "inconclusive"
+    assert classify(compare_rows(matched, SPEED), within=0.01)[0].outcome == "inconclusive"
 
 
 def test_a_detectable_slowdown_is_detected_in_four_of_five_comparisons() -> None:
@@ -91,10 +91,10 @@ def test_a_configuration_that_failed_is_a_row_with_its_reason() -> None:
 def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
     matched = throughputs({16: QUIET}, {16: QUIET})
     assert only(matched, "peak_memory_bytes").outcome == "same"
-    (pair,) = matched.pairs
+    (both,) = matched.rows
     doubled = tuple(
         replace(r, ranks=(replace(r.ranks[0], peak_host_memory_bytes=2**30 + i),))
-        for i, r in enumerate(pair.candidate)
+        for i, r in enumerate(both.candidate)
     )
-    row = only(replace(matched, pairs=(replace(pair, candidate=doubled),)), "peak_memory_bytes")
+    row = only(replace(matched, rows=(replace(both, candidate=doubled),)), "peak_memory_bytes")
     assert row.outcome == "worse"

@@ -46,7 +46,7 @@ def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said(
         for letter in ("a", now)
     )
     matched = match(*(side("", runs(trial(workload=one), SPEEDS)) for one in workloads))
-    assert len(matched.pairs) == 1
+    assert len(matched.rows) == 1
     assert compare_environments(matched)[1] == notes
 
 

@@ -37,12 +37,12 @@ def grid(label: str, **changes: object) -> Side:
             for backend in ("gloo", "shm")
             for group_size in (1, 2)
         ),
-        source="sweep",
+        passes="sweep",
     )
 
 
 def labels(matched: Matched) -> list[str]:
-    return [pair.label for pair in matched.pairs]
+    return [row.label for row in matched.rows]
 
 
 def test_every_setting_is_either_what_was_run_or_how_it_was_measured() -> None:
@@ -57,7 +57,7 @@ def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> Non
         side("b", runs(trial(group_size=2), SPEEDS), runs(trial("torch-ddp"), SPEEDS)),
     )
     assert labels(matched) == ["ddp/gloo ×2, batch 32", "torch-ddp/gloo ×1, batch 32"]
-    assert not matched.same_sweep
+    assert not matched.same_passes
 
 
 def test_a_selection_settles_what_it_names_for_both_sides() -> None:
@@ -71,7 +71,7 @@ def test_a_selection_settles_what_it_names_for_both_sides() -> None:
         "shm ×1, batch 32",
         "shm ×2, batch 32",
     ]
-    assert matched.same_sweep
+    assert matched.same_passes
     across = match(
         replace(ours, where={"implementation": "ddp", "backend": "shm"}),
         replace(theirs, where={"implementation": "torch-ddp", "backend": "gloo"}),
@@ -96,10 +96,10 @@ def test_only_repetitions_that_may_be_believed_count() -> None:
     failed = record(trial(repetition=1), status=Status.FAILED)
     wrong = run(trial(repetition=2), 100.0, verification=WRONG)
     good = runs(trial(), SPEEDS)
-    (pair,) = match(side("a", good), side("b", [good[0], failed])).pairs
-    assert [one.trial.repetition for one in pair.candidate] == [0]
-    (pair,) = match(side("a", good), side("b", [good[0], wrong])).pairs
-    assert not pair.candidate
+    (row,) = match(side("a", good), side("b", [good[0], failed])).rows
+    assert [one.trial.repetition for one in row.candidate] == [0]
+    (row,) = match(side("a", good), side("b", [good[0], wrong])).rows
+    assert not row.candidate
 
 
 def test_nothing_in_common_is_not_comparable_and_says_why() -> None:

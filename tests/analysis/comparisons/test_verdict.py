@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import ComparedPair
+from dpbench.analysis.comparisons.comparison import JudgedRow
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess, judge
 from dpbench.analysis.estimate import Floats
 from dpbench.errors import NotComparable
@@ -33,11 +33,11 @@ SPEED = {"images_per_second": 0.03}
 LOOKS = sample_sizes(5)
 TWO_LOOKS = LOOKS[:2]
 TOLERANCE = 0.05
-(ROW,) = ALL_PASS.pairs
+(ROW,) = ALL_PASS.rows
 """A row to give other costs."""
 
 
-def rows_of(before: Floats, after: Floats) -> list[ComparedPair]:
+def rows_of(before: Floats, after: Floats) -> list[JudgedRow]:
     """Rows of one sweep from the logarithms of their costs, (rows, repetitions)."""
     found = []
     for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True):
@@ -70,8 +70,8 @@ def frequencies(
                 key: rows_of(before[:, :passes], after[:, :passes])
                 for key, (before, after) in sides.items()
             }
-            metrics = judge(rows, tolerances, alpha=ALPHA_OF_A_LOOK)
-            if (found := Verdict(baseline="", metrics=metrics).outcome) != "inconclusive":
+            by_metric = judge(rows, tolerances, alpha=ALPHA_OF_A_LOOK)
+            if (found := Verdict(baseline="", by_metric=by_metric).outcome) != "inconclusive":
                 break
         outcomes.append(found)
     return outcomes.count("regressed") / checks, outcomes.count("pass") / checks
@@ -111,7 +111,7 @@ def test_each_of_several_metrics_is_judged_at_its_share_of_the_level() -> None:
     """t is 2.6 on 8 degrees of freedom, p = 0.016: enough for one metric, not for three."""
     tolerances = {**SPEED, "step_seconds_p50": 0.03, "peak_memory_bytes": 0.5}
     changes = {16: slower(QUIET, 0.0435)}
-    speed, *_ = assessment(changes, tolerances=tolerances).metrics
+    speed, *_ = assessment(changes, tolerances=tolerances).by_metric
     assert speed.outcome == "inconclusive"
     assert assessment(changes, tolerances=SPEED).outcome == "regressed"
 
@@ -119,11 +119,11 @@ def test_each_of_several_metrics_is_judged_at_its_share_of_the_level() -> None:
 def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
     verdict = assessment({16: slower(QUIET, 0.1), 32: QUIET})
     assert verdict.outcome == "regressed"
-    assert [row.outcome for row in verdict.pairs] == ["regressed", "pass"]
-    for pair in verdict.pairs:  # the p-value is that of the test that decided
-        assert pair.tested
-        assert pair.p_value == pair.tested.p_above(1.03)
-    (whole,) = verdict.metrics
+    assert [row.outcome for row in verdict.rows] == ["regressed", "pass"]
+    for row in verdict.rows:  # the p-value is that of the test that decided
+        assert row.tested
+        assert row.p_value == row.tested.p_above(1.03)
+    (whole,) = verdict.by_metric
     assert whole.slowdown is not None
     assert whole.slowdown.value == pytest.approx(math.sqrt(1.1))
     assert whole.repetitions == (5, 5)
@@ -132,7 +132,7 @@ def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
 def test_every_metric_has_its_own_tolerance() -> None:
     tolerances = {"images_per_second": 0.20, "step_seconds_p50": 0.03}
     found = assessment({16: slower(QUIET, 0.10)}, tolerances=tolerances)
-    assert [one.outcome for one in found.metrics] == ["pass", "regressed"]
+    assert [one.outcome for one in found.by_metric] == ["pass", "regressed"]
     assert found.outcome == "regressed"
 
 
@@ -168,7 +168,7 @@ def test_under_heavy_load_of_one_side_nothing_is_decided(
     load = HostLoad(cores=2, during=during, stolen=0.0)
     slow = runs(trial(), slower(QUIET, 8.0), host_load=load)
     verdict = assess([(side("before", runs(trial(), QUIET)), side("after", slow))], SPEED)
-    outcomes = {verdict.outcome, *(one.outcome for one in (*verdict.metrics, *verdict.pairs))}
+    outcomes = {verdict.outcome, *(one.outcome for one in (*verdict.by_metric, *verdict.rows))}
     assert outcomes == {outcome}
     found = verdict.disturbance
     assert (found.is_busy, bool(found.note)) == (is_busy, is_busy)
@@ -179,8 +179,8 @@ def test_under_heavy_load_of_one_side_nothing_is_decided(
 def test_under_heavy_load_of_both_sides_nothing_passes(times: float, outcome: str) -> None:
     load = HostLoad(cores=2, during=1.6, stolen=0.0)
     before, after = (
-        side(label, runs(trial(), slower(QUIET, factor), host_load=load), source="one sweep")
+        side(label, runs(trial(), slower(QUIET, factor), host_load=load), passes="one sweep")
         for label, factor in (("before", 1.0), ("after", times))
     )
     verdict = assess([(before, after)], SPEED)
-    assert {verdict.outcome, *(one.outcome for one in verdict.metrics)} == {outcome}
+    assert {verdict.outcome, *(one.outcome for one in verdict.by_metric)} == {outcome}

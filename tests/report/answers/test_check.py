@@ -49,7 +49,7 @@ def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive(
     word = outcome if strict else "pass on average"
     assert summary_of(found).startswith(f"{word}: time per image, mean of 2 rows: ")
     assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32)" in summary_of(found)
-    assert [row.outcome for row in found.pairs] == ["pass", "inconclusive"]
+    assert [row.outcome for row in found.rows] == ["pass", "inconclusive"]
 
 
 def test_the_change_says_of_what_it_is() -> None:
@@ -60,7 +60,7 @@ def test_the_change_says_of_what_it_is() -> None:
     assert "\nimages_per_second\n" in speeds
     assert "in time" in speeds
     assert "in time" not in steps
-    (row, *_) = both.pairs
+    (row, *_) = both.rows
     assert quantity_of([replace(row, unit="speech/s")]) == "time per speech"
 
 
@@ -68,7 +68,7 @@ def test_the_change_says_of_what_it_is() -> None:
 def test_large_changes_have_the_digits_that_their_interval_supports(
     share: float, words: str
 ) -> None:
-    (row,) = assessment({16: slower(QUIET, share)}).pairs
+    (row,) = assessment({16: slower(QUIET, share)}).rows
     assert row.slowdown is not None
     assert change_words(row.slowdown).startswith(words)
 
