@@ -15,7 +15,7 @@ from operator import attrgetter
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metric import Metric, Value
+from dpbench.analysis.metric import Metric, Reader, Value
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 
@@ -40,7 +40,9 @@ class CollectiveRow:
 
     def __getitem__(self, key: str) -> Value:
         """The value of a metric of COLLECTIVE_METRICS; None if this row does not have it."""
-        return next(metric.of_row(self) for metric in COLLECTIVE_METRICS if metric.key == key)
+        return next(
+            metric.reader.of_row(self) for metric in COLLECTIVE_METRICS if metric.key == key
+        )
 
 
 COLLECTIVE_METRICS = (
@@ -48,21 +50,26 @@ COLLECTIVE_METRICS = (
         key="collective",
         kind="text",
         header="Collective",
-        of_row=attrgetter("spec.collective"),
+        reader=Reader(of_row=attrgetter("spec.collective")),
     ),
-    Metric(key="backend", kind="text", header="Backend", of_row=attrgetter("spec.backend")),
+    Metric(
+        key="backend",
+        kind="text",
+        header="Backend",
+        reader=Reader(of_row=attrgetter("spec.backend")),
+    ),
     Metric(
         key="group_size",
         kind="integer",
         meaning="Processes that take part.",
         header="Ranks",
-        of_row=attrgetter("spec.group_size"),
+        reader=Reader(of_row=attrgetter("spec.group_size")),
     ),
-    Metric(key="dtype", kind="text", of_row=attrgetter("spec.dtype")),
+    Metric(key="dtype", kind="text", reader=Reader(of_row=attrgetter("spec.dtype"))),
     Metric(
         key="threads_per_replica",
         kind="integer",
-        of_row=attrgetter("spec.threads_per_replica"),
+        reader=Reader(of_row=attrgetter("spec.threads_per_replica")),
     ),
     Metric(
         key="nbytes",
@@ -71,13 +78,13 @@ COLLECTIVE_METRICS = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
-        of_row=attrgetter("nbytes"),
+        reader=Reader(of_row=attrgetter("nbytes")),
     ),
     Metric(
         key="samples",
         kind="integer",
         meaning="Timed samples behind it, all repetitions together.",
-        of_row=attrgetter("samples"),
+        reader=Reader(of_row=attrgetter("samples")),
     ),
     Metric(
         key="seconds",
@@ -86,7 +93,7 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="Time",
         style="time",
-        of_row=attrgetter("seconds"),
+        reader=Reader(of_row=attrgetter("seconds")),
     ),
     Metric(
         key="largest_error",
@@ -94,7 +101,7 @@ COLLECTIVE_METRICS = (
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         style="error",
-        of_row=attrgetter("largest_error"),
+        reader=Reader(of_row=attrgetter("largest_error")),
     ),
     Metric(
         key="algorithm_bytes_per_second",
@@ -102,7 +109,7 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
-        of_row=attrgetter("algorithm_bytes_per_second"),
+        reader=Reader(of_row=attrgetter("algorithm_bytes_per_second")),
     ),
     Metric(
         key="bus_bytes_per_second",
@@ -111,17 +118,17 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="busbw (GB/s)",
         style="gigabytes",
-        of_row=attrgetter("bus_bytes_per_second"),
+        reader=Reader(of_row=attrgetter("bus_bytes_per_second")),
     ),
     Metric(
         key="repetitions",
         kind="integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
-        of_row=attrgetter("repetitions"),
+        reader=Reader(of_row=attrgetter("repetitions")),
     ),
-    Metric(key="status", kind="text", of_row=attrgetter("status.value")),
-    Metric(key="reason", kind="text", of_row=attrgetter("reason")),
+    Metric(key="status", kind="text", reader=Reader(of_row=attrgetter("status.value"))),
+    Metric(key="reason", kind="text", reader=Reader(of_row=attrgetter("reason"))),
 )
 """Metrics of a collective and message size; the table has those with a header."""
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Metric, Value, ValueKind
+from dpbench.analysis.metric import Metric, Reader, Value, ValueKind
 from dpbench.analysis.metrics import METRICS, ROW_METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
@@ -43,7 +43,7 @@ IDENTITY_METRICS = tuple(
 def _column(
     key: str, kind: ValueKind = "number", read: Callable[[Any], Value] | None = None
 ) -> Metric:
-    return Metric(key=key, kind=kind, of_row=read or attrgetter(key))
+    return Metric(key=key, kind=kind, reader=Reader(of_row=read or attrgetter(key)))
 
 
 def _phase(key: str, phases: str, seconds: str) -> Metric:
@@ -111,7 +111,7 @@ def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
     lines = [
-        _trial_values(record) | {metric.key: metric.of_row(rank) for metric in RANK_METRICS}
+        _trial_values(record) | {metric.key: metric.reader.of_row(rank) for metric in RANK_METRICS}
         for record in final_records(records)
         for rank in record.ranks
     ]
@@ -160,7 +160,7 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 def _trial_values(
     record: TrialRecord, metrics: Iterable[Metric] = IDENTITY_METRICS
 ) -> dict[str, Value]:
-    return {metric.key: metric.of_trial(record) for metric in metrics}
+    return {metric.key: metric.reader.of_trial(record) for metric in metrics}
 
 
 def _frame(

@@ -35,6 +35,17 @@ def absent(_: object) -> None:
     """Reads a metric that rows, or trials, do not have."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How a metric is read."""
+
+    of_trial: Callable[[TrialRecord], PlainValue] = absent
+    """Its value in a trial; None if the trial lacks what it needs."""
+    of_row: Callable[[Any], Value] = absent
+    """Its value in a line of a table: a row, a rank, a collective. `row[key]` has it, or what a
+    published table states."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
     """One key of rows, of trials, or of both, and the table column that shows it."""
@@ -43,11 +54,7 @@ class Metric:
     kind: ValueKind = "number"
     meaning: str = ""
     """Meaning in one sentence."""
-    of_trial: Callable[[TrialRecord], PlainValue] = absent
-    """Reads it from a trial; None if the trial lacks what it needs."""
-    of_row: Callable[[Any], Value] = absent
-    """Reads or computes it for a line of a table: a row, a rank, a collective. `row[key]` has the
-    result, or what a published table states."""
+    reader: Reader = Reader()
     unit: str = ""
     """Unit; "items" stands for the architecture's item: images, tokens."""
     has_interval: bool = False
@@ -72,9 +79,9 @@ class Metric:
     @property
     def in_rows(self) -> bool:
         """Whether rows have it."""
-        return self.of_row is not absent
+        return self.reader.of_row is not absent
 
     @property
     def in_trials(self) -> bool:
         """Whether trials have it."""
-        return self.of_trial is not absent
+        return self.reader.of_trial is not absent

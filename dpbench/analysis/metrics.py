@@ -19,37 +19,43 @@ import numpy as np
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, mean, single_value
 from dpbench.analysis.losses import finite_losses, loss_slope_per_second
-from dpbench.analysis.metric import Metric, PlainValue, Value
+from dpbench.analysis.metric import Metric, PlainValue, Reader, Value, absent
 from dpbench.analysis.repetitions import Repetitions
-from dpbench.analysis.scaling import UNITY, efficiency_of, speedup_of
+from dpbench.analysis.scaling import efficiency_of, speedup_of
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, Configuration, plain_label
 from dpbench.specs.nodes import node_counts
 
 
-def setting(read: Callable[[Configuration], PlainValue]) -> dict[str, Any]:
+def setting(read: Callable[[Configuration], PlainValue]) -> Reader:
     """Reads a setting of the configuration, the same in a row and in its trials."""
-    return {
-        "of_trial": lambda record: read(record.trial),
-        "of_row": lambda row: None if row.configuration is None else read(row.configuration),
-    }
+    return Reader(
+        of_trial=lambda record: read(record.trial),
+        of_row=lambda row: None if row.configuration is None else read(row.configuration),
+    )
 
 
 def combined(
     of_trial: Callable[[TrialRecord], Any], combine: Callable[[Sequence[Any]], Value]
-) -> dict[str, Any]:
+) -> Reader:
     """Reads trials, and combines what the usable repetitions of a row have."""
 
     def of_row(row: Any) -> Value:
         values = [value for value in map(of_trial, row.records) if value is not None]
         return combine(values) if values else None
 
-    return {"of_trial": of_trial, "of_row": of_row}
+    return Reader(of_trial=of_trial, of_row=of_row)
 
 
-def derived(of_repetitions: Callable[[Repetitions], Value]) -> Callable[[Any], Value]:
-    """Reads rows: a function of all usable repetitions together; None if there are none."""
-    return lambda row: None if row.usable is None else of_repetitions(row.usable)
+def derived(
+    of_repetitions: Callable[[Repetitions], Value],
+    of_trial: Callable[[TrialRecord], PlainValue] = absent,
+) -> Reader:
+    """Computes the value of a row from all its usable repetitions together; None without any."""
+    return Reader(
+        of_trial=of_trial,
+        of_row=lambda row: None if row.usable is None else of_repetitions(row.usable),
+    )
 
 
 def timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
@@ -74,14 +80,22 @@ def of_losses(
     return timed(read)
 
 
-def percentile(percent: int, *records: TrialRecord) -> float:
-    """Seconds that so many percent of the timed steps of the records did not exceed."""
-    return float(np.percentile(np.concatenate([*map(throughput.step_seconds, records)]), percent))
+def step_percentile(percent: int, meaning: str) -> Metric:
+    """The time that so many percent of the timed steps did not exceed."""
 
+    def seconds(*records: TrialRecord) -> float:
+        steps = np.concatenate([*map(throughput.step_seconds, records)])
+        return float(np.percentile(steps, percent))
 
-def step_percentile(percent: int, repetitions: Repetitions) -> float:
-    """The percentile of the steps of all repetitions together."""
-    return percentile(percent, *repetitions.records)
+    return Metric(
+        key=f"step_seconds_p{percent}",
+        meaning=meaning,
+        reader=derived(lambda repetitions: seconds(*repetitions.records), timed(seconds)),
+        unit="s",
+        header=f"Step p{percent}",
+        style="duration",
+        better="lower",
+    )
 
 
 def mean_of_a_seed(unit: str) -> Callable[[Sequence[float]], Estimate]:
@@ -89,21 +103,9 @@ def mean_of_a_seed(unit: str) -> Callable[[Sequence[float]], Estimate]:
     return lambda values: single_value(fmean(values), unit)
 
 
-def speedup_over(reference: Sequence[TrialRecord], repetitions: Repetitions) -> Estimate | None:
-    """Speedup over the usable repetitions of another configuration, or 1 over its own; None if
-    there are none."""
-    if reference == repetitions.records:
-        return UNITY
-    return speedup_of(repetitions.records, reference) if reference else None
-
-
-def speedup(repetitions: Repetitions) -> Estimate | None:
-    return speedup_over(repetitions.reference, repetitions)
-
-
 def efficiency(repetitions: Repetitions) -> Estimate | None:
-    gain = speedup(repetitions)
-    return None if gain is None else efficiency_of(gain, repetitions.configuration.group_size)
+    speedup = speedup_of(repetitions.records, repetitions.reference)
+    return speedup and efficiency_of(speedup, repetitions.configuration.group_size)
 
 
 def only_published(_row: object) -> None:
@@ -127,15 +129,16 @@ METRICS: tuple[Metric, ...] = (
         key="trial_id",
         kind="text",
         meaning="Hash of the trial's specification; joins levels.",
-        of_trial=lambda record: record.trial.trial_id,
+        reader=Reader(lambda record: record.trial.trial_id),
     ),
     Metric(
         key="implementation",
         kind="text",
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
-        of_row=attrgetter("implementation"),
-        of_trial=attrgetter("trial.implementation"),
+        reader=Reader(
+            of_row=attrgetter("implementation"), of_trial=attrgetter("trial.implementation")
+        ),
         header="Implementation",
         words=attrgetter("implementation_label"),
         by_default=True,
@@ -145,8 +148,7 @@ METRICS: tuple[Metric, ...] = (
         kind="text",
         meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
-        of_row=lambda row: row.backend or None,
-        of_trial=attrgetter("trial.backend"),
+        reader=Reader(of_row=lambda row: row.backend or None, of_trial=attrgetter("trial.backend")),
         header="Backend",
     ),
     Metric(
@@ -154,8 +156,7 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Group size: number of replicas that train together; across nodes, tables add the "
         "replicas of each node in parentheses.",
-        of_row=attrgetter("group_size"),
-        of_trial=attrgetter("trial.group_size"),
+        reader=Reader(of_row=attrgetter("group_size"), of_trial=attrgetter("trial.group_size")),
         header="Size",
         words=size_words,
         by_default=True,
@@ -165,8 +166,9 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
-        of_row=attrgetter("batch_size"),
-        of_trial=lambda record: record.trial.batch_size or None,
+        reader=Reader(
+            of_row=attrgetter("batch_size"), of_trial=lambda record: record.trial.batch_size or None
+        ),
         header="Batch",
         by_default=True,
     ),
@@ -174,27 +176,28 @@ METRICS: tuple[Metric, ...] = (
         key="repetition",
         kind="integer",
         meaning="Number of the repetition, from 0.",
-        of_trial=lambda record: record.trial.repetition,
+        reader=Reader(lambda record: record.trial.repetition),
     ),
     Metric(
         key="label",
         kind="text",
         meaning="Name of the configuration, as tables and messages write it.",
-        of_row=attrgetter("label"),
-        of_trial=lambda record: plain_label(record.trial),
+        reader=Reader(
+            of_row=attrgetter("label"), of_trial=lambda record: plain_label(record.trial)
+        ),
     ),
     Metric(
         key="global_batch_size",
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
-        **setting(lambda configuration: configuration.global_batch_size or None),
+        reader=setting(lambda configuration: configuration.global_batch_size or None),
         header="Global batch",
     ),
     Metric(
         key="learning_rate",
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
-        **setting(attrgetter("learning_rate")),
+        reader=setting(attrgetter("learning_rate")),
         header="Learning rate",
         words=learning_rate_words,
     ),
@@ -202,14 +205,14 @@ METRICS: tuple[Metric, ...] = (
         key="learning_rate_rule",
         kind="text",
         meaning="How the learning rate follows the samples in a step.",
-        **setting(lambda configuration: configuration.workload.learning_rate_rule),
+        reader=setting(lambda configuration: configuration.workload.learning_rate_rule),
     ),
     *(
         Metric(
             key=name,
             kind=axis.kind,
             meaning=axis.meaning,
-            **setting(methodcaller("setting", name)),
+            reader=setting(methodcaller("setting", name)),
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
         )
         for name, axis in AXES.items()
@@ -219,45 +222,43 @@ METRICS: tuple[Metric, ...] = (
         key="nodes",
         kind="text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
-        **setting(lambda configuration: node_counts(configuration.replicas_by_node) or None),
+        reader=setting(lambda configuration: node_counts(configuration.replicas_by_node) or None),
     ),
     Metric(
         key="dataset",
         kind="text",
         meaning="Dataset that was used.",
-        of_trial=lambda r: r.trial.workload.dataset,
+        reader=Reader(lambda r: r.trial.workload.dataset),
     ),
     Metric(
         key="seed",
         kind="integer",
         meaning="Seed of the workload.",
-        of_trial=lambda r: r.trial.workload.seed,
+        reader=Reader(lambda r: r.trial.workload.seed),
     ),
     Metric(
         key="environment_id",
         kind="text",
         meaning="Name of the file in environments/ that describes the machine.",
-        of_trial=lambda record: record.environment_ids[0],
+        reader=Reader(lambda record: record.environment_ids[0]),
     ),
     Metric(
         key="started_utc",
         kind="text",
         meaning="Start of the trial, ISO 8601.",
-        of_trial=attrgetter("timing.started_utc"),
+        reader=Reader(attrgetter("timing.started_utc")),
     ),
     Metric(
         key="item",
         kind="text",
         meaning="What images_per_second counts: images, tokens or rows.",
-        of_row=attrgetter("item"),
-        of_trial=attrgetter("item"),
+        reader=Reader(of_row=attrgetter("item"), of_trial=attrgetter("item")),
     ),
     Metric(
         key="images_per_second",
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
-        of_row=derived(attrgetter("throughput")),
-        of_trial=timed(throughput.items_per_second),
+        reader=derived(attrgetter("throughput"), timed(throughput.items_per_second)),
         unit="items/s",
         has_interval=True,
         header="{Item}/s",
@@ -269,8 +270,7 @@ METRICS: tuple[Metric, ...] = (
         key="duration_seconds",
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
-        of_row=only_published,
-        of_trial=attrgetter("timing.duration_seconds"),
+        reader=Reader(of_row=only_published, of_trial=attrgetter("timing.duration_seconds")),
         unit="s",
         header="Time",
         style="duration",
@@ -281,7 +281,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        of_row=derived(speedup),
+        reader=derived(lambda r: speedup_of(r.records, r.reference)),
         has_interval=True,
         header="Speedup",
         style="ratio",
@@ -290,7 +290,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="speedup_relative",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        of_row=derived(lambda repetitions: speedup_over(repetitions.one_replica, repetitions)),
+        reader=derived(lambda r: speedup_of(r.records, r.one_replica)),
         has_interval=True,
         header="Relative speedup",
         style="ratio",
@@ -299,7 +299,7 @@ METRICS: tuple[Metric, ...] = (
         key="efficiency",
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
-        of_row=derived(efficiency),
+        reader=derived(efficiency),
         unit="of linear",
         has_interval=True,
         header="Eff.",
@@ -311,7 +311,7 @@ METRICS: tuple[Metric, ...] = (
         key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
-        of_row=only_published,
+        reader=Reader(of_row=only_published),
         header="Serial",
         style="fraction",
         by_default=True,
@@ -323,8 +323,10 @@ METRICS: tuple[Metric, ...] = (
         "as long as its slowest rank, from two windows of equal length in the same processes: "
         "seconds of communication that overlap does not hide, without waiting for stragglers; "
         "in rows, the share of the step that `explain` shows × the step.",
-        of_row=derived(lambda repetitions: throughput.exposed_communication(repetitions.records)),
-        of_trial=timed(throughput.exposed_communication_seconds),
+        reader=derived(
+            lambda repetitions: throughput.exposed_communication(repetitions.records),
+            timed(throughput.exposed_communication_seconds),
+        ),
         unit="s",
         has_interval=True,
         header="Exposed comm",
@@ -334,26 +336,26 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="elapsed_seconds",
         meaning="Wall time of the timed window on the slowest rank.",
-        of_trial=timed(throughput.elapsed_seconds),
+        reader=Reader(timed(throughput.elapsed_seconds)),
         unit="s",
     ),
     Metric(
         key="initial_loss",
         meaning="Loss of the first timed step, the sample-weighted mean over ranks.",
-        of_trial=of_losses(lambda values, _: values[0]),
+        reader=Reader(of_losses(lambda values, _: values[0])),
         unit="loss",
     ),
     Metric(
         key="loss_delta",
         meaning="First timed loss − last timed loss.",
-        of_trial=of_losses(lambda values, _: values[0] - values[-1]),
+        reader=Reader(of_losses(lambda values, _: values[0] - values[-1])),
     ),
     Metric(
         key="loss_slope_per_second",
         follows_throughput=True,
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second; missing unless a run recorded two finite losses.",
-        of_row=derived(lambda r: loss_slope_per_second(r.records, r.throughput)),
+        reader=derived(lambda r: loss_slope_per_second(r.records, r.throughput)),
         unit="per s",
         has_interval=True,
         header="Loss/s",
@@ -364,7 +366,7 @@ METRICS: tuple[Metric, ...] = (
         key="loss_delta_per_step",
         meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
         "mini-batches.",
-        **combined(
+        reader=combined(
             of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
             mean_of_a_seed("per step"),
         ),
@@ -376,7 +378,7 @@ METRICS: tuple[Metric, ...] = (
         key="loss_delta_per_second",
         meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
         "noisy mini-batches; without an interval, as repetitions share these batches.",
-        **combined(
+        reader=combined(
             of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
             mean_of_a_seed("per s"),
         ),
@@ -387,7 +389,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="final_loss",
         meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
-        **combined(of_losses(lambda values, _: values[-1]), mean_of_a_seed("loss")),
+        reader=combined(of_losses(lambda values, _: values[-1]), mean_of_a_seed("loss")),
         unit="loss",
         header="Final loss",
         style="significant",
@@ -396,14 +398,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="flops_per_item",
         meaning="Floating-point operations of forward and backward for one item.",
-        of_trial=attrgetter("flops_per_item"),
+        reader=Reader(attrgetter("flops_per_item")),
     ),
     Metric(
         key="mfu",
         follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
-        of_row=derived(lambda repetitions: resources.utilization(repetitions)[0]),
+        reader=derived(lambda repetitions: resources.utilization(repetitions)[0]),
         header="MFU",
         style="percent",
         by_default=True,
@@ -413,7 +415,7 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Largest memory over ranks and repetitions: allocated on the GPU from warm-up to "
         "the end of the first timed segment, else resident on the host (whole process).",
-        **combined(resources.peak_memory, max),
+        reader=combined(resources.peak_memory, max),
         unit="B",
         header="Memory",
         style="memory",
@@ -424,29 +426,15 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="memory_imbalance",
         meaning="Largest ÷ mean peak memory over ranks; missing for a single rank.",
-        of_trial=resources.memory_imbalance,
+        reader=Reader(resources.memory_imbalance),
     ),
-    *(
-        Metric(
-            key=f"step_seconds_p{percent}",
-            meaning=meaning,
-            of_row=derived(partial(step_percentile, percent)),
-            of_trial=timed(partial(percentile, percent)),
-            unit="s",
-            header=f"Step p{percent}",
-            style="duration",
-            better="lower",
-        )
-        for percent, meaning in (
-            (50, "Median time of a timed step, over all steps of all repetitions."),
-            (95, "Time that 95 % of the timed steps did not exceed."),
-        )
-    ),
+    step_percentile(50, "Median time of a timed step, over all steps of all repetitions."),
+    step_percentile(95, "Time that 95 % of the timed steps did not exceed."),
     Metric(
         key="rank_skew",
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
-        **combined(timed(throughput.rank_skew), partial(mean, unit="of the median rank")),
+        reader=combined(timed(throughput.rank_skew), partial(mean, unit="of the median rank")),
         unit="of the median rank",
         has_interval=True,
         header="Rank skew",
@@ -456,7 +444,7 @@ METRICS: tuple[Metric, ...] = (
         key="reduced_bytes_per_step",
         kind="integer",
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
-        **combined(
+        reader=combined(
             lambda r: max(
                 (n for rank in r.ranks if (n := rank.reduced_bytes_per_step) is not None),
                 default=None,
@@ -470,7 +458,9 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="setup_seconds",
         meaning="Time from the start of the slowest rank to its first warmup step.",
-        of_trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
+        reader=Reader(
+            of_trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None)
+        ),
         unit="s",
         better="lower",
     ),
@@ -478,20 +468,24 @@ METRICS: tuple[Metric, ...] = (
         key="samples",
         kind="integer",
         meaning="Samples that all ranks consumed in the timed window.",
-        of_trial=timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
+        reader=Reader(
+            of_trial=timed(lambda record: sum(rank.timed.samples for rank in record.ranks))
+        ),
     ),
     Metric(
         key="repetitions",
         kind="integer",
         meaning="Completed repetitions, each in fresh processes.",
-        of_row=attrgetter("repetitions"),
+        reader=Reader(of_row=attrgetter("repetitions")),
         header="Repetitions",
     ),
     Metric(
         key="timed_steps",
         kind="integer",
         meaning="Steps of the timed window of each repetition.",
-        **combined(timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)), min),
+        reader=combined(
+            timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)), min
+        ),
         header="Timed steps",
     ),
     Metric(
@@ -499,22 +493,25 @@ METRICS: tuple[Metric, ...] = (
         kind="boolean",
         meaning="Whether gradients were compared with those of one process in float64, or float32 "
         "above 67 million parameters, and agreed; missing if not compared.",
-        of_row=attrgetter("verified"),
-        of_trial=lambda r: None if r.verification is None else r.verification.passed,
+        reader=Reader(
+            of_row=attrgetter("verified"),
+            of_trial=lambda r: None if r.verification is None else r.verification.passed,
+        ),
         header="Verified",
     ),
     Metric(
         key="max_relative_error",
         meaning="Largest relative error of a gradient against one process.",
-        of_trial=lambda r: None if r.verification is None else r.verification.max_relative_error,
+        reader=Reader(
+            of_trial=lambda r: None if r.verification is None else r.verification.max_relative_error
+        ),
     ),
     Metric(
         key="status",
         kind="text",
         meaning="How the trials ended, and why if they did not all complete; a row without a "
         "completed trial has no speed.",
-        of_row=attrgetter("status.value"),
-        of_trial=attrgetter("status.value"),
+        reader=Reader(of_row=attrgetter("status.value"), of_trial=attrgetter("status.value")),
         header="Status",
         words=attrgetter("status.words"),
         by_default=True,
@@ -523,8 +520,7 @@ METRICS: tuple[Metric, ...] = (
         key="reason",
         kind="text",
         meaning="Why a trial did not complete.",
-        of_row=attrgetter("reason"),
-        of_trial=attrgetter("reason"),
+        reader=Reader(of_row=attrgetter("reason"), of_trial=attrgetter("reason")),
     ),
 )
 """Metrics in the order of a table's columns."""

@@ -78,7 +78,7 @@ class Row:
     @cached_property
     def values(self) -> Mapping[str, Any]:
         """The value of each metric of rows and of each claim; None if this row does not have it."""
-        read = {key: metric.of_row(self) for key, metric in ROW_METRICS.items()}
+        read = {key: metric.reader.of_row(self) for key, metric in ROW_METRICS.items()}
         return {**read, **self.stated, **self.claims}
 
     def __getitem__(self, key: str) -> Any:

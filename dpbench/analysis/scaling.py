@@ -125,9 +125,13 @@ def reference_finder(known: Iterable[Configuration]) -> Callable[[Configuration]
     return attrgetter("single" if has_single else "of_one_replica")
 
 
-def speedup_of(records: Sequence[TrialRecord], reference: Sequence[TrialRecord]) -> Estimate:
-    """Ratio of the throughputs of usable repetitions; paired if they can be, see
-    `paired_speedup`."""
+def speedup_of(records: Sequence[TrialRecord], reference: Sequence[TrialRecord]) -> Estimate | None:
+    """Ratio of the throughputs of usable repetitions, UNITY over themselves; None if the reference
+    has none. It is paired if it can be, see `paired_speedup`."""
+    if not reference:
+        return None
+    if records == reference:
+        return UNITY
     paired = paired_speedup(records, reference)
     return paired or _ratio_of_speeds(records, reference, paired=False)
 

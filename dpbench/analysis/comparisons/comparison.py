@@ -10,10 +10,10 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
-from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change_between, holm
+from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.environments import compare_environments
 from dpbench.analysis.comparisons.matching import Matched, MatchedRow, Side, match
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
@@ -21,27 +21,50 @@ from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.errors import NotComparable
 from dpbench.messages import option_words
+from dpbench.records.trial import TrialRecord
 
 Outcome = Literal[
     "faster", "slower", "better", "worse", "same", "regressed", "pass", "inconclusive"
 ]
 """What is said of a row: the first five by `compare`, regressed and pass by `check`."""
+Changes = Mapping[MatchedRow, Change | None]
+"""The change of a metric in each row; None if a side has no run."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """One metric of one configuration on both sides. `None` means too few runs."""
+    """One metric of one configuration on both sides, and what its change means. `None` means too
+    few runs."""
 
-    label: str
-    """See MatchedRow.label."""
+    matched: MatchedRow
     metric: str
-    unit: str
-    baseline: Estimate | None
-    candidate: Estimate | None
     change: Change | None
     """The change of the cost; None if a side has no run."""
-    reason: str | None
-    """Reason why it cannot be tested."""
+    outcome: Outcome
+    p_value: float | None
+    """p-value of the test that decided the outcome; None if it was not tested."""
+    p_value_corrected: float | None
+    """The same, corrected for the number of rows (Holm)."""
+
+    @property
+    def label(self) -> str:
+        return self.matched.label
+
+    @property
+    def unit(self) -> str:
+        return COMPARED_METRICS[self.metric].unit.replace("items", self.matched.item)
+
+    @property
+    def baseline(self) -> Estimate | None:
+        return self._average(self.matched.baseline)
+
+    @property
+    def candidate(self) -> Estimate | None:
+        return self._average(self.matched.candidate)
+
+    def _average(self, records: Sequence[TrialRecord]) -> Estimate | None:
+        values = readings(records, COMPARED_METRICS[self.metric]).values()
+        return geometric_mean([*values], self.unit) if values else None
 
     @property
     def slowdown(self) -> Estimate | None:
@@ -51,8 +74,7 @@ class ComparedRow:
     @property
     def tested(self) -> Change | None:
         """The change; None if too few runs were measured for an interval and p-values."""
-        is_tested = self.change and self.change.estimate.interval
-        return self.change if is_tested else None
+        return self.change if self.change and self.change.is_tested else None
 
     @property
     def repetitions(self) -> tuple[int, int]:
@@ -62,21 +84,17 @@ class ComparedRow:
         first, second = (0 if e is None else e.sample_size for e in (self.baseline, self.candidate))
         return first, second
 
-    def judged(self, outcome: Outcome, p_value: float | None, corrected: float | None) -> JudgedRow:
-        """The row with its outcome."""
-        compared = {field.name: getattr(self, field.name) for field in fields(ComparedRow)}
-        return JudgedRow(**compared, outcome=outcome, p_value=p_value, p_value_corrected=corrected)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JudgedRow(ComparedRow):
-    """A compared row and its outcome."""
-
-    outcome: Outcome
-    p_value: float | None
-    """p-value of the test that decided the outcome; None if it was not tested."""
-    p_value_corrected: float | None
-    """The same, corrected for the number of rows (Holm)."""
+    @property
+    def reason(self) -> str | None:
+        """Why it cannot be tested; None if it can."""
+        sides = {"baseline": self.matched.baseline, "candidate": self.matched.candidate}
+        counts = dict(zip(sides, self.repetitions, strict=True))
+        for side, records in sides.items():
+            if not counts[side]:
+                missing = "not measured in" if records else "no completed repetition of"
+                return f"{missing} the {side}"
+        few = [side for side, count in counts.items() if count == 1]
+        return f"one repetition of the {' and the '.join(few)}" if few else None
 
     @property
     def is_open(self) -> bool:
@@ -89,8 +107,8 @@ class Comparison:
     """Two sides, compared."""
 
     matched: Matched
-    rows: Mapping[str, Sequence[ComparedRow]]
-    """The compared rows of each metric."""
+    changes: Mapping[str, Changes]
+    """The changes of each metric."""
     notes: Sequence[str]
     """What may differ between the environments of the sides, and what is on one side only."""
     differences: Sequence[str]
@@ -106,7 +124,7 @@ def compare_sides(
     by_candidate: bool = False,
 ) -> Comparison:
     """Compare two sides by each metric. Rows are named as by `match`; `classify` or `verdict.judge`
-    says what they mean.
+    says what their changes mean.
 
     Raises NotComparable if no configuration is on both sides, a metric was measured on neither, or,
     unless `force`, the sides come from environments that must not be compared.
@@ -119,23 +137,42 @@ def compare_sides(
         (candidate, matched.only_in_candidate),
     ):
         notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
-    rows = {name: compare_rows(matched, COMPARED_METRICS[name]) for name in metrics}
-    for name, compared in rows.items():
-        if not compared:
+    changes = {name: changes_of(matched, COMPARED_METRICS[name]) for name in metrics}
+    for name, changed in changes.items():
+        if not changed:
             raise NotComparable(
                 f"{name} was measured neither in {baseline.label} nor in {candidate.label}; take "
                 f"another {option_words('metric')}"
             )
-    return Comparison(matched=matched, rows=rows, notes=notes, differences=differences)
+    return Comparison(matched=matched, changes=changes, notes=notes, differences=differences)
 
 
-def compare_rows(matched: Matched, metric: Metric) -> tuple[ComparedRow, ...]:
-    """Compare every row, except those that completed without this metric on either side."""
-    compared = (_compare_row(row, metric, matched.same_passes) for row in matched.rows)
-    return tuple(row for row in compared if row is not None)
+def changes_of(matched: Matched, metric: Metric) -> Changes:
+    """The change of every row, except of those that completed without this metric on either side;
+    None if a side has no run."""
+    changes: dict[MatchedRow, Change | None] = {}
+    for row in matched.rows:
+        before, now = (readings(records, metric) for records in (row.baseline, row.candidate))
+        if before or now or not (row.baseline or row.candidate):
+            is_paired = matched.same_passes and len(before.keys() & now.keys()) >= MIN_PAIRS
+            inverse = metric.better == "higher"
+            costs = (
+                {n: 1 / v if inverse else v for n, v in side.items()} for side in (before, now)
+            )
+            changes[row] = change_between(*costs, paired=is_paired)
+    return changes
 
 
-def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[JudgedRow, ...]:
+def readings(records: Sequence[TrialRecord], metric: Metric) -> dict[int, float]:
+    """The value of a metric in each repetition that has it."""
+    return {
+        record.trial.repetition: float(value)
+        for record in records
+        if (value := metric.reader.of_trial(record)) is not None
+    }
+
+
+def classify(metric: str, changes: Changes, *, within: float) -> tuple[ComparedRow, ...]:
     """The rows of a metric with their outcomes; a difference of `within` counts as the same: 0.03
     is 3 %.
 
@@ -143,58 +180,22 @@ def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[JudgedRow, 
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else
     it is inconclusive.
     """
-    p_values = [None if row.tested is None else row.tested.p_value for row in rows]
-    classified = []
-    for row, p, corrected in zip(rows, p_values, holm(p_values), strict=True):
+    is_speed = COMPARED_METRICS[metric].is_speed
+    p_values = [
+        change.p_value if change and change.is_tested else None for change in changes.values()
+    ]
+    rows = []
+    for (matched, change), p, corrected in zip(
+        changes.items(), p_values, holm(p_values), strict=True
+    ):
         outcome: Outcome = "inconclusive"
-        if row.slowdown is not None and corrected is not None:
-            low, high = row.slowdown.ends
-            is_better = row.slowdown.value < 1
+        if change is not None and corrected is not None:
+            low, high = change.estimate.ends
             if 1 / (1 + within) <= low and high <= 1 + within:
                 outcome = "same"
-            elif corrected < ALPHA and COMPARED_METRICS[row.metric].is_speed:
-                outcome = "faster" if is_better else "slower"
+            elif corrected < ALPHA and change.mean.value < 1:
+                outcome = "faster" if is_speed else "better"
             elif corrected < ALPHA:
-                outcome = "better" if is_better else "worse"
-        classified.append(row.judged(outcome, p, corrected))
-    return tuple(classified)
-
-
-def _compare_row(matched: MatchedRow, metric: Metric, same_passes: bool) -> ComparedRow | None:
-    """A row with its change, or the reason why it has none or none that can be tested; None if
-    both sides completed without this metric."""
-    before, now = (
-        {
-            record.trial.repetition: float(value)
-            for record in records
-            if (value := metric.of_trial(record)) is not None
-        }
-        for records in (matched.baseline, matched.candidate)
-    )
-    if not (before or now) and (matched.baseline or matched.candidate):
-        return None
-    costs = (
-        {n: 1 / value if metric.better == "higher" else value for n, value in values.items()}
-        for values in (before, now)
-    )
-    paired = same_passes and len(before.keys() & now.keys()) >= MIN_PAIRS
-    unit = metric.unit.replace("items", matched.item)
-    return ComparedRow(
-        label=matched.label,
-        metric=metric.key,
-        unit=unit,
-        baseline=geometric_mean([*before.values()], unit) if before else None,
-        candidate=geometric_mean([*now.values()], unit) if now else None,
-        change=change_between(*costs, paired=paired),
-        reason=_untestable(matched, before, now),
-    )
-
-
-def _untestable(matched: MatchedRow, before: Costs, now: Costs) -> str | None:
-    """Why these readings of both sides cannot be tested; None if they can."""
-    sides = (("baseline", matched.baseline, before), ("candidate", matched.candidate, now))
-    for name, records, readings in sides:
-        if not readings:
-            return f"{'not measured in' if records else 'no completed repetition of'} the {name}"
-    few = [name for name, _, readings in sides if len(readings) == 1]
-    return f"one repetition of the {' and the '.join(few)}" if few else None
+                outcome = "slower" if is_speed else "worse"
+        rows.append(ComparedRow(matched, metric, change, outcome, p, corrected))
+    return tuple(rows)

@@ -86,7 +86,7 @@ class Side:
         return chosen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class MatchedRow:
     """A configuration that ran on both sides, with its usable repetitions."""
 

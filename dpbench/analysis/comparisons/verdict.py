@@ -31,7 +31,7 @@ from statistics import geometric_mean
 from typing import Literal, get_args
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change_between, holm
-from dpbench.analysis.comparisons.comparison import ComparedRow, JudgedRow, compare_sides
+from dpbench.analysis.comparisons.comparison import Changes, ComparedRow, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
@@ -58,7 +58,7 @@ class MetricVerdict:
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
-    rows: tuple[JudgedRow, ...]
+    rows: tuple[ComparedRow, ...]
     """What was compared, each with a `VerdictOutcome` of its own."""
 
     @property
@@ -93,7 +93,7 @@ class Verdict:
         return _worst(verdict.outcome for verdict in self.by_metric)
 
     @property
-    def rows(self) -> tuple[JudgedRow, ...]:
+    def rows(self) -> tuple[ComparedRow, ...]:
         """The compared rows of all metrics."""
         return tuple(row for verdict in self.by_metric for row in verdict.rows)
 
@@ -134,7 +134,7 @@ def assess(
                 label = f"{labels.label(configuration)}{role}"
                 failures.append((label, f"{status.words}: {reason}"))
     groups = {
-        (metric, comparison.matched.candidate.label): comparison.rows[metric]
+        (metric, comparison.matched.candidate.label): comparison.changes[metric]
         for metric in tolerances
         for comparison in compared
     }
@@ -154,29 +154,30 @@ def assess(
 
 
 def judge(
-    groups: Mapping[tuple[str, str], Sequence[ComparedRow]],
+    groups: Mapping[tuple[str, str], Changes],
     tolerances: Mapping[str, float],
     *,
     alpha: float = ALPHA,
     strict: bool = False,
     untrusted: Collection[VerdictOutcome] = (),
 ) -> tuple[MetricVerdict, ...]:
-    """Judge the rows of each (metric, candidate) by the tolerance of the metric; `untrusted`
+    """Judge the changes of each (metric, candidate) by the tolerance of the metric; `untrusted`
     outcomes become inconclusive."""
     verdicts = []
-    for (metric, candidate), group in groups.items():
+    for (metric, candidate), changes in groups.items():
         limit, level = 1 + tolerances[metric], alpha / len(groups)
-        mean = mean_change(group)
+        mean = mean_change(changes.values())
         is_slower = mean is not None and mean.is_above(limit, level)
         on_average = _outcome(is_slower, mean, limit, alpha, untrusted)
         rows = []
-        p_values = [None if row.tested is None else row.tested.p_above(limit) for row in group]
-        for row, p, corrected in zip(group, p_values, holm(p_values), strict=True):
+        p_values = [c.p_above(limit) if c and c.is_tested else None for c in changes.values()]
+        tested = zip(changes.items(), p_values, holm(p_values), strict=True)
+        for (matched, change), p, corrected in tested:
             outcome = on_average  # a single row is its own mean
-            if len(group) > 1:
+            if len(changes) > 1:
                 is_slower = corrected is not None and corrected < level / 2
-                outcome = _outcome(is_slower, row.tested, limit, alpha, untrusted)
-            rows.append(row.judged(outcome, p, corrected))
+                outcome = _outcome(is_slower, change, limit, alpha, untrusted)
+            rows.append(ComparedRow(matched, metric, change, outcome, p, corrected))
         open_rows = [row for row in rows if row.is_open]
         # Where the mean passes, what is left to settle are the rows.
         left = [row.change for row in open_rows] if on_average == "pass" else [mean]
@@ -214,14 +215,14 @@ def _worst(outcomes: Iterable[str]) -> VerdictOutcome:
     return min(outcomes, key=get_args(VerdictOutcome).index)
 
 
-def mean_change(group: Sequence[ComparedRow]) -> Change | None:
-    """The change of the mean cost over all measured rows, in the repetitions that all of them
-    have; None if there are none."""
-    changes = [row.tested for row in group if row.tested is not None]
+def mean_change(changes: Iterable[Change | None]) -> Change | None:
+    """The change of the mean cost over all tested rows, in the repetitions that all of them have;
+    None if there are none."""
+    tested = [change for change in changes if change and change.is_tested]
     return change_between(
-        _mean_costs([change.baseline for change in changes]),
-        _mean_costs([change.candidate for change in changes]),
-        paired=any(change.is_paired for change in changes),
+        _mean_costs([change.baseline for change in tested]),
+        _mean_costs([change.candidate for change in tested]),
+        paired=any(change.is_paired for change in tested),
     )
 
 

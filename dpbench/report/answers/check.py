@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import JudgedRow
+from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.noise import WAS_BUSY
@@ -104,7 +104,7 @@ def summary_of(verdict: Verdict) -> str:
     return f"{word}: {'; '.join(parts)}"
 
 
-def quantity_of(rows: Sequence[JudgedRow]) -> str:
+def quantity_of(rows: Sequence[ComparedRow]) -> str:
     """The quantity that changes; more of it is worse. Throughput is judged by "time per image"."""
     if rows[0].metric != "images_per_second":
         return rows[0].metric
@@ -119,7 +119,7 @@ def _change(quantity: str, slowdown: Estimate | None, tolerance: float) -> str:
     return f"{quantity}: {change_words(slowdown)}, tolerance {units.percent(tolerance, 3)}"
 
 
-def _counted(some: Sequence[JudgedRow], rows: Sequence[JudgedRow]) -> str:
+def _counted(some: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> str:
     """Writes "1 of 2 rows (gloo ×2, batch 64)"; nothing for none."""
     names = [row.label for row in some]
     return f"{len(names)} of {len(rows)} rows ({units.some_of(names, LISTED)})" if names else ""

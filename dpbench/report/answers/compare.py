@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import Comparison, JudgedRow, classify
+from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import COMPARED_METRICS
@@ -21,7 +21,9 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     As data, an object with the labels of both sides, the rows, and what has no partner.
     """
     matched = compared.matched
-    judged = {name: classify(rows, within=within) for name, rows in compared.rows.items()}
+    judged = {
+        name: classify(name, changes, within=within) for name, changes in compared.changes.items()
+    }
     different = [f"environments differ: {difference}" for difference in compared.differences]
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
@@ -55,7 +57,7 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     )
 
 
-def _table(rows: Sequence[JudgedRow], metric: Metric, within: float) -> Table:
+def _table(rows: Sequence[ComparedRow], metric: Metric, within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(
@@ -77,7 +79,7 @@ def _table(rows: Sequence[JudgedRow], metric: Metric, within: float) -> Table:
     )
 
 
-def _ratio(row: JudgedRow, metric: Metric) -> Estimate | None:
+def _ratio(row: ComparedRow, metric: Metric) -> Estimate | None:
     """The speed of B ÷ that of A, so that above 1 B is faster; B ÷ A of what is no speed."""
     if row.slowdown is None or (not metric.is_speed and metric.better == "lower"):
         return row.slowdown
@@ -85,7 +87,7 @@ def _ratio(row: JudgedRow, metric: Metric) -> Estimate | None:
 
 
 def side_columns(
-    rows: Sequence[JudgedRow], names: Sequence[str], *, leaves: int, gap: str = " "
+    rows: Sequence[ComparedRow], names: Sequence[str], *, leaves: int, gap: str = " "
 ) -> Iterator[Column]:
     """A column for the baseline and one for the candidate. A rate that all rows have, such as
     images/s, stands in both headers, after a `gap`."""
@@ -100,12 +102,12 @@ def side_columns(
         )
 
 
-def sample_sizes(row: JudgedRow) -> str:
+def sample_sizes(row: ComparedRow) -> str:
     """Writes "5"; "5, 2" where baseline and candidate differ."""
     return ", ".join(map(str, dict.fromkeys(row.repetitions)))
 
 
-def plain_comparison(row: JudgedRow) -> dict[str, PlainValue]:
+def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     tested = row.tested
     return {
@@ -127,10 +129,10 @@ def plain_comparison(row: JudgedRow) -> dict[str, PlainValue]:
     }
 
 
-def _summary(rows: Sequence[JudgedRow], metric: Metric, within: float) -> str:
+def _summary(rows: Sequence[ComparedRow], metric: Metric, within: float) -> str:
     """Writes "B is faster in 3 of 8 rows (1.42–1.90 ×) and slower in 1 (0.81 ×); 4 are
     inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
-    outcomes: dict[str, list[JudgedRow]] = {}
+    outcomes: dict[str, list[ComparedRow]] = {}
     for row in rows:
         outcomes.setdefault(row.outcome, []).append(row)
     undecided = len(outcomes.pop("inconclusive", []))
@@ -157,7 +159,7 @@ def _summary(rows: Sequence[JudgedRow], metric: Metric, within: float) -> str:
     return f"B is {first}{parts[-1]}{rest}."
 
 
-def _outcome_words(row: JudgedRow, within: float) -> str:
+def _outcome_words(row: ComparedRow, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
         return f"the same within {units.percent(within, 3)}"
@@ -168,7 +170,7 @@ def _outcome_words(row: JudgedRow, within: float) -> str:
     return row.outcome
 
 
-def _reading(rows: Sequence[JudgedRow], metric: Metric) -> Iterable[str]:
+def _reading(rows: Sequence[ComparedRow], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
     if metric.is_speed:
         ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"

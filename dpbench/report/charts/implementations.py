@@ -87,11 +87,10 @@ def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     def ratio(row: Row) -> Estimate:
         if row is reference:
             return UNITY
-        if row.records and reference.records:
-            return speedup_of(row.records, reference.records)
         # Of published rows the values are all there is.
-        speeds = [side.throughput for side in (row, reference) if side.throughput]
-        return single_value(speeds[0].value / speeds[1].value, "×")
+        speeds = [side.throughput.value for side in (row, reference) if side.throughput]
+        ratio = single_value(speeds[0] / speeds[1], "×")
+        return speedup_of(row.records, reference.records) or ratio
 
     return {row: ratio(row) for row in case if environments(row) == environments(reference)}
 

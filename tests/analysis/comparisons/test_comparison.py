@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import JudgedRow, classify, compare_rows
+from dpbench.analysis.comparisons.comparison import ComparedRow, changes_of, classify
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.records.trial import Status
@@ -20,8 +20,8 @@ QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
 NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
-def only(matched: Matched, metric: str = "images_per_second") -> JudgedRow:
-    (row,) = classify(compare_rows(matched, COMPARED_METRICS[metric]), within=0.03)
+def only(matched: Matched, metric: str = "images_per_second") -> ComparedRow:
+    (row,) = classify(metric, changes_of(matched, COMPARED_METRICS[metric]), within=0.03)
     return row
 
 
@@ -43,7 +43,8 @@ def test_one_sweep_is_compared_within_its_repetitions(passes: str | None, outcom
 def test_the_same_is_an_interval_inside_the_limits() -> None:
     matched = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
     assert only(matched).outcome == "same"
-    assert classify(compare_rows(matched, SPEED), within=0.01)[0].outcome == "inconclusive"
+    (row,) = classify(SPEED.key, changes_of(matched, SPEED), within=0.01)
+    assert row.outcome == "inconclusive"
 
 
 def test_a_detectable_slowdown_is_detected_in_four_of_five_comparisons() -> None:

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import JudgedRow
+from dpbench.analysis.comparisons.change import Change, change_between
+from dpbench.analysis.comparisons.comparison import Changes
+from dpbench.analysis.comparisons.matching import MatchedRow
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess, judge
 from dpbench.analysis.estimate import Floats
 from dpbench.errors import NotComparable
@@ -37,12 +38,12 @@ TOLERANCE = 0.05
 """A row to give other costs."""
 
 
-def rows_of(before: Floats, after: Floats) -> list[JudgedRow]:
-    """Rows of one sweep from the logarithms of their costs, (rows, repetitions)."""
-    found = []
+def changes(before: Floats, after: Floats) -> Changes:
+    """Changes of one sweep from the logarithms of their costs, (rows, repetitions)."""
+    found: dict[MatchedRow, Change | None] = {}
     for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True):
         first, second = (dict(enumerate(costs)) for costs in sides)
-        found.append(replace(ROW, change=change_between(first, second, paired=True)))
+        found[replace(ROW.matched)] = change_between(first, second, paired=True)
     return found
 
 
@@ -67,7 +68,7 @@ def frequencies(
         }
         for passes in looks:
             rows = {
-                key: rows_of(before[:, :passes], after[:, :passes])
+                key: changes(before[:, :passes], after[:, :passes])
                 for key, (before, after) in sides.items()
             }
             by_metric = judge(rows, tolerances, alpha=ALPHA_OF_A_LOOK)
