@@ -120,7 +120,10 @@ def size_words(row: Any) -> str:
 
 def learning_rate_words(row: Any) -> str:
     """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
-    rate, rule = row.configuration.learning_rate, row.configuration.workload.learning_rate_rule
+    rate, rule = (
+        row.configuration.scaled_learning_rate,
+        row.configuration.workload.learning_rate_rule,
+    )
     return f"{rate:g}" if rule in (None, "none") else f"{rate:g} ({rule})"
 
 
@@ -197,7 +200,7 @@ METRICS: tuple[Metric, ...] = (
         key="learning_rate",
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
-        reader=setting(attrgetter("learning_rate")),
+        reader=setting(attrgetter("scaled_learning_rate")),
         header="Learning rate",
         words=learning_rate_words,
     ),

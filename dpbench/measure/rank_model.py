@@ -142,4 +142,4 @@ def build_optimizer(module: torch.nn.Module, settings: ParallelSpec) -> torch.op
     """Build the workload's optimizer over all parameters, at torch's defaults."""
     name, _, kernels = settings.workload.optimizer.partition("-")
     parameters = list(module.parameters())
-    return _OPTIMIZERS[name](parameters, lr=settings.learning_rate, **_KERNELS[kernels])
+    return _OPTIMIZERS[name](parameters, lr=settings.scaled_learning_rate, **_KERNELS[kernels])

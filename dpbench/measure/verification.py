@@ -175,7 +175,7 @@ class OneProcessReference:
 
 def _sgd(module: torch.nn.Module, trial: TrialSpec) -> torch.optim.Optimizer:
     """The optimizer of the verification, which carries a wrong gradient into the parameters."""
-    return torch.optim.SGD(module.parameters(), lr=trial.learning_rate)
+    return torch.optim.SGD(module.parameters(), lr=trial.scaled_learning_rate)
 
 
 def _is_sample_mean(

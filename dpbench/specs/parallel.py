@@ -80,7 +80,7 @@ class ParallelSpec:
         return self.global_batch_size * self.accumulation_steps
 
     @property
-    def learning_rate(self) -> float:
+    def scaled_learning_rate(self) -> float:
         """The optimizer's learning rate: the workload's, scaled by its rule with the samples per
         step.
 

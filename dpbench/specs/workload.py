@@ -44,7 +44,7 @@ class WorkloadSpec:
     learning_rate: float = 0.01
     learning_rate_rule: str = "none"
     """Scaling of the learning rate with the samples behind an optimizer step; see
-    ParallelSpec.learning_rate and LR_RULES."""
+    ParallelSpec.scaled_learning_rate and LR_RULES."""
     seed: int = 0
     dtype: str = "f32"
     """Dtype of the products in forward and backward; see DTYPE_NAMES."""

@@ -56,7 +56,7 @@ class TrainingStepper:
         self._ranks = ranks
         self._devices = devices
         self._steps_per_epoch = steps_per_epoch
-        self.learning_rate = spec.learning_rate
+        self.learning_rate = spec.scaled_learning_rate
         """Learning rate of the last step."""
         module = build_module(architecture, spec.workload, devices[0])
         self.model = build_rank_model(module, architecture, spec, ranks.rank, devices[0])
@@ -137,7 +137,7 @@ def learning_rate(spec: TrainingSpec, step: int, steps_per_epoch: int) -> float:
     before scaling with the batch: the gradual warm-up of Goyal et al. 2017, arXiv:1706.02677,
     section 2.2. Step `learning_rate_warmup_steps` is the first at the scaled rate.
     """
-    rate, begin = spec.learning_rate, spec.workload.learning_rate
+    rate, begin = spec.scaled_learning_rate, spec.workload.learning_rate
     if step < spec.learning_rate_warmup_steps:
         rate = begin + (rate - begin) * step / spec.learning_rate_warmup_steps
     return rate * spec.gamma ** (step // steps_per_epoch)

@@ -64,7 +64,7 @@ def test_the_learning_rate_follows_the_samples_behind_a_step(
 ) -> None:
     """0.01 belongs to the batch; independent copies step on their own share of it only."""
     workload = dataclasses.replace(WORKLOAD, learning_rate_rule=rule)
-    assert trial_spec(workload=workload, **changes).learning_rate == pytest.approx(expected)
+    assert trial_spec(workload=workload, **changes).scaled_learning_rate == pytest.approx(expected)
 
 
 @given(batch=SIZES, group=SIZES)

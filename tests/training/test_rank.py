@@ -170,7 +170,7 @@ def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
     ).train
     torch.manual_seed(spec.workload.seed)
     module = architecture.build_model()
-    optimizer = torch.optim.SGD(module.parameters(), lr=spec.learning_rate)
+    optimizer = torch.optim.SGD(module.parameters(), lr=spec.scaled_learning_rate)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=spec.gamma)
     sampler = DistributedBatchSampler(spec, len(samples))
     for epoch in range(spec.epochs):

@@ -45,7 +45,7 @@ IDENTITY: dict[str, Callable[[Configuration], Typed]] = {
     "batch_size": attrgetter("batch_size"),
     "device": lambda configuration: configuration.devices[0].partition(":")[0],
     "dataset": attrgetter("workload.dataset"),
-    "learning_rate": attrgetter("learning_rate"),
+    "learning_rate": attrgetter("scaled_learning_rate"),
     "timed_steps": lambda configuration: (
         f"fill {configuration.window_seconds:g} s"
         if configuration.window_seconds

@@ -127,7 +127,7 @@ def build_spec(
     )
     rule = workload.learning_rate_rule
     try:
-        rate = spec.learning_rate
+        rate = spec.scaled_learning_rate
     except ValueError as error:
         raise UsageError(f"{option_words('lr_scaling', rule)}: {error}") from None
     if rule != "none":
