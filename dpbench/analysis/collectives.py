@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metric import Metric, Reader, Value
+from dpbench.analysis.metric import Metric, Value
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 
@@ -40,37 +39,16 @@ class CollectiveRow:
 
     def __getitem__(self, key: str) -> Value:
         """The value of a metric of COLLECTIVE_METRICS; None if this row does not have it."""
-        return next(
-            metric.reader.of_row(self) for metric in COLLECTIVE_METRICS if metric.key == key
-        )
+        value = getattr(self if hasattr(self, key) else self.spec, key)
+        return value.value if isinstance(value, Status) else value
 
 
 COLLECTIVE_METRICS = (
-    Metric(
-        key="collective",
-        kind="text",
-        header="Collective",
-        reader=Reader(of_row=attrgetter("spec.collective")),
-    ),
-    Metric(
-        key="backend",
-        kind="text",
-        header="Backend",
-        reader=Reader(of_row=attrgetter("spec.backend")),
-    ),
-    Metric(
-        key="group_size",
-        kind="integer",
-        meaning="Processes that take part.",
-        header="Ranks",
-        reader=Reader(of_row=attrgetter("spec.group_size")),
-    ),
-    Metric(key="dtype", kind="text", reader=Reader(of_row=attrgetter("spec.dtype"))),
-    Metric(
-        key="threads_per_replica",
-        kind="integer",
-        reader=Reader(of_row=attrgetter("spec.threads_per_replica")),
-    ),
+    Metric(key="collective", kind="text", header="Collective"),
+    Metric(key="backend", kind="text", header="Backend"),
+    Metric(key="group_size", kind="integer", meaning="Processes that take part.", header="Ranks"),
+    Metric(key="dtype", kind="text"),
+    Metric(key="threads_per_replica", kind="integer"),
     Metric(
         key="nbytes",
         kind="integer",
@@ -78,13 +56,9 @@ COLLECTIVE_METRICS = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
-        reader=Reader(of_row=attrgetter("nbytes")),
     ),
     Metric(
-        key="samples",
-        kind="integer",
-        meaning="Timed samples behind it, all repetitions together.",
-        reader=Reader(of_row=attrgetter("samples")),
+        key="samples", kind="integer", meaning="Timed samples behind it, all repetitions together."
     ),
     Metric(
         key="seconds",
@@ -93,7 +67,6 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="Time",
         style="time",
-        reader=Reader(of_row=attrgetter("seconds")),
     ),
     Metric(
         key="largest_error",
@@ -101,7 +74,6 @@ COLLECTIVE_METRICS = (
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         style="error",
-        reader=Reader(of_row=attrgetter("largest_error")),
     ),
     Metric(
         key="algorithm_bytes_per_second",
@@ -109,7 +81,6 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
-        reader=Reader(of_row=attrgetter("algorithm_bytes_per_second")),
     ),
     Metric(
         key="bus_bytes_per_second",
@@ -118,17 +89,15 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="busbw (GB/s)",
         style="gigabytes",
-        reader=Reader(of_row=attrgetter("bus_bytes_per_second")),
     ),
     Metric(
         key="repetitions",
         kind="integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
-        reader=Reader(of_row=attrgetter("repetitions")),
     ),
-    Metric(key="status", kind="text", reader=Reader(of_row=attrgetter("status.value"))),
-    Metric(key="reason", kind="text", reader=Reader(of_row=attrgetter("reason"))),
+    Metric(key="status", kind="text"),
+    Metric(key="reason", kind="text"),
 )
 """Metrics of a collective and message size; the table has those with a header."""
 

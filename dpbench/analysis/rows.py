@@ -220,7 +220,7 @@ def summarize(
         if measured:
             repetitions = Repetitions(
                 configuration=configuration,
-                usable=repetitions,
+                records=measured,
                 reference=usable.get(reference, ()),
                 one_replica=usable.get(configuration.of_one_replica, ()),
                 flops_per_item=flops.get(configuration.workload),

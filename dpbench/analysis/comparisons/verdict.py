@@ -90,7 +90,7 @@ class Verdict:
     @property
     def outcome(self) -> VerdictOutcome:
         """The worst outcome of a metric."""
-        return _worst(verdict.outcome for verdict in self.by_metric)
+        return _worst([verdict.outcome for verdict in self.by_metric])
 
     @property
     def rows(self) -> tuple[ComparedRow, ...]:
@@ -168,7 +168,7 @@ def judge(
         limit, level = 1 + tolerances[metric], alpha / len(groups)
         mean = mean_change(changes.values())
         is_slower = mean is not None and mean.is_above(limit, level)
-        on_average = _outcome(is_slower, mean, limit, alpha, untrusted)
+        on_average = _outcome(is_slower, mean, limit, alpha)
         rows = []
         p_values = [c.p_above(limit) if c and c.is_tested else None for c in changes.values()]
         tested = zip(changes.items(), p_values, holm(p_values), strict=True)
@@ -176,7 +176,8 @@ def judge(
             outcome = on_average  # a single row is its own mean
             if len(changes) > 1:
                 is_slower = corrected is not None and corrected < level / 2
-                outcome = _outcome(is_slower, change, limit, alpha, untrusted)
+                outcome = _outcome(is_slower, change, limit, alpha)
+            outcome = "inconclusive" if outcome in untrusted else outcome
             rows.append(ComparedRow(matched, metric, change, outcome, p, corrected))
         open_rows = [row for row in rows if row.is_open]
         # Where the mean passes, what is left to settle are the rows.
@@ -184,11 +185,12 @@ def judge(
         needed = [change.repetitions_to_settle(limit, level / 2) for change in left if change]
         regressed = [row for row in rows if row.outcome == "regressed"]
         decisive = [row.outcome for row in (*regressed, *(open_rows if strict else ()))]
+        outcome = _worst([on_average, *decisive])
         verdicts.append(
             MetricVerdict(
                 metric=metric,
                 candidate=candidate,
-                outcome=_worst([on_average, *decisive]),
+                outcome="inconclusive" if outcome in untrusted else outcome,
                 tolerance=tolerances[metric],
                 mean=mean,
                 repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
@@ -198,21 +200,15 @@ def judge(
     return tuple(verdicts)
 
 
-def _outcome(
-    is_slower: bool,
-    change: Change | None,
-    limit: float,
-    alpha: float,
-    untrusted: Collection[VerdictOutcome],
-) -> VerdictOutcome:
-    """The outcome of a change that is surely above its limit, or not."""
-    passes = not is_slower and change is not None and change.is_below(limit, alpha)
-    outcome: VerdictOutcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
-    return "inconclusive" if outcome in untrusted else outcome
+def _outcome(is_slower: bool, change: Change | None, limit: float, alpha: float) -> VerdictOutcome:
+    if is_slower:
+        return "regressed"
+    return "pass" if change is not None and change.is_below(limit, alpha) else "inconclusive"
 
 
-def _worst(outcomes: Iterable[str]) -> VerdictOutcome:
-    return min(outcomes, key=get_args(VerdictOutcome).index)
+def _worst(outcomes: Collection[str]) -> VerdictOutcome:
+    worst_first: tuple[VerdictOutcome, ...] = get_args(VerdictOutcome)
+    return next(outcome for outcome in worst_first if outcome in outcomes)
 
 
 def mean_change(changes: Iterable[Change | None]) -> Change | None:

@@ -61,7 +61,9 @@ def test_the_change_says_of_what_it_is() -> None:
     assert "in time" in speeds
     assert "in time" not in steps
     (row, *_) = both.rows
-    assert quantity_of([replace(row, unit="speech/s")]) == "time per speech"
+    speech = (replace(row.matched.candidate[0], item="speech"),)
+    spoken = replace(row.matched, baseline=speech, candidate=speech)
+    assert quantity_of([replace(row, matched=spoken)]) == "time per speech"
 
 
 @pytest.mark.parametrize(("share", "words"), [(-0.47, "-47.0 % ("), (11.0, "+1,100 % (+1,0")])
