@@ -88,10 +88,7 @@ def build_module(
     architecture: Architecture, workload: WorkloadSpec, device: torch.device
 ) -> torch.nn.Module:
     """Make a module from the workload's seed, alike on all ranks unless the user's code ignores the
-    seed, and compile it as the workload says.
-
-    It is compiled in place, so that names of parameters, hooks and copies stay the module's.
-    """
+    seed, and compile it as the workload says."""
     torch.manual_seed(workload.seed)
     return compile_module(architecture.build_model().to(device), workload)
 

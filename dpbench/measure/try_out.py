@@ -8,9 +8,7 @@ are UsageErrors of one line.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +24,6 @@ from dpbench.data.registry import DATASETS, check_fits, is_function
 from dpbench.data.user_dataset import collated, load_user_dataset
 from dpbench.errors import UnknownName, UsageError
 from dpbench.measure.unused import without_gradient
-from dpbench.parallel.tree import tensors
 
 SAMPLES = 2
 
@@ -70,8 +67,8 @@ def try_out(arch: str, *, dataset: str | None, seed: int) -> TryOutResult:
 def try_architecture(text: str) -> Architecture:
     """The architecture of a name, tried out if dpbench assembled it from the user's parts.
 
-    It gets warnings of parameters without a gradient, and of random numbers in eval mode. A shipped
-    architecture, or one that somebody wrote as a whole, is only loaded: its model may be large.
+    It gets a warning of parameters without a gradient. A shipped architecture, or one that somebody
+    wrote as a whole, is only loaded: its model may be large.
     Raises UsageError.
     """
     architecture = load_architecture(text)
@@ -90,35 +87,14 @@ def try_architecture(text: str) -> Architecture:
                     f"{code_place(code)}"
                 )
             module = _take_step(architecture, samples, title)
-            architecture.notes += (*_notes(architecture, module, samples),)
+            trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+            if unused := [name for name, p in trained if p.grad is None]:
+                warning = (
+                    f"warning: {architecture.name}: ddp, ddp-sharded and torch-ddp fail on "
+                    f"{without_gradient(unused)}{code_place(_factory(architecture))}"
+                )
+                architecture.notes = (*architecture.notes, warning)
     return architecture
-
-
-def _notes(architecture: Architecture, module: torch.nn.Module, samples: Dataset) -> Iterator[str]:
-    """Warnings of what a step has shown."""
-    trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    if unused := [name for name, p in trained if p.grad is None]:
-        yield (
-            f"warning: {architecture.name}: ddp, ddp-sharded and torch-ddp fail on "
-            f"{without_gradient(unused)}{code_place(_factory(architecture))}"
-        )
-    if _is_random(module, samples):
-        yield (
-            f"warning: {architecture.name}: the model is random in eval mode, so its gradients "
-            "cannot be compared with one process and its speeds will not count; draw random "
-            "numbers in training mode only, as F.dropout(…, training=self.training) does"
-            f"{code_place(_factory(architecture))}"
-        )
-
-
-def _is_random(module: torch.nn.Module, samples: Dataset) -> bool:
-    """Whether two passes in eval mode differ; also not if a pass fails, which the trial reports."""
-    module.eval()
-    with torch.no_grad(), suppress(Exception), redirect_stdout(sys.stderr):
-        first, second = ([*tensors(call(module, samples.inputs))] for _ in range(2))
-        pairs = zip(first, second, strict=True)
-        return not all(torch.allclose(one, other, equal_nan=True) for one, other in pairs)
-    return False
 
 
 def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:

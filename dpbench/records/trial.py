@@ -217,7 +217,7 @@ class RankMeasurement:
     warmup_steps: int = 0
     timed_steps: int = 0
     sample_checksum: str | None = None
-    """Hash of the indices consumed in the timed window: proof of what this rank trained on."""
+    """Hash of the indices consumed in the timed window: what this rank trained on."""
     initial_checksum: str | None = None
     """Hash of the parameters before warmup; equal in all trials of a workload and seed."""
     final_checksum: str | None = None
@@ -232,7 +232,7 @@ class RankMeasurement:
     items_per_sample: int = 1
     """More where a sample holds several, as a sequence does tokens."""
     verification: Verification | None = None
-    """The proof of this rank's gradients, in the first repetition of a configuration."""
+    """That of this rank's gradients, in the first repetition of a configuration."""
     flops_per_item: float | None = None
     """Floating-point operations of forward and backward for one item, counted by torch on rank 0
     in the first repetition: all have the same number, and counting takes 20 ms."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -50,14 +49,6 @@ class SweepSpec:
     def workloads(self) -> tuple[WorkloadSpec, ...]:
         """The workload of each architecture."""
         return (self.base.workload, *self.more_workloads)
-
-    @property
-    def most_trials(self) -> int:
-        """Upper bound for the trials of the plan: all combinations, including impossible ones, with
-        SINGLE and group size 1."""
-        names, sizes = len(self.implementations) + 1, len(self.group_sizes) + 1
-        axes = (self.backends, self.batch_sizes, *self.axes.values())
-        return names * sizes * math.prod(map(len, axes)) * self.repetitions
 
 
 def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:

@@ -46,8 +46,6 @@ COLLECTIVES_FILE = "collectives.jsonl"
 ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 MAX_NAME = 200
-MAX_TRIALS = 100_000
-"""Most trials of a plan: a file of a few bytes could ask for any number."""
 MAX_FOLDERS_NAMED = 3
 """Most results folders that an error lists."""
 
@@ -149,11 +147,6 @@ def load_sweep(folder: Path) -> StoredSweep:
     spec = header.sweep
     if spec is None:
         raise StoreError(f"{folder / SWEEP_FILE} has no sweep; it was not written by dpbench")
-    if spec.most_trials > MAX_TRIALS:
-        raise StoreError(
-            f"{folder / SWEEP_FILE}: a plan of {spec.most_trials:,} trials; expected at most "
-            f"{MAX_TRIALS:,}"
-        )
     sweep = StoredSweep(spec=spec, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
     used = {record.trial.implementation for record in sweep.records}

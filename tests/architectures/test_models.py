@@ -17,7 +17,7 @@ from dpbench.data.batch import call
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.verification import verify
 from dpbench.parallel.tree import move
-from tests.measure.implementations.proofs import uneven
+from tests.measure.implementations.verifying import uneven
 
 TABULAR = "tabular:features=5,layers=2,width=24,heads=2"
 SMALL: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], str, str]] = {
@@ -173,13 +173,13 @@ def test_it_learns_a_synthetic_batch(name: str) -> None:
 
 
 TOO_SLOW = ("resnet", "vgg16")
-"""In float64; every sweep of them makes the same proof."""
+"""In float64; every sweep of them verifies the same."""
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in TOO_SLOW])
 def test_uneven_replicas_have_the_gradients_of_one_process(name: str) -> None:
     made = small(name)
     samples = datasets.load_dataset("synthetic", None, made, seed=0, samples=32)
-    proof = verify(uneven("dp", "threads"), made, samples, 0, RankGroup())
-    assert proof.max_relative_error < 1e-12
-    assert proof.is_sample_mean
+    found = verify(uneven("dp", "threads"), made, samples, 0, RankGroup())
+    assert found.max_relative_error < 1e-12
+    assert found.is_sample_mean

@@ -34,7 +34,7 @@ class Healthy:
         return inputs, inputs[:, :2] * 2
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        # The timed part, after the gradients are proved.
+        # The timed part, after the gradients are verified.
         if outputs.dtype == torch.float32 and self.misbehaves:
             self.misbehave()
         return torch.nn.functional.mse_loss(outputs, targets)

@@ -168,10 +168,10 @@ def measured(
     number: int = 0,
     losses: Sequence[float] = (2.0, 1.5, 1.0),
     checksum: str = "same",
-    proof: Verification = PASSED,
+    verification: Verification = PASSED,
 ) -> RankMeasurement:
     timed = window((0.1,) * len(losses), 12, losses)
-    return rank(number, timed, final_checksum=checksum, verification=proof)
+    return rank(number, timed, final_checksum=checksum, verification=verification)
 
 
 def test_ranks_that_agree_are_a_completed_trial_with_all_they_measured() -> None:
@@ -213,7 +213,7 @@ def test_replicas_that_ended_apart_had_wrong_gradients_unless_they_are_independe
 
 
 def test_the_worst_verification_of_all_ranks_is_that_of_the_trial() -> None:
-    ranks = [measured(number, proof=proof) for number, proof in enumerate((PASSED, WRONG, PASSED))]
+    ranks = [measured(k, verification=one) for k, one in enumerate((PASSED, WRONG, PASSED))]
     outcome = outcome_of_ranks(trial_spec(group_size=3), ranks)
     assert worst_verification(outcome.ranks) == WRONG
     assert outcome.status is Status.WRONG_GRADIENTS

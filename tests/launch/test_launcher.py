@@ -1,4 +1,4 @@
-"""Real trials of every implementation: proved gradients, counted steps, disjoint samples."""
+"""Real trials of every implementation: verified gradients, counted steps, disjoint samples."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_gradients_are_those_of_one_process(
 def test_local_sgd_averages_as_often_as_asked_and_after_its_last_step(
     completed: Completed, every: int
 ) -> None:
-    """Twelve steps and the last average; proved until the step after the first average."""
+    """Twelve steps and the last average; verified until the step after the first average."""
     trial = trial_of("local-sgd", 2, sync_every=every, warmup_steps=2, timed_steps=10)
     outcome = completed(trial)
     for rank in outcome.ranks:

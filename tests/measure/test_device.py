@@ -87,7 +87,7 @@ def products() -> tuple[str, bool]:
     return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
 
 
-def test_tf32_covers_products_and_convolutions_and_the_proof_can_forbid_it(
+def test_tf32_covers_products_and_convolutions_and_the_verification_can_forbid_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)

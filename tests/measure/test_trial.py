@@ -32,7 +32,7 @@ HERE = "tests.measure.test_trial"
 
 
 class Counting(Healthy):
-    """Notes how many samples each replica was given, and each loss, in float32 (not the proof)."""
+    """Notes how many samples each replica was given, and each loss, in float32 (not verified)."""
 
     replicas: list[int] = []  # noqa: RUF012 - the trial makes its own instance of the class
     losses: list[int] = []  # noqa: RUF012
@@ -254,7 +254,7 @@ def test_dp_tells_what_it_reduced() -> None:
     assert (accumulated.reduced_bytes_per_step, accumulated.collectives_per_step) == (120, 3.0)
 
 
-def test_every_repetition_times_phases_and_only_the_first_is_proved_after_its_windows() -> None:
+def test_every_repetition_times_phases_and_only_the_first_is_verified_after_its_windows() -> None:
     trial = dp(2, warmup_steps=1, timed_steps=3, phase_steps=2)
     second, first = (measured(replace(trial, repetition=number)) for number in (1, 0))
     windows, phases = 1 + 3 + 3, 2 + 2
@@ -319,6 +319,6 @@ class Doubles(Plain):
 
 def test_a_rank_whose_gradients_are_wrong_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: Doubles(module))
-    proof = measured(single(repetition=0)).verification
-    assert proof is not None
-    assert not proof.passed
+    found = measured(single(repetition=0)).verification
+    assert found is not None
+    assert not found.passed

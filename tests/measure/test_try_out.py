@@ -55,10 +55,6 @@ def partly():
 class Pair(nn.Linear):
     def forward(self, x): return super().forward(x), None
 def pair(): return Pair(3, 2), batch, mse
-class Dropping(nn.Linear):
-    def forward(self, x): return super().forward(x) * self.scale(2.0 ** torch.arange(20))
-    def scale(self, bits): return nn.functional.dropout(bits).sum()
-def dropping(): return Dropping(3, 2), batch, mse
 def loud(outputs, targets): return print("loss") or mse(outputs, targets)
 def noisy(): return print("made") or (nn.Linear(3, 2), batch, loud)
 """
@@ -127,15 +123,6 @@ def test_unused_parameters_are_warned_of() -> None:
     assert unused.startswith("warning: models.py:partly: ddp, ddp-sharded and torch-ddp fail on")
     assert "without a gradient in a step: spare.weight, spare.bias; use them" in unused
     assert unused.endswith("(models.py, line 36)")
-
-
-def test_dropout_that_eval_mode_does_not_end_is_warned_of() -> None:
-    (note,) = architecture.architecture_notes(try_architecture("models.py:dropping"))
-    assert note.startswith("warning: models.py:dropping: the model is random in eval mode")
-    assert note.endswith(
-        "draw random numbers in training mode only, as F.dropout(…, training=self.training) does "
-        "(models.py, line 47)"
-    )
 
 
 ITEMS = """

@@ -13,7 +13,7 @@ from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.unused import UnusedParameters, unused_parameters_named
 from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Frozen
-from tests.measure.implementations.proofs import samples
+from tests.measure.implementations.verifying import samples
 from tests.parallel.ranks import run_ranks
 
 

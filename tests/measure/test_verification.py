@@ -1,4 +1,4 @@
-"""The proof of gradients finds every way of being wrong that people have shipped.
+"""The verification of gradients finds every way of being wrong that people have shipped.
 
 dp drives all replicas from one process, so an implementation can be put in its place here without
 starting ranks.
@@ -54,7 +54,7 @@ def found_in(
     fake: Callable[[torch.nn.Module], ParallelModel],
     **changes: Any,
 ) -> Verification:
-    """What the proof says of `fake` in the place of dp."""
+    """The verification of `fake` in the place of dp."""
     monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: fake(module))
     return verified(dp(**{"workload": STILL, **changes}))
 
@@ -80,11 +80,11 @@ def test_ours_passes_with_any_replicas_shards_and_accumulation(
     trial = dp(
         replicas, scaling=scaling, batch_size=batch_size, accumulation_steps=accumulation_steps
     )
-    proof = verified(trial)
-    assert proof.passed
-    assert proof.max_relative_error < 1e-14
-    assert proof.tolerance == 1e-10
-    assert proof.tensors_compared == 2 * 2  # weight and bias, in two steps
+    found = verified(trial)
+    assert found.passed
+    assert found.max_relative_error < 1e-14
+    assert found.tolerance == 1e-10
+    assert found.tensors_compared == 2 * 2  # weight and bias, in two steps
 
 
 def test_both_sides_step_at_the_rate_of_the_smaller_shards() -> None:
@@ -165,7 +165,7 @@ HALF = pytest.approx(0.5, rel=1e-12)
     ("fake", "changes", "error"),
     [
         (HalfAsLarge, {}, HALF),
-        # With Adam the size of a gradient does not matter; the proof takes SGD in any case.
+        # With Adam the size of a gradient does not matter; the verification takes SGD in any case.
         (HalfAsLarge, {"workload": replace(STILL, optimizer="adamw")}, HALF),
         (ForgetsToReduce, {}, None),
         (NotANumber, {}, math.inf),
@@ -183,14 +183,14 @@ def test_every_wrong_gradient_is_found(
     error: Any,
 ) -> None:
     """An error of None is a large one."""
-    proof = found_in(monkeypatch, fake, **changes)
-    assert proof.passed == (error == 0.0)
+    found = found_in(monkeypatch, fake, **changes)
+    assert found.passed == (error == 0.0)
     if error is None:
-        assert 0.01 < proof.max_relative_error < math.inf
+        assert 0.01 < found.max_relative_error < math.inf
     else:
-        assert proof.max_relative_error == error
+        assert found.max_relative_error == error
     if error == math.inf:
-        assert proof.worst_parameter == "bias"
+        assert found.worst_parameter == "bias"
 
 
 def test_the_error_is_relative_to_the_largest_gradient_of_its_parameter(
@@ -205,32 +205,32 @@ def test_the_error_is_relative_to_the_largest_gradient_of_its_parameter(
                 gradient = gradient_of(self.module, name)
                 gradient.view(-1)[0] += share * gradient.abs().max()
 
-    proof = found_in(monkeypatch, Off)
-    assert proof.max_relative_error == pytest.approx(0.25, rel=1e-12)
-    assert proof.worst_parameter == "weight"
+    found = found_in(monkeypatch, Off)
+    assert found.max_relative_error == pytest.approx(0.25, rel=1e-12)
+    assert found.worst_parameter == "weight"
 
 
 def test_parameters_that_are_never_averaged_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: Plain(module))
-    proof = verified(trial_spec(implementation="local-sgd", sync_every=2))
-    assert not proof.passed
-    assert proof.tensors_compared == 3 * 2
+    found = verified(trial_spec(implementation="local-sgd", sync_every=2))
+    assert not found.passed
+    assert found.tensors_compared == 3 * 2
 
 
 def test_all_ranks_decide_together() -> None:
-    proof = verify(dp(2), Healthy(), SAMPLES, 0, PeersAreWrong())
-    assert not proof.passed
-    assert proof.max_relative_error < 1e-14  # its own: that of the others is in their reports
+    found = verify(dp(2), Healthy(), SAMPLES, 0, PeersAreWrong())
+    assert not found.passed
+    assert found.max_relative_error < 1e-14  # its own: that of the others is in their reports
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_independent_copy_is_compared_on_its_own_shard(rank: int) -> None:
     trial = trial_spec(implementation="independent", backend="none", group_size=2)
-    proof = verify(trial, Healthy(), SAMPLES, rank, ALONE)
-    assert (proof.passed, proof.max_relative_error) == (True, 0.0)
+    found = verify(trial, Healthy(), SAMPLES, rank, ALONE)
+    assert (found.passed, found.max_relative_error) == (True, 0.0)
 
 
-def test_a_hook_which_loses_precision_is_left_out_of_the_proof(
+def test_a_hook_which_loses_precision_is_left_out_of_the_verification(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wrapped: list[TrialSpec] = []
@@ -246,9 +246,9 @@ def test_a_hook_which_loses_precision_is_left_out_of_the_proof(
 
 def test_a_large_model_is_compared_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "MAX_DOUBLE_PARAMETERS", 0)
-    proof = verified(dp())
-    assert proof.passed
-    assert (proof.dtype, proof.tolerance) == ("float32", 1e-3)
+    found = verified(dp())
+    assert found.passed
+    assert (found.dtype, found.tolerance) == ("float32", 1e-3)
     assert not found_in(monkeypatch, HalfAsLarge).passed
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -95,27 +94,12 @@ def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Pa
         store.load_sweep(written(tmp_path / "s", (record,)))
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"repetitions": 10**8},
-            r"sweep\.json: ResultsHeader\.sweep\.repetitions: .*less than or equal",
-        ),
-        (
-            {"axes": {name: [*range(50)] for name in ("seed", "warmup", "steps", "lr")}},
-            r"sweep\.json: a plan of [\d,]+ trials; expected at most 100,000",
-        ),
-    ],
-    ids=["repetitions", "axes"],
-)
-def test_a_plan_that_would_fill_the_memory_is_refused(
-    changes: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_a_plan_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
     content = json.loads((folder / "sweep.json").read_text())
-    content["sweep"] |= changes
+    content["sweep"]["repetitions"] = 10**8
     (folder / "sweep.json").write_text(json.dumps(content))
+    words = r"sweep\.json: ResultsHeader\.sweep\.repetitions: .*less than or equal"
     with pytest.raises(StoreError, match=words):
         store.load_sweep(folder)
 

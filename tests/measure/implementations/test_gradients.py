@@ -21,7 +21,13 @@ from tests.measure.implementations.architectures import (
     Weighted,
     WithBuffers,
 )
-from tests.measure.implementations.proofs import as_torchrun, proof, ranks_of, trained, uneven
+from tests.measure.implementations.verifying import (
+    as_torchrun,
+    ranks_of,
+    trained,
+    uneven,
+    verified,
+)
 from tests.parallel.ranks import run_ranks
 
 DENSE = (Rows, Weighted, WithBuffers, Frozen, Tied, Embedded, Mappings, DiffersByRank)
@@ -49,7 +55,7 @@ def all_answers(
     as_torchrun(rank)
     ranks = ranks_of(backend)
     answers: Answers = {
-        (name, architecture.__name__): proof(name, backend, architecture(), rank, ranks)
+        (name, architecture.__name__): verified(name, backend, architecture(), rank, ranks)
         for architecture in (*DENSE, Sparse)  # what can fail comes last
         for name in implementations
     }
@@ -87,5 +93,5 @@ def test_buffers_frozen_tied_and_sparse_parameters(backend: str, tmp_path: Path)
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name, t in BUILT_IN.items() if t.requires])
-def test_what_others_package_passes_the_same_proof(name: str, tmp_path: Path) -> None:
+def test_what_others_package_passes_the_same_verification(name: str, tmp_path: Path) -> None:
     check((name,), "gloo", tmp_path / "store")

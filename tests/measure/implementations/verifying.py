@@ -1,4 +1,4 @@
-"""The proof of gradients, asked on the ranks of a process group that is there already."""
+"""The verification of gradients on the ranks of a process group that is there already."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def ranks_of(backend: str) -> RankGroup:
     return RankGroup(control)
 
 
-def proof(
+def verified(
     implementation: str, backend: str, architecture: Rows, rank: int, ranks: RankGroup
 ) -> Verification | str:
-    """What the proof says, or the first line of the error that the implementation raises."""
+    """The verification, or the first line of the error that the implementation raises."""
     trial = uneven(implementation, backend)
     try:
         return verify(trial, architecture, samples(architecture), rank, ranks)
