@@ -22,7 +22,7 @@ _HOMES = {
     "BalancedSampler": "dpbench.data.sharding",
     "DataParallel": "dpbench.parallel",
     "DistributedDataParallel": "dpbench.parallel",
-    "NonFinite": "dpbench.training.dp_train",
+    "Diverged": "dpbench.training.divergence",
     "ShardedOptimizer": "dpbench.parallel",
     "Trained": "dpbench.api.train",
     "TrainingResult": "dpbench.training.dp_train",

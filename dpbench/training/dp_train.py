@@ -3,8 +3,8 @@
 It stands beside `dpbench train` and shares nothing with its epochs, logs and checkpoints: its
 caller has Python objects, and gets a trained model back.
 
-The loop is the same in every mode: backward on each replica, mean of the gradients, clipping,
-optimizer step, broadcast. The modes differ in who runs the backward passes.
+`ReplicaSteps` is the loop of every mode: backward on each replica, mean of the gradients, clipping,
+optimizer step, broadcast. With processes each of them runs it, for one replica.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import logging
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -36,6 +36,7 @@ from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.parallel.tree import move
 from dpbench.rendezvous.process_group import process_group
+from dpbench.training.divergence import require_finite
 
 log = logging.getLogger("dpbench.training")
 
@@ -43,13 +44,14 @@ AtLeastZero = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 Callback = Callable[[int, Sequence[nn.Module]], None]
 """Called with the iteration, from 1, and all replicas."""
-ReplicaIndices = tuple[tuple[int, ...], ...]
-"""The samples of one step: for each replica their indices in the data."""
 SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+StepIndices = tuple[tuple[int, ...], ...]
+"""The samples of one step: for each replica their indices in the data."""
+StepResult = tuple[list[float], float]
+"""The mean loss of each replica, and the norm of the mean gradient before clipping."""
 
 MAX_TRAINING = timedelta(days=1)
 """Time limit of the processes."""
-REMEDY = "lower the learning rate, or check these samples"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +66,7 @@ class TrainingResult:
     """Mean loss over the replicas at each step."""
     norm_history: tuple[float, ...]
     """Norm of the mean gradient over all parameters at each step, before clipping."""
-    indices: tuple[ReplicaIndices, ...]
+    indices: tuple[StepIndices, ...]
     """Samples used, by step and replica."""
     elapsed_seconds: float
     """Seconds of all steps; with processes, including their start."""
@@ -73,20 +75,6 @@ class TrainingResult:
     def loss(self) -> float | None:
         """Loss of the last step; None if there was none."""
         return self.loss_history[-1] if self.loss_history else None
-
-
-class StepStats(NamedTuple):
-    """Statistics of one step."""
-
-    loss: float
-    """Mean loss over the replicas."""
-    gradient_norm: float
-    """Norm of the mean gradient, before clipping."""
-
-
-class NonFinite(ArithmeticError):
-    """A loss or the mean gradient is NaN or infinite; the message names the iteration, the replica
-    and the samples."""
 
 
 @validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))
@@ -145,18 +133,20 @@ def dp_train(
     Raises:
         TypeError, ValueError: an argument that cannot be used, with its name and value (pydantic's
             ValidationError is a ValueError); models that differ; a loss that is no scalar.
-        NonFinite: a loss or mean gradient is NaN or infinite.
+        Diverged: a loss or mean gradient is NaN or infinite; with the samples.
         RuntimeError: in processes, a rank raised or died; with the first cause.
     """
     chosen = replica_devices(n_gpu, devices)
-    require_steps(data, len(chosen) * batch_per_replica)
     parts = {"backward": on_backward, "reduce": on_reduce, "step": on_step}
     callbacks = {name: call for name, call in {**parts, "broadcast": on_broadcast}.items() if call}
+    if mode == "processes" and callbacks:
+        got = ", ".join(f"on_{part}" for part in callbacks)
+        raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
     root = torch.Generator().manual_seed(seed)
     order_seed, *seeds = torch.randint(2**62, (1 + len(chosen),), generator=root).tolist()
-    task = ReplicaTask(
+    steps = ReplicaSteps(
         data=data,
-        indices=shuffled_steps(len(data), len(chosen), batch_per_replica, n_iter, seed=order_seed),
+        indices=shuffled_steps(data, len(chosen), batch_per_replica, n_iter, seed=order_seed),
         seeds=seeds,
         forward_fn=forward_fn,
         loss_fn=loss_fn,
@@ -167,15 +157,43 @@ def dp_train(
         callbacks=callbacks,
     )
     log_every = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
-    return train_replicas(make_model, chosen, mode, task, log_every)
+    losses, norms = list[float](), list[float]()
+    with torch.inference_mode(False), torch.enable_grad():
+        models = make_models(make_model, chosen)
+        start = time.perf_counter()
+        if mode == "processes":
+            results: Iterable[StepResult] = take_in_processes(steps, models[0], chosen)
+        else:
+            results = steps.take(models, pool=WorkerPool(chosen) if mode == "threads" else None)
+        for iteration, (loss_by_replica, norm) in enumerate(results, start=1):
+            step, where = steps.indices[iteration - 1], f"iteration {iteration}"
+            for replica, loss in enumerate(loss_by_replica):
+                place = f"{where}, replica {replica}, samples {[*step[replica]]}"
+                require_finite("the loss", loss, place)
+            require_finite(
+                "the norm of the mean gradient", norm, f"{where}, samples {[*chain(*step)]}"
+            )
+            losses.append(sum(loss_by_replica) / len(chosen))
+            norms.append(norm)
+            if log_every and (iteration in (1, n_iter) or iteration % log_every == 0):
+                log.info("iteration %d/%d  loss %.6f", iteration, n_iter, losses[-1])
+        seconds = time.perf_counter() - start
+    return TrainingResult(
+        model=models[0],
+        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
+        loss_history=tuple(losses),
+        norm_history=tuple(norms),
+        indices=steps.indices,
+        elapsed_seconds=seconds,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplicaTask:
-    """The work of all replicas, which can be sent to processes; for the rest see `dp_train`."""
+class ReplicaSteps:
+    """All steps of all replicas, which can be sent to processes; for the fields see `dp_train`."""
 
     data: Any
-    indices: tuple[ReplicaIndices, ...]
+    indices: tuple[StepIndices, ...]
     seeds: list[int]
     """Seed of each replica's random numbers."""
     forward_fn: Callable[[nn.Module, Any], Any] | None
@@ -187,36 +205,114 @@ class ReplicaTask:
     callbacks: Mapping[str, Callback]
     """The user's, by the part of the step that they follow."""
 
+    def take(
+        self,
+        models: Sequence[nn.Module],
+        *,
+        pool: WorkerPool | None = None,
+        rank: int | None = None,
+    ) -> Iterator[StepResult]:
+        """Take the steps with all replicas, in the threads of a pool if there is one, or with the
+        replica of one rank of a gloo group.
 
-def train_replicas(
-    make_model: Callable[[], nn.Module],
-    devices: Sequence[torch.device],
-    mode: str,
-    task: ReplicaTask,
-    log_every: int,
-) -> TrainingResult:
-    """Make a replica on each device, and train them; see `dp_train`. 0 for `log_every` logs
-    nothing."""
-    if mode == "processes" and task.callbacks:
-        got = ", ".join(f"on_{part}" for part in task.callbacks)
-        raise ValueError(f"got {got} with mode='processes'; use mode='threads'")
-    steps: list[StepStats] = []
-    with torch.inference_mode(False), torch.enable_grad():
-        models = make_models(make_model, devices)
-        start, last = time.perf_counter(), len(task.indices)
-        for iteration, step in enumerate(steps_in_mode(mode, models, task), start=1):
-            steps.append(step)
-            if log_every and (iteration in (1, last) or iteration % log_every == 0):
-                log.info("iteration %d/%d  loss %.6f", iteration, last, step.loss)
-        seconds = time.perf_counter() - start
-    return TrainingResult(
-        model=models[0],
-        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
-        loss_history=tuple(step.loss for step in steps),
-        norm_history=tuple(step.gradient_norm for step in steps),
-        indices=task.indices,
-        elapsed_seconds=seconds,
-    )
+        Every rank gets the mean gradient over all ranks, and so steps its own replica alike. The
+        first step whose loss or gradient is not finite is the last.
+        """
+        model, replicas = models[0], range(len(self.seeds))
+        here = replicas if rank is None else [rank]
+        optimizer = self.optimizer(model.parameters())
+        scheduler = None if self.scheduler is None else self.scheduler(optimizer)
+        generators = [torch.Generator().manual_seed(self.seeds[replica]) for replica in here]
+
+        def call(part: str) -> None:
+            if part in self.callbacks:
+                self.callbacks[part](iteration, models)
+
+        for iteration in range(1, 1 + len(self.indices)):
+            jobs = [
+                partial(self.add_gradient, iteration, *replica)
+                for replica in zip(here, models, generators, strict=True)
+            ]
+            results = pool.run(jobs) if pool else [job() for job in jobs]
+            losses = torch.zeros(len(replicas), dtype=torch.float64)
+            losses[here] = torch.tensor(results, dtype=torch.float64)
+            call("backward")
+            if rank is None:
+                average_replicas(models)
+            else:
+                dist.all_reduce(losses)
+                sync_gradients(model)
+            call("reduce")
+            norm = clip_grad_norm_(model.parameters(), self.max_norm).item()
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+            call("step")
+            optimizer.zero_grad()
+            for other in models[1:]:
+                copy_state(state_of(model), other)
+            if rank is not None and dist.group.WORLD is not None:  # parameters are equal
+                broadcast_coalesced(model.buffers(), dist.group.WORLD)
+            call("broadcast")
+            yield losses.tolist(), norm
+            if not math.isfinite(sum(losses.tolist(), norm)):
+                return
+
+    def add_gradient(
+        self, iteration: int, replica: int, model: nn.Module, generator: torch.Generator
+    ) -> float:
+        """Add the gradient of the mean loss of a replica's samples; returns that loss.
+
+        Random numbers on the CPU come from `generator`. Raises TypeError or ValueError, with
+        iteration, replica and sample, for a loss that is no scalar tensor with a gradient.
+        """
+        device, total = next(model.parameters()).device, 0.0
+        samples = self.indices[iteration - 1][replica]
+        for index in samples:
+            with OwnStream(generator) if device.type == "cpu" else nullcontext():
+                loss = self.loss(model, move(self.data[index], device))
+            where = f"in iteration {iteration}, replica {replica}, sample {index}"
+            if not isinstance(loss, Tensor):
+                raise TypeError(f"got the loss {loss!r} {where}, expected a tensor; pass loss_fn?")
+            if loss.numel() != 1:
+                raise ValueError(
+                    f"got a loss of shape {tuple(loss.shape)} {where}, expected a scalar"
+                )
+            if not loss.requires_grad:
+                raise ValueError(f"got a loss without a gradient {where}")
+            (loss / len(samples)).backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        return total / len(samples)
+
+    def loss(self, model: nn.Module, sample: Any) -> Any:
+        """The loss of a model on a sample."""
+        output = self.forward_fn(model, sample) if self.forward_fn else model(sample)
+        if self.loss_fn is None:
+            return output
+        return self.loss_fn(output, self.target_fn(sample) if self.target_fn else sample)
+
+
+def take_in_processes(
+    steps: ReplicaSteps, model: nn.Module, devices: Sequence[torch.device]
+) -> list[StepResult]:
+    """Take the steps with a process for each device; then `model` is trained."""
+    threads = max(1, torch.get_num_threads() // len(devices))
+    # As bytes, since tensors would be sent to the ranks in shared memory.
+    work = partial(take_in_rank, pickle.dumps((steps, model, devices, threads)))
+    (results, state), *_ = fork_world(work, len(devices), timeout=MAX_TRAINING)
+    copy_state(state, model)
+    return results
+
+
+def take_in_rank(content: bytes, rank: int) -> tuple[list[StepResult], list[Tensor]]:
+    """The results of the steps, and on rank 0 the parameters and buffers after them."""
+    steps, model, devices, threads = pickle.loads(content)
+    torch.set_num_threads(threads)
+    model.to(devices[rank])
+    with process_group("gloo", timeout=MAX_TRAINING, device="cpu"):
+        results = list(steps.take([model], rank=rank))
+    state = state_of(model) if rank == 0 else []
+    return results, [tensor.detach().cpu() for tensor in state]
 
 
 def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[torch.device]:
@@ -235,17 +331,37 @@ def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[to
     return [torch.device(f"cuda:{i}" if visible else "cpu") for i in range(count)]
 
 
-def require_steps(data: Any, samples_per_step: int) -> None:
-    """Raise TypeError or ValueError unless the data are a sequence that fills a step."""
+def shuffled_steps(
+    data: Any, replicas: int, batch_per_replica: int, steps: int, *, seed: int
+) -> tuple[StepIndices, ...]:
+    """The samples of each step; replica r gets every `replicas`-th index of a step, from the r-th.
+
+    Every pass has the index of each sample once, in an order drawn from `seed`. A step may end one
+    pass and begin the next, and has no index twice even then.
+
+    Raises TypeError or ValueError unless the data are a sequence that fills a step.
+    """
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise TypeError(f"got data of type {type(data).__name__}, expected a sequence of samples")
-    if not len(data):
+    samples, size = len(data), replicas * batch_per_replica
+    if not samples:
         raise ValueError("data is empty, expected at least one sample for each replica")
-    if len(data) < samples_per_step:
+    if samples < size:
         raise ValueError(
-            f"got {len(data)} samples for {samples_per_step} in a step (replicas × "
-            "batch_per_replica); use fewer replicas or more data"
+            f"got {samples} samples for {size} in a step (replicas × batch_per_replica); use fewer "
+            "replicas or more data"
         )
+    generator = torch.Generator().manual_seed(seed)
+    left: list[int] = []
+    chosen = []
+    for _ in range(steps):
+        if len(left) < size:
+            order = torch.randperm(samples, generator=generator).tolist()
+            # Samples that are in this step already come last in the next pass.
+            left += sorted(order, key=left.__contains__)
+        step, left = left[:size], left[size:]
+        chosen.append(tuple(tuple(step[replica::replicas]) for replica in range(replicas)))
+    return tuple(chosen)
 
 
 def make_models(
@@ -278,13 +394,11 @@ def make_models(
             model.to(devices[index]).load_state_dict(models[0].state_dict())
         except RuntimeError as error:
             raise ValueError(f"replica {index} is another model than replica 0: {error}") from None
-        copy_state(
-            parameters_and_buffers(models[0]), model
-        )  # also buffers that are in no state dict
+        copy_state(state_of(models[0]), model)  # also buffers that are in no state dict
     return models
 
 
-def parameters_and_buffers(model: nn.Module) -> list[Tensor]:
+def state_of(model: nn.Module) -> list[Tensor]:
     """All parameters and buffers, in the order in which they were registered."""
     return [*model.parameters(), *model.buffers()]
 
@@ -292,134 +406,8 @@ def parameters_and_buffers(model: nn.Module) -> list[Tensor]:
 @torch.no_grad()
 def copy_state(values: Sequence[Tensor], model: nn.Module) -> None:
     """Overwrite the parameters and buffers of a model."""
-    for target, value in zip(parameters_and_buffers(model), values, strict=True):
+    for target, value in zip(state_of(model), values, strict=True):
         target.copy_(value)
-
-
-def steps_in_mode(mode: str, models: Sequence[nn.Module], task: ReplicaTask) -> Iterator[StepStats]:
-    """Train the models: the steps as they are made; with processes all of them at the end, when
-    the weights are in the first model."""
-    devices = [next(model.parameters()).device for model in models]
-    if mode == "processes":
-        threads = max(1, torch.get_num_threads() // len(models))
-        # As bytes, since tensors would be sent to the ranks in shared memory.
-        work = partial(train_replica, pickle.dumps((models[0], devices, task, threads)))
-        trained, *_ = fork_world(work, len(models), timeout=MAX_TRAINING)
-        if isinstance(trained, NonFinite):
-            raise trained
-        steps, values = trained
-        copy_state(values, models[0])
-        yield from steps
-    else:
-        pool = WorkerPool(devices) if mode == "threads" else None
-        yield from all_steps(models, task, pool=pool)
-
-
-def train_replica(content: bytes, rank: int) -> tuple[list[StepStats], list[Tensor]] | NonFinite:
-    """The steps of this rank, and on rank 0 the parameters and buffers after them."""
-    model, devices, task, threads = pickle.loads(content)
-    torch.set_num_threads(threads)
-    model.to(devices[rank])
-    with process_group("gloo", timeout=MAX_TRAINING, device="cpu"):
-        try:
-            steps = list(all_steps([model], task, rank=rank))
-        except NonFinite as error:  # on every rank
-            return error
-    return steps, [
-        tensor.detach().cpu() for tensor in parameters_and_buffers(model)
-    ] if rank == 0 else []
-
-
-def all_steps(
-    models: Sequence[nn.Module],
-    task: ReplicaTask,
-    *,
-    pool: WorkerPool | None = None,
-    rank: int | None = None,
-) -> Iterator[StepStats]:
-    """Make all steps with all replicas, in the threads of a pool if there is one, or with that of
-    one rank of a gloo group.
-
-    Every rank gets the mean gradient over all ranks, and so steps its own replica alike.
-    """
-    model, replicas = models[0], range(len(task.seeds))
-    here = replicas if rank is None else [rank]
-    optimizer = task.optimizer(model.parameters())
-    scheduler = None if task.scheduler is None else task.scheduler(optimizer)
-    generators = [torch.Generator().manual_seed(task.seeds[replica]) for replica in here]
-
-    def call(part: str) -> None:
-        if part in task.callbacks:
-            task.callbacks[part](iteration, models)
-
-    for iteration, indices in enumerate(task.indices, start=1):
-        jobs = [
-            partial(add_gradient, task, iteration, replica, model, indices[replica], generator)
-            for replica, model, generator in zip(here, models, generators, strict=True)
-        ]
-        results = pool.run(jobs) if pool else [job() for job in jobs]
-        losses = torch.zeros(len(replicas), dtype=torch.float64)
-        losses[here] = torch.tensor(results, dtype=torch.float64)
-        call("backward")
-        if rank is None:
-            average_replicas(models)
-        else:
-            dist.all_reduce(losses)
-            sync_gradients(model)
-        call("reduce")
-        norm = clip_grad_norm_(model.parameters(), task.max_norm).item()
-        for replica, loss in enumerate(losses.tolist()):
-            if not math.isfinite(loss):
-                where = f"replica {replica}, samples {list(indices[replica])}"
-                raise NonFinite(f"the loss is {loss} in iteration {iteration}, {where}; {REMEDY}")
-        if not math.isfinite(norm):
-            where = f"iteration {iteration}, samples {[*chain(*indices)]}"
-            raise NonFinite(f"the norm of the mean gradient is {norm} in {where}; {REMEDY}")
-        optimizer.step()
-        if scheduler is not None:
-            scheduler.step()
-        call("step")
-        optimizer.zero_grad()
-        for other in models[1:]:
-            copy_state(parameters_and_buffers(model), other)
-        if rank is not None and dist.group.WORLD is not None:  # parameters are equal
-            broadcast_coalesced(model.buffers(), dist.group.WORLD)
-        call("broadcast")
-        yield StepStats(losses.mean().item(), norm)
-
-
-def add_gradient(
-    task: ReplicaTask,
-    iteration: int,
-    replica: int,
-    model: nn.Module,
-    samples: Sequence[int],
-    generator: torch.Generator,
-) -> float:
-    """Add the gradient of the mean loss of the samples to one model; returns that loss.
-
-    Random numbers on the CPU come from `generator`.
-
-    Raises TypeError or ValueError, with iteration, replica and sample, for a loss that is no scalar
-    tensor with a gradient.
-    """
-    device, total = next(model.parameters()).device, 0.0
-    for index in samples:
-        sample = move(task.data[index], device)
-        with OwnStream(generator) if device.type == "cpu" else nullcontext():
-            loss = task.forward_fn(model, sample) if task.forward_fn else model(sample)
-            if task.loss_fn:
-                loss = task.loss_fn(loss, task.target_fn(sample) if task.target_fn else sample)
-        where = f"in iteration {iteration}, replica {replica}, sample {index}"
-        if not isinstance(loss, Tensor):
-            raise TypeError(f"got the loss {loss!r} {where}, expected a tensor; pass loss_fn?")
-        if loss.numel() != 1:
-            raise ValueError(f"got a loss of shape {tuple(loss.shape)} {where}, expected a scalar")
-        if not loss.requires_grad:
-            raise ValueError(f"got a loss without a gradient {where}")
-        (loss / len(samples)).backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
-    return total / len(samples)
 
 
 def average_replicas(models: Sequence[nn.Module]) -> None:
@@ -434,25 +422,3 @@ def average_replicas(models: Sequence[nn.Module]) -> None:
             parameter.grad = None
         if grads:
             first.grad = sum(grads[1:], grads[0]) / len(models)
-
-
-def shuffled_steps(
-    samples: int, replicas: int, batch_per_replica: int, steps: int, *, seed: int
-) -> tuple[ReplicaIndices, ...]:
-    """The samples of each step; replica r gets every `replicas`-th index of a step, from the r-th.
-
-    Every pass has each of the `samples` indices once, in an order drawn from `seed`. A step may end
-    one pass and begin the next, and has no index twice even then. There are at least as many
-    samples as a step takes.
-    """
-    size, generator = replicas * batch_per_replica, torch.Generator().manual_seed(seed)
-    waiting: list[int] = []
-    dealt = []
-    for _ in range(steps):
-        if len(waiting) < size:
-            order = torch.randperm(samples, generator=generator).tolist()
-            # Samples that are in this step already come last in the next pass.
-            waiting += sorted(order, key=waiting.__contains__)
-        step, waiting = waiting[:size], waiting[size:]
-        dealt.append(tuple(tuple(step[replica::replicas]) for replica in range(replicas)))
-    return tuple(dealt)

@@ -24,6 +24,7 @@ from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.training.checkpoint import Checkpoint, Progress, save_checkpoint
+from dpbench.training.divergence import require_finite
 from dpbench.training.evaluation import EvaluationResult, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
@@ -33,10 +34,6 @@ from dpbench.training.stepper import StepResult, TrainingStepper, time_forward
 
 class OutOfSync(DpbenchError):
     """The ranks no longer hold the same model."""
-
-
-class Diverged(DpbenchError):
-    """A loss, gradient or parameter is NaN or infinite: nothing is learned after that."""
 
 
 @dataclass(slots=True)
@@ -202,13 +199,17 @@ class TrainingLoop:
         rows = self.ranks.gather(torch.stack([value.double() for value in values]).tolist())
         *losses, parameters, norms = zip(*rows, strict=True)
         progress = self.progress
+        epoch = f"epoch {progress.epoch + 1}"
         for step, by_rank in enumerate(losses, start=progress.step - len(results) + 1):
             if not self.stepper.model.amp.scaler.is_enabled():
-                require_finite("the loss", by_rank, progress.epoch, step)
+                for rank, loss in enumerate(by_rank):
+                    require_finite("the loss", loss, f"{epoch}, step {step}, on rank {rank}")
             progress.epoch_loss_sum += sum(by_rank)
             self._line_totals.loss_sum += sum(by_rank)
         # A finite loss may have gradients that are not.
-        require_finite("a parameter", parameters, progress.epoch, progress.step)
+        for rank, value in enumerate(parameters):
+            where = f"{epoch}, step {progress.step}, on rank {rank}"
+            require_finite("a parameter", value, where)
         self._gradient_norm = None if norm is None or not math.isfinite(norms[0]) else norms[0]
 
     def _log_line(self) -> None:
@@ -309,13 +310,3 @@ class TrainingLoop:
 
 def is_due(every: int | None, step: int) -> bool:
     return every is not None and step % every == 0
-
-
-def require_finite(what: str, by_rank: Sequence[float], epoch: int, step: int) -> None:
-    """Raise Diverged unless the values of all ranks are finite; `epoch` counts from 0."""
-    for rank, value in enumerate(by_rank):
-        if not math.isfinite(value):
-            raise Diverged(
-                f"{what} is {value} in epoch {epoch + 1}, step {step}, on rank {rank}; lower the "
-                "learning rate, warm it up, or clip the gradients with a max norm"
-            )

@@ -64,7 +64,7 @@ OTHERS = {
 """Callables that only `dpbench` exports; docs/reference.md has the options of commands."""
 
 WITHOUT_PARAMETERS = {
-    "dpbench": ["NonFinite", "Trained", "__version__"],
+    "dpbench": ["Diverged", "Trained", "__version__"],
     "dpbench.parallel": ["RanksDiffer"],
 }
 """Public names that only dpbench calls, or that are not callable."""

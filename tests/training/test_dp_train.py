@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dpbench.measure.implementations.model import threads_kept
-from dpbench.training.dp_train import NonFinite, TrainingResult, dp_train, shuffled_steps
+from dpbench.training.divergence import Diverged
+from dpbench.training.dp_train import TrainingResult, dp_train, shuffled_steps
 from tests.training import dp_train_tasks as tasks
 from tests.training.dp_train_tasks import F64, make_model, run, samples
 
@@ -184,7 +185,7 @@ def test_a_gradient_that_is_not_finite_is_found_too() -> None:
     def root(model: nn.Module, sample: tasks.Sample) -> Tensor:
         return (0 * model(sample[0]).sum()).abs().sqrt()
 
-    with pytest.raises(NonFinite, match="norm of the mean gradient is nan in iteration 1, samples"):
+    with pytest.raises(Diverged, match="norm of the mean gradient is nan in iteration 1, samples"):
         run(forward_fn=root, loss_fn=None)
 
 
@@ -318,7 +319,7 @@ def test_steps_have_no_sample_twice_and_passes_have_each_once(
     replicas: int, batch: int, data: st.DataObject, seed: int
 ) -> None:
     count = data.draw(st.integers(replicas * batch, 40))
-    steps = shuffled_steps(count, replicas, batch, 3 * count, seed=seed)
+    steps = shuffled_steps(range(count), replicas, batch, 3 * count, seed=seed)
     dealt = []
     for step in steps:
         assert [len(mine) for mine in step] == [batch] * replicas
@@ -359,9 +360,7 @@ def test_every_mode_gives_the_weights_of_the_sequential_one(mode: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["sequential", "threads", "processes"])
 def test_a_loss_that_is_not_finite_is_raised_in_every_mode(mode: Any) -> None:
-    with pytest.raises(
-        NonFinite, match=r"the loss is inf in iteration 2, replica 1, samples \[3\]"
-    ):
+    with pytest.raises(Diverged, match=r"the loss is inf in iteration 2, replica 1, samples \[3\]"):
         run(mode=mode, forward_fn=tasks.infinite_on_third, loss_fn=None, seed=seed_with_3_fourth())
 
 
