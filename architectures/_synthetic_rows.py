@@ -1,4 +1,4 @@
-"""Synthetic rows of tables that a model can learn: classes, numbers, and clicks.
+"""Synthetic rows of tables that a model can learn: classes and clicks.
 
 The hidden rules have a seed of their own, so that all batches of all processes follow the same.
 """
@@ -21,16 +21,6 @@ def of_classes(
     targets = torch.randint(classes, (n,), generator=generator, device=device)
     noise = torch.randn((n, features), generator=generator, device=device, dtype=torch.float32)
     return _rule(classes, features).to(device)[targets] + NOISE * noise, targets
-
-
-def of_numbers(
-    n: int, generator: torch.Generator, *, features: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows, float32 (n, features), and a number that depends on them linearly, float32 (n,)."""
-    device = generator.device
-    rows = torch.randn((n, features), generator=generator, device=device, dtype=torch.float32)
-    noise = torch.randn((n,), generator=generator, device=device, dtype=torch.float32)
-    return rows, rows @ _rule(features).to(device) / features**0.5 + NOISE * noise
 
 
 def of_clicks(

@@ -21,13 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _attention, _synthetic_text
+from . import _synthetic_text
 from ._classifiers import Classifier
-from ._text_size import TextSize, text_size
+from ._transformer import TextSize, attend, choose_size, initialize, mlp
 
-MLP_RATIO = 4
 SEGMENTS = 2
-INITIAL_DEVIATION = 0.02
 NORM_EPSILON = 1e-12
 TO_PREDICT = 0.15
 """Share of a sequence's tokens that are predicted."""
@@ -50,15 +48,13 @@ class Layer(nn.Module):
         self.query_key_value = nn.Linear(width, 3 * width)
         self.projection = nn.Linear(width, width)
         self.attention_norm = nn.LayerNorm(width, eps=NORM_EPSILON)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, MLP_RATIO * width), nn.GELU(), nn.Linear(MLP_RATIO * width, width)
-        )
+        self.mlp = mlp(width)
         self.mlp_norm = nn.LayerNorm(width, eps=NORM_EPSILON)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         dropped = self.dropout.p if self.training else 0.0
-        attended = _attention.attend(self.query_key_value(states), self.heads, dropout=dropped)
+        attended = attend(self.query_key_value(states), self.heads, dropout=dropped)
         states = self.attention_norm(states + self.dropout(self.projection(attended)))
         return self.mlp_norm(states + self.dropout(self.mlp(states)))  # type: ignore[no-any-return]
 
@@ -96,11 +92,7 @@ class MaskedLanguageModel(nn.Module):
             nn.LayerNorm(size.width, eps=NORM_EPSILON),
         )
         self.bias = nn.Parameter(torch.zeros(size.vocabulary))
-        for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:
-                nn.init.normal_(parameter, std=INITIAL_DEVIATION)
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
+        initialize(self)
 
     def forward(self, tokens: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         states = self.encoder(tokens)
@@ -129,10 +121,9 @@ class Architecture(Classifier):
         have."""
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected at least 0 and below 1")
-        self.size = text_size(
+        self.size = choose_size(
             SIZES,
             size,
-            least_vocabulary=_synthetic_text.ALPHABET + 1,  # one more for the mask
             layers=layers,
             width=width,
             heads=heads,

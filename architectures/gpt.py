@@ -19,38 +19,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _attention, _synthetic_text
+from . import _synthetic_text
 from ._classifiers import Classifier
-from ._text_size import TextSize, text_size
-
-MLP_RATIO = 4
-INITIAL_DEVIATION = 0.02
+from ._transformer import Block, TextSize, choose_size, initialize
 
 SIZES = {
     "nano": TextSize(layers=3, width=48, heads=3, context=64, vocabulary=256),
     "micro": TextSize(layers=4, width=256, heads=4, context=64, vocabulary=256),
     "gpt2": TextSize(layers=12, width=768, heads=12, context=1024, vocabulary=50_257),
 }
-
-
-class Block(nn.Module):
-    """Causal attention over the sequence and an MLP over the width, each beside a shortcut."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.attention_norm = nn.LayerNorm(width)
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.projection = nn.Linear(width, width)
-        self.mlp_norm = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, MLP_RATIO * width), nn.GELU(), nn.Linear(MLP_RATIO * width, width)
-        )
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        packed = self.query_key_value(self.attention_norm(states))
-        states = states + self.projection(_attention.attend(packed, self.heads, causal=True))
-        return states + self.mlp(self.mlp_norm(states))  # type: ignore[no-any-return]
 
 
 class Decoder(nn.Module):
@@ -60,13 +37,11 @@ class Decoder(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(size.vocabulary, size.width)
         self.positions = nn.Parameter(torch.empty(size.context, size.width))
-        self.blocks = nn.Sequential(*(Block(size.width, size.heads) for _ in range(size.layers)))
+        self.blocks = nn.Sequential(
+            *(Block(size.width, size.heads, causal=True) for _ in range(size.layers))
+        )
         self.norm = nn.LayerNorm(size.width)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:
-                nn.init.normal_(parameter, std=INITIAL_DEVIATION)
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
+        initialize(self)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         states = self.tokens(tokens) + self.positions[: tokens.shape[1]]
@@ -92,7 +67,7 @@ class Architecture(Classifier):
     ) -> None:
         """Numbers that are not given come from `size`. Raises ValueError for what no model can
         have."""
-        self.size = text_size(
+        self.size = choose_size(
             SIZES,
             size,
             layers=layers,

@@ -6,8 +6,7 @@ learned bias; the prediction is read from an extra token, CLS. Layer normalizati
 and MLP, but not before the first attention; ReGLU in the MLP; dropout of the attention 0.2 and of
 the MLP 0.1. Features are numbers; categories would be embeddings beside them.
 
-With the 100 features of the paper's table of sizes it has 930,241 parameters, 929,664 without the
-head.
+With the 100 features of the paper's table of sizes it has 929,664 parameters without the head.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _attention, _options, _synthetic_rows
+from . import _options, _synthetic_rows
+from ._classifiers import Classifier
+from ._transformer import attend
 
 ATTENTION_DROPOUT, MLP_DROPOUT = 0.2, 0.1
 
@@ -65,33 +66,30 @@ class Block(nn.Module):
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         packed = self.query_key_value(self.attention_norm(states))
         dropped = ATTENTION_DROPOUT if self.training else 0.0
-        states = states + self.projection(_attention.attend(packed, self.heads, dropout=dropped))
+        states = states + self.projection(attend(packed, self.heads, dropout=dropped))
         return states + self.mlp(self.mlp_norm(states))  # type: ignore[no-any-return]
 
 
 class FTTransformer(nn.Module):
-    """Rows (n, features) to logits (n, classes), or to one number each, (n,)."""
+    """Rows (n, features) to logits (n, classes)."""
 
-    def __init__(self, *, features: int, outputs: int, layers: int, width: int, heads: int) -> None:
+    def __init__(self, *, features: int, classes: int, layers: int, width: int, heads: int) -> None:
         super().__init__()
         self.tokenizer = Tokenizer(features, width)
         self.blocks = nn.Sequential(
             *(Block(width, heads, first=layer == 0) for layer in range(layers))
         )
-        self.head = nn.Sequential(nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, outputs))
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, classes))
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        cls = self.blocks(self.tokenizer(rows))[:, 0]
-        outputs: torch.Tensor = self.head(cls)
-        return outputs.squeeze(1) if outputs.shape[1] == 1 else outputs
+        return self.head(self.blocks(self.tokenizer(rows))[:, 0])  # type: ignore[no-any-return]
 
 
-class Architecture:
+class Architecture(Classifier):
     """Three layers of width 192."""
 
     name: str = "tabular"
     item: str = "rows"
-    default_dataset: str = "synthetic"
 
     def __init__(
         self,
@@ -102,21 +100,18 @@ class Architecture:
         width: int = 192,
         heads: int = 8,
     ) -> None:
-        """A model of one class predicts a number. Raises ValueError for impossible options."""
+        """Raises ValueError for options that no model can have."""
         self.features, self.classes = features, classes
         self.layers, self.width, self.heads = layers, width, heads
-        _options.expect_at_least(
-            1, features=features, classes=classes, layers=layers, width=width, heads=heads
-        )
-        _options.expect_multiple("width", width, of=heads)
-        if classes > 1:
-            self.count_correct = _count_correct  # a number is hardly ever exactly right
+        _options.expect_at_least(1, features=features, layers=layers, width=width, heads=heads)
+        _options.expect_at_least(2, classes=classes)
+        _options.expect_multiple("width", width, of=heads, called="heads")
 
     def build_model(self) -> nn.Module:
         """A new model; see FTTransformer."""
         return FTTransformer(
             features=self.features,
-            outputs=self.classes,
+            classes=self.classes,
             layers=self.layers,
             width=self.width,
             heads=self.heads,
@@ -125,24 +120,10 @@ class Architecture:
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A learnable batch: rows, float32 (n, features), and their classes, int64 (n,), or
-        numbers, float32 (n,)."""
-        if self.classes == 1:
-            return _synthetic_rows.of_numbers(n, generator, features=self.features)
+        """A learnable batch: rows, float32 (n, features), and their classes, int64 (n,)."""
         return _synthetic_rows.of_classes(
             n, generator, features=self.features, classes=self.classes
         )
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross-entropy of the classes, or the mean squared error of the numbers."""
-        if self.classes == 1:
-            return F.mse_loss(outputs, targets)
-        return F.cross_entropy(outputs, targets)
-
-
-def _count_correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Number of correct top-1 predictions; int64, 0-dimensional."""
-    return (outputs.argmax(dim=1) == targets).sum()
 
 
 def hidden(width: int) -> int:

@@ -10,65 +10,36 @@ As in these two, there is no dropout; weights start from a normal distribution w
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import nn
 
-from . import _attention, _options
+from . import _options
 from ._classifiers import ImageClassifier
-
-
-class Size(NamedTuple):
-    """Size of the encoder: number of layers, heads in each, and width."""
-
-    width: int
-    layers: int
-    heads: int
-
+from ._transformer import INITIAL_DEVIATION, Block, Size, choose_size
 
 SIZES = {
     "tiny": Size(width=192, layers=12, heads=3),
     "s": Size(width=384, layers=12, heads=6),
     "b": Size(width=768, layers=12, heads=12),
 }
-MLP_RATIO = 4
 EPSILON = 1e-6
 """Epsilon of the layer normalizations."""
-INITIAL_DEVIATION = 0.02
-
-
-class Block(nn.Module):
-    """Attention over the patches and an MLP over the width, each beside a shortcut."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.attention_norm = nn.LayerNorm(width, EPSILON)
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.projection = nn.Linear(width, width)
-        self.mlp_norm = nn.LayerNorm(width, EPSILON)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, MLP_RATIO * width), nn.GELU(), nn.Linear(MLP_RATIO * width, width)
-        )
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        packed = self.query_key_value(self.attention_norm(states))
-        states = states + self.projection(_attention.attend(packed, self.heads))
-        return states + self.mlp(self.mlp_norm(states))  # type: ignore[no-any-return]
 
 
 class VisionTransformer(nn.Module):
     """Images (n, 3, image, image) to logits (n, classes), read from a class token."""
 
-    def __init__(
-        self, *, image: int, patch: int, classes: int, width: int, layers: int, heads: int
-    ) -> None:
+    def __init__(self, size: Size, *, image: int, patch: int, classes: int) -> None:
         super().__init__()
+        width = size.width
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
         self.positions = nn.Parameter(torch.empty(1, 1 + (image // patch) ** 2, width))
-        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(
+            *(Block(width, size.heads, epsilon=EPSILON) for _ in range(size.layers))
+        )
         self.norm = nn.LayerNorm(width, EPSILON)
         self.head = nn.Linear(width, classes)
         nn.init.normal_(self.positions, std=INITIAL_DEVIATION)
@@ -104,16 +75,9 @@ class Architecture(ImageClassifier):
         layers: int | None = None,
         heads: int | None = None,
     ) -> None:
-        _options.expect_one_of("size", size, SIZES)
-        _options.expect_at_least(
-            1, patch=patch, classes=classes, width=width, layers=layers, heads=heads
-        )
+        self.size = choose_size(SIZES, size, width=width, layers=layers, heads=heads)
+        _options.expect_at_least(1, patch=patch, classes=classes)
         _options.expect_multiple("image", image, of=patch, called="patch")
-        of_size = SIZES[size]
-        self.width = width or of_size.width
-        self.layers = layers or of_size.layers
-        self.heads = heads or of_size.heads
-        _options.expect_multiple("width", self.width, of=self.heads, called="heads")
         self.image = image
         self.patch = patch
         self.classes = classes
@@ -121,10 +85,5 @@ class Architecture(ImageClassifier):
     def build_model(self) -> nn.Module:
         """A new model: images (n, 3, image, image) to logits (n, classes)."""
         return VisionTransformer(
-            image=self.image,
-            patch=self.patch,
-            classes=self.classes,
-            width=self.width,
-            layers=self.layers,
-            heads=self.heads,
+            self.size, image=self.image, patch=self.patch, classes=self.classes
         )

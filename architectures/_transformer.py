@@ -1,0 +1,112 @@
+"""Parts of the transformers here: attention, its block, weights, and sizes that options choose.
+
+Vaswani et al., "Attention Is All You Need" (2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from . import _options
+from ._synthetic_text import ALPHABET
+
+MLP_RATIO = 4
+"""Width of the hidden layer of an MLP, in widths of the states."""
+INITIAL_DEVIATION = 0.02
+"""Standard deviation of initial weights."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Size:
+    """Size of a transformer."""
+
+    layers: int
+    width: int
+    heads: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextSize(Size):
+    """Size of a transformer over tokens."""
+
+    context: int
+    """Number of tokens in a sequence."""
+    vocabulary: int
+
+
+AnySize = TypeVar("AnySize", bound=Size)
+
+
+def choose_size(sizes: Mapping[str, AnySize], name: str, **given: int | None) -> AnySize:
+    """The size of that name, with the given numbers in place of its own.
+
+    Raises ValueError for a size that no model can have.
+    """
+    _options.expect_one_of("size", name, sizes)
+    numbers = {option: number for option, number in given.items() if number is not None}
+    chosen = replace(sizes[name], **numbers)
+    _options.expect_at_least(1, **asdict(chosen))
+    _options.expect_multiple("width", chosen.width, of=chosen.heads, called="heads")
+    if isinstance(chosen, TextSize):
+        # A letter more than the synthetic text has, for a mask.
+        _options.expect_at_least(ALPHABET + 1, vocabulary=chosen.vocabulary)
+    return chosen
+
+
+def attend(
+    packed: torch.Tensor, heads: int, *, causal: bool = False, dropout: float = 0.0
+) -> torch.Tensor:
+    """The attention-weighted values of its sequence for every token, (n, tokens, width).
+
+    `packed` is (n, tokens, 3·width): queries, keys and values side by side. With `causal` a token
+    does not see later ones; `dropout` is the share of attention weights that are dropped.
+    """
+    # Reshaped to three tensors (n, heads, tokens, width/heads), and back below.
+    query, key, value = packed.reshape(*packed.shape[:2], 3, heads, -1).permute(2, 0, 3, 1, 4)
+    attended = F.scaled_dot_product_attention(
+        query, key, value, is_causal=causal, dropout_p=dropout
+    )
+    return attended.transpose(1, 2).flatten(2)
+
+
+def mlp(width: int) -> nn.Sequential:
+    """Two layers with GELU between them."""
+    hidden = MLP_RATIO * width
+    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+
+class Block(nn.Module):
+    """Attention over the sequence and an MLP over the width, each beside a shortcut and behind a
+    normalization."""
+
+    def __init__(
+        self, width: int, heads: int, *, causal: bool = False, epsilon: float = 1e-5
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.causal = causal
+        self.attention_norm = nn.LayerNorm(width, epsilon)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.projection = nn.Linear(width, width)
+        self.mlp_norm = nn.LayerNorm(width, epsilon)
+        self.mlp = mlp(width)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        packed = self.query_key_value(self.attention_norm(states))
+        states = states + self.projection(attend(packed, self.heads, causal=self.causal))
+        return states + self.mlp(self.mlp_norm(states))  # type: ignore[no-any-return]
+
+
+def initialize(model: nn.Module) -> None:
+    """Draw all weights from one normal distribution, and set the biases to zero."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=INITIAL_DEVIATION)
+        elif name.endswith("bias"):
+            nn.init.zeros_(parameter)
