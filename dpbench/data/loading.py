@@ -21,7 +21,7 @@ from torch.utils.data import Dataset as TorchDataset
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
-from dpbench.data.sharding import DistributedBatchSampler
+from dpbench.data.sharding import DistributedBatchSampler, mean_weight
 from dpbench.data.user_dataset import SampleSource
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel.devices import current_stream, on_stream, side_stream
@@ -129,7 +129,9 @@ class Batch:
     targets: Samples
     """Each tensor is (samples, …)."""
     weight: float
-    """Weight of the mean loss of these samples in the backward pass."""
+    """`mean_weight` of these samples among those of the step, for their mean loss in the backward
+    pass: the mean over processes of Σ weight × mean loss is the mean loss of the step, and likewise
+    for the gradients."""
     sample_count: int
 
 
@@ -148,10 +150,11 @@ def load_epoch(
 
     def steps() -> Iterator[list[Batch]]:
         for number in range(first_step, sampler.steps_per_epoch):
-            yield [
-                Batch(*dataset.select(micro.indices), micro.weight, len(micro.indices))
-                for micro in sampler.step(epoch, number, process)
-            ]
+            samples, batches = sampler.samples_in(number), []
+            for indices in sampler.step(epoch, number, process):
+                weight = mean_weight(len(indices), samples, sampler.processes)
+                batches.append(Batch(*dataset.select(indices), weight, len(indices)))
+            yield batches
 
     return Prefetcher(steps(), prefetch, device)
 

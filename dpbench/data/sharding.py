@@ -9,34 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-from dpbench import units
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import DataError
 from dpbench.specs.training import TrainingSpec
 
 
 def split_by_shares(total: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """Numbers of samples in proportion to `shares`: each at least one, together exactly `total`.
+    """Numbers of samples in proportion to `shares`, of which there are at most `total`: each at
+    least one, together exactly `total`.
 
     By the largest remainder: everybody gets the whole part of its due, and what is left goes to
     those who miss most, the earlier ones first. With equal shares the sizes differ by one at most.
-
-    Raises:
-        UsageError: a share that is not finite and above 0, or too few samples.
     """
-    if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
-        got = ", ".join(str(share) for share in shares) or "none"
-        raise UsageError(f"shares: got {got}; expected a finite number above 0 for each rank")
-    if total < len(shares):
-        raise UsageError(
-            f"got {units.counted(total, 'sample')} for {units.counted(len(shares), 'rank')}; "
-            "expected at least one for each; take more samples or fewer ranks"
-        )
     whole = sum(shares)
     due = [total * share / whole for share in shares]
     sizes = [max(1, math.floor(part)) for part in due]
@@ -145,16 +133,6 @@ class BalancedSampler(Sampler[int]):
         return len(self._positions)
 
 
-class MicroBatchIndices(NamedTuple):
-    """The samples that one process takes in one micro-step."""
-
-    indices: torch.Tensor
-    """Indices of the samples, int64 (samples,), on the CPU."""
-    weight: float
-    """`mean_weight` among the samples of the step. The mean over processes of Σ weight × mean loss
-    is the mean loss of the step, and likewise for the gradients."""
-
-
 class DistributedBatchSampler:
     """The samples of every process in every step of a training; a pure function of the spec, the
     number of samples and the shares.
@@ -177,6 +155,7 @@ class DistributedBatchSampler:
         self._order = SampleOrder(samples, seed=spec.workload.seed)
         self._accumulation = spec.accumulation_steps
         self._shares = tuple(shares) or (1.0,) * spec.process_count
+        self.processes = len(self._shares)
         full, rest = divmod(samples, spec.global_batch_size)
         count = max(1, full + (rest >= spec.group_size)) if full else 1
         firsts = [step * spec.global_batch_size for step in range(count)]
@@ -205,15 +184,15 @@ class DistributedBatchSampler:
         )
         return (count - 1) * size + last_size  # all are equal except for the last
 
-    def step(self, epoch: int, number: int, process: int) -> tuple[MicroBatchIndices, ...]:
-        """The micro-batches of `process` in step `number` of `epoch`, all counted from 0."""
+    def samples_in(self, step: int) -> int:
+        """Number of samples in a step of an epoch, over all processes."""
+        return self.samples_before(step + 1) - self.samples_before(step)
+
+    def step(self, epoch: int, number: int, process: int) -> list[torch.Tensor]:
+        """The sample indices of `process` in each micro-step of step `number` of `epoch`, all
+        counted from 0; int64 (samples,), on the CPU."""
         first = number * self._accumulation
-        micro_steps = self._micro_steps[first : first + self._accumulation]
-        samples = micro_steps[-1].stop - micro_steps[0].start
-        batches = []
-        for micro_step in micro_steps:
-            positions = process_range(micro_step, self._shares, process)
-            indices = self._order.indices(positions, epoch=epoch)
-            weight = mean_weight(len(indices), samples, len(self._shares))
-            batches.append(MicroBatchIndices(indices=indices, weight=weight))
-        return tuple(batches)
+        return [
+            self._order.indices(process_range(micro_step, self._shares, process), epoch=epoch)
+            for micro_step in self._micro_steps[first : first + self._accumulation]
+        ]

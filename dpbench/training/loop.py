@@ -151,8 +151,7 @@ class TrainingLoop:
             for batches in steps:
                 result = self.stepper.step(batches, progress.step)
                 self._unread.append(result)
-                samples = self.sampler.samples_before(progress.epoch_step + 1)
-                samples -= self.sampler.samples_before(progress.epoch_step)
+                samples = self.sampler.samples_in(progress.epoch_step)
                 progress.step += 1
                 progress.epoch_step += 1
                 progress.skipped_steps += result.skipped

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from dpbench.data.sharding import (
     BalancedSampler,
     DistributedBatchSampler,
-    MicroBatchIndices,
     SampleOrder,
 )
 from dpbench.errors import DataError
@@ -81,8 +80,8 @@ def test_arguments_that_cannot_be_are_refused() -> None:
         BalancedSampler(10, rank=0, world_size=2).set_epoch(-1)
 
 
-Step = list[tuple[MicroBatchIndices, ...]]
-"""The micro-batches of each process."""
+Step = list[list[torch.Tensor]]
+"""The indices of each process, micro-step by micro-step."""
 
 
 @st.composite
@@ -113,7 +112,7 @@ def steps(spec: TrainingSpec, sampler: DistributedBatchSampler, epoch: int = 0) 
 def micro_steps(step: Step) -> list[list[int]]:
     """The samples of all processes, micro-step by micro-step."""
     found = zip(*step, strict=True)
-    return [[i for part in parts for i in part.indices.tolist()] for parts in found]
+    return [[i for part in parts for i in part.tolist()] for parts in found]
 
 
 @quick
@@ -130,26 +129,24 @@ def test_an_epoch_is_its_permutation_but_for_a_dropped_step(
     most = spec.effective_batch_size + spec.group_size if spec.last_batch == "drop" else 1
     assert 0 <= samples - count < most
     for process, number in ((0, 1), (spec.process_count - 1, sampler.steps_per_epoch)):
-        dealt = sum(len(part.indices) for step in found[:number] for part in step[process])
+        dealt = sum(len(part) for step in found[:number] for part in step[process])
         assert sampler.samples_before(number, process) == dealt
 
 
 @quick
 @given(plans())
-def test_every_process_has_samples_in_every_micro_step_weighted_by_their_number(
+def test_every_process_has_samples_in_every_micro_step(
     drawn: tuple[TrainingSpec, DistributedBatchSampler, int],
 ) -> None:
     spec, sampler, _ = drawn
     found = steps(spec, sampler)
     for number, step in enumerate(found):
-        parts = [part for process in step for part in process]
-        assert all(len(part.indices) >= 1 for part in parts)
+        counts = [len(part) for process in step for part in process]
+        assert min(counts) >= 1
+        assert sum(counts) == sampler.samples_in(number)
         assert len({len(process) for process in step}) == 1
         is_full = len(step[0]) == spec.accumulation_steps
         assert is_full or (number == sampler.steps_per_epoch - 1 and spec.last_batch == "step")
-        assert sum(part.weight for part in parts) == pytest.approx(spec.process_count, rel=1e-12)
-        per_sample = [part.weight / len(part.indices) for part in parts]
-        assert per_sample == pytest.approx([per_sample[0]] * len(parts), rel=1e-12)
     sizes = [len(micro_step) for step in found for micro_step in micro_steps(step)]
     batch = spec.global_batch_size
     assert set(sizes[:-1]) <= {batch}
@@ -163,7 +160,7 @@ def test_seven_replicas_with_batches_of_three_make_equally_many_steps() -> None:
     assert sampler.steps_per_epoch == 2857
     last = [sampler.step(0, 2856, process)[0] for process in range(7)]
     # 60,000 are 2857 × 21 and 3 more: too few for 7 replicas, so they join the last 21.
-    assert [len(part.indices) for part in last] == [4, 4, 4, 3, 3, 3, 3]
+    assert [len(part) for part in last] == [4, 4, 4, 3, 3, 3, 3]
     assert sampler.samples_before(sampler.steps_per_epoch) == 60_000
 
 

@@ -1,15 +1,12 @@
-"""Samples of a batch for ranks, by hand and by law; and shares that cannot be."""
+"""Samples of a batch for ranks, by hand and by law."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.data.sharding import split_by_shares
-from dpbench.errors import UsageError
 from dpbench.parallel.dp.scatter_gather import balanced_split
 from dpbench.specs.configuration import split_evenly
 
@@ -59,21 +56,3 @@ def test_divisions_worked_by_hand(
     total: int, shares: tuple[float, ...], sizes: tuple[int, ...]
 ) -> None:
     assert split_by_shares(total, shares) == sizes
-
-
-@pytest.mark.parametrize(
-    ("total", "shares", "words"),
-    [
-        *(
-            (4, (1.0, bad), rf"shares: got 1\.0, {bad}; expected a finite number above 0")
-            for bad in (0.0, -1.0, math.nan, math.inf)
-        ),
-        (4, (), "shares: got none"),
-        (2, (1, 1, 1), r"got 2 samples for 3 ranks; .* or fewer ranks"),
-    ],
-)
-def test_shares_that_cannot_be_and_too_few_samples_are_refused(
-    total: int, shares: tuple[float, ...], words: str
-) -> None:
-    with pytest.raises(UsageError, match=words):
-        split_by_shares(total, shares)

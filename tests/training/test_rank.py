@@ -176,7 +176,7 @@ def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
     for epoch in range(spec.epochs):
         for number in range(sampler.steps_per_epoch):
             parts = [part for p in range(2) for part in sampler.step(epoch, number, p)]
-            union = torch.cat([part.indices for part in parts])
+            union = torch.cat(parts)
             optimizer.zero_grad()
             architecture.loss(module(samples.inputs[union]), samples.targets[union]).backward()
             if spec.max_norm is not None:
