@@ -118,10 +118,6 @@ class Finished:
     epochs: int
     """Number of whole epochs; as many as were asked for unless it was stopped."""
     steps: int
-    world_size: int
-    """Number of processes."""
-    group_size: int
-    """Number of replicas."""
     state_sha256: str
     """Hash of the model's parameters and buffers, the same on every rank."""
     elapsed_seconds: float
@@ -130,9 +126,6 @@ class Finished:
     """Number of samples trained in that time, over all processes."""
     peak_host_memory_bytes: tuple[int, ...]
     data_wait_share: float
-    item: str = "samples"
-    items_per_sample: int = 1
-    """Items per sample, as in Started."""
     peak_device_memory_bytes: tuple[int, ...] | None = None
     """Peak of allocated memory; None on the CPU."""
     peak_reserved_memory_bytes: tuple[int, ...] | None = None

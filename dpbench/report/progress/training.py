@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -62,8 +62,9 @@ class TrainOutput:
             size = batch_line(spec, steps_per_epoch, contents)
             self.write(f"{size}, {counted(spec.epochs, 'epoch')}{end}")
 
-    def listener(self, spec: TrainingSpec) -> Callable[[Event], None]:
-        """Prints the events of a training as they come; notes in any case."""
+    def listener(self, spec: TrainingSpec, folder: Path) -> Callable[[Event], None]:
+        """Prints the events of a training as they come: its notes in any case, and its end except
+        for a Python call, which returns it."""
         start: list[Started] = []
 
         def hear(event: Event) -> None:
@@ -73,6 +74,9 @@ class TrainOutput:
                 print_result(to_line(event) + "\n")
             elif isinstance(event, Note):
                 say(event.text)
+            elif isinstance(event, Finished):
+                if not self.to_stderr:
+                    self.write(finished_line(event, start[0], spec.epochs, str(folder)))
             elif self.quiet:
                 return
             elif isinstance(event, Started):
@@ -85,13 +89,9 @@ class TrainOutput:
         return hear
 
     def conclude(self, finished: Finished, spec: TrainingSpec, folder: Path) -> None:
-        """Print the result; a Python call returns it."""
-        if self.to_stderr:
-            return
-        if not self.json_lines:
-            self.write(finished_line(finished, spec.epochs, str(folder)))
+        """Print what the options ask for of a training that has ended."""
         if self.memory:
-            for line in memory_lines(finished, spec.devices):
+            for line in memory_lines(finished, spec):
                 self.write(line)
         if self.as_json:
             print_result(json.dumps({**asdict(finished), "folder": str(folder)}) + "\n")
@@ -120,9 +120,9 @@ def started_line(event: Started, spec: TrainingSpec) -> str:
     )
 
 
-def rate_words(samples_per_second: float, event: Started | Finished) -> str:
+def rate_words(samples_per_second: float, started: Started) -> str:
     """Writes "3,412 images/s"."""
-    return f"{speed(samples_per_second * event.items_per_sample)} {event.item}/s"
+    return f"{speed(samples_per_second * started.items_per_sample)} {started.item}/s"
 
 
 def step_line(event: StepLine, started: Started) -> str:
@@ -168,7 +168,7 @@ def epoch_line(event: EpochLine) -> str:
     return f"epoch {event.epoch}: {', '.join(parts)}"
 
 
-def finished_line(event: Finished, epochs: int, folder: str) -> str:
+def finished_line(event: Finished, started: Started, epochs: int, folder: str) -> str:
     """Writes "finished: test accuracy 97.2 %, final loss 0.0123; 115 steps, 21 s, 3,412 images/s
     with evaluation; state 0123456789ab; in runs/x"; or "stopped: …" before all `epochs`."""
     reached = f"final loss {event.final_loss:.4f}"
@@ -180,21 +180,21 @@ def finished_line(event: Finished, epochs: int, folder: str) -> str:
         line += f" ({event.skipped_steps:,} skipped: gradients overflowed in float16)"
     if event.samples and event.elapsed_seconds:
         seconds = units.seconds(event.elapsed_seconds)
-        rate = rate_words(event.samples / event.elapsed_seconds, event)
+        rate = rate_words(event.samples / event.elapsed_seconds, started)
         line += f", {seconds}, {rate} with evaluation"
     return f"{line}; state {event.state_sha256[:12]}; in {folder}"
 
 
-def memory_lines(event: Finished, devices: Sequence[str]) -> Iterator[str]:
+def memory_lines(event: Finished, spec: TrainingSpec) -> Iterator[str]:
     """Peak memory of each process, and its imbalance."""
     measured = [("host", event.peak_host_memory_bytes)]
     if event.peak_device_memory_bytes is not None:
         measured.append(("device", event.peak_device_memory_bytes))
     if event.peak_reserved_memory_bytes is not None:
         measured.append(("reserved device", event.peak_reserved_memory_bytes))
-    for rank in range(event.world_size):
+    for rank in range(spec.process_count):
         sizes = ", ".join(f"{units.bytes_binary(held[rank])} of {kind}" for kind, held in measured)
-        on = devices[rank] if event.world_size == event.group_size else ", ".join(devices)
+        on = spec.devices[rank] if spec.process_count > 1 else ", ".join(spec.devices)
         yield f"rank {rank} on {on}: at most {sizes} memory"
     for kind, held in measured:
         ratio = max(held) * len(held) / sum(held)

@@ -113,7 +113,7 @@ def run_plan(
         with ended_well(plan, folder, launched=launched):
             log = folder.follow()
             log.new()  # skips the events before the resumption
-            with as_exceptions(), following(log, output.listener(spec)):
+            with as_exceptions(), following(log, output.listener(spec, plan.folder)):
                 finished = train(job)
     if finished.epochs >= spec.epochs:
         folder.set_status("completed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ EPOCH = replace(
     test_total=360,
     checkpoint="step-00000023.pt",
 )
-FINISHED = replace(events.FINISHED, item="images", test_accuracy=0.972)
+FINISHED = replace(events.FINISHED, test_accuracy=0.972)
 EVENTS = (STARTED, STEP, EPOCH, Note(text="a note"), FINISHED)
 ONE = replace(STARTED, world_size=1)
 STEP_LINE = (
@@ -72,8 +73,8 @@ def test_an_epoch_says_what_was_reached() -> None:
 def test_speeds_count_the_items_of_a_sample() -> None:
     of_text = replace(STARTED, item="tokens", items_per_sample=64)
     assert words.step_line(STEP, of_text).endswith("218,394 tokens/s")
-    ended = replace(FINISHED, item="tokens", items_per_sample=64)
-    assert "s, 21,973 tokens/s with" in words.finished_line(ended, FINISHED.epochs, "runs/one")
+    ended = words.finished_line(FINISHED, of_text, FINISHED.epochs, "runs/one")
+    assert "s, 21,973 tokens/s with" in ended
     assert "= 8 samples of 64 tokens per step" in words.batch_line(SPEC, 6, " of 64 tokens")
 
 
@@ -85,7 +86,7 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
         peak_device_memory_bytes=(1 << 30, 1 << 30),
         peak_reserved_memory_bytes=(2 << 30, 2 << 30),
     )
-    assert list(words.memory_lines(on_gpus, ("cuda:0", "cuda:1"))) == [
+    assert list(words.memory_lines(on_gpus, replace(SPEC, devices=("cuda:0", "cuda:1")))) == [
         "rank 0 on cuda:0: at most 100 MiB of host, 1 GiB of device, 2 GiB of "
         "reserved device memory",
         "rank 1 on cuda:1: at most 160 MiB of host, 1 GiB of device, 2 GiB of "
@@ -94,14 +95,14 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
         "device memory, largest ÷ mean of ranks: 1.00",
         "reserved device memory, largest ÷ mean of ranks: 1.00",
     ]
-    dp = replace(FINISHED, world_size=1, peak_host_memory_bytes=(1 << 20,))
-    assert list(words.memory_lines(dp, ("cpu", "cpu"))) == [
+    alone = replace(FINISHED, peak_host_memory_bytes=(1 << 20,))
+    assert list(words.memory_lines(alone, replace(SPEC, implementation="dp"))) == [
         "rank 0 on cpu, cpu: at most 1 MiB of host memory"
     ]
 
 
 def printed(output: TrainOutput, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    hear = output.listener(SPEC)
+    hear = output.listener(SPEC, Path("runs/one"))
     for event in EVENTS:
         hear(event)
     captured = capsys.readouterr()
@@ -118,6 +119,7 @@ def test_json_lines_are_the_log_itself(capsys: pytest.CaptureFixture[str]) -> No
 def test_lines_are_printed_as_events_come_and_notes_in_any_case(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = "\n".join([words.started_line(STARTED, SPEC), STEP_LINE, EPOCH_LINE, ""])
+    end = words.finished_line(FINISHED, STARTED, SPEC.epochs, "runs/one")
+    lines = "\n".join([words.started_line(STARTED, SPEC), STEP_LINE, EPOCH_LINE, end, ""])
     assert printed(TrainOutput(), capsys) == (lines, "dpbench: a note\n")
-    assert printed(TrainOutput(quiet=True), capsys) == ("", "dpbench: a note\n")
+    assert printed(TrainOutput(quiet=True), capsys) == (f"{end}\n", "dpbench: a note\n")
