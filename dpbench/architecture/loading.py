@@ -159,19 +159,3 @@ def _module_of_file(path: Path) -> ModuleType:
         del sys.modules[unique]
         raise
     return module
-
-
-def own_file(text: str) -> Path | None:
-    """The user's file that a name leads to, or that of its module; None for what dpbench or
-    torchvision brings, and for a module without a file."""
-    name = parse_name(text)
-    if name.source == "file":
-        return Path(name.origin).resolve()
-    if name.source != "module":
-        return None
-    try:
-        spec = importlib.util.find_spec(name.origin)
-    except (ImportError, ValueError):  # loading it reports the error
-        return None
-    file = Path("" if spec is None else spec.origin or "")
-    return file if file.is_file() else None

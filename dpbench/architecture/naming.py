@@ -53,44 +53,33 @@ class FunctionName:
 
 
 def parse_name(text: str, what: str = "architecture") -> FunctionName:
-    """The parts of the name of an architecture, or of the user's function for another `what`.
+    """The parts of the name of an architecture, or of the user's function for another `what`, which
+    has no options.
 
     Raises UsageError.
     """
-    title = f"{what} {text!r}"
+    title, is_architecture = f"{what} {text!r}", what == "architecture"
     file = re.match(r"(.+?\.py)(?::|$)", text)
     origin, _, rest = (file[1], "", text[file.end() :]) if file else text.partition(":")
-    if what != "architecture":
-        if not rest.isidentifier() or not origin or ("/" in origin and not file):
-            raise UsageError(
-                f"{title}: expected path/to/file.py:{what} or package.module:{what}, with the name "
-                "of a function after the colon"
-            )
-        return FunctionName(
-            text=text,
-            source="file" if file else "module",
-            origin=origin,
-            factory=rest,
-            options={},
-            what=what,
-        )
     factory, _, options = rest.partition(":")
-    if file:
-        source: NameSource = "file"
-        expected = f"{origin}:factory, a function in the file"
-        if origin == text:
-            expected += f"; dpbench explain {origin} measures a training script as it is"
-    elif "/" in origin:
-        raise UsageError(f"{title}: expected path/to/file.py:factory")
-    elif origin == TORCHVISION:
-        source, expected = "torchvision", "torchvision:NAME, an image classifier"
-    elif origin == text or ("=" in factory and "." not in origin):
+    source: NameSource = "file" if file else "module"
+    if is_architecture and origin == TORCHVISION:
+        source = "torchvision"
+    elif is_architecture and (
+        (origin == text and not file) or ("=" in factory and "." not in origin)
+    ):
         source, factory, options = "shipped", "Architecture", rest
-        expected = "the name of an architecture"
-    else:
-        source = "module"
-        expected = "NAME:option=value of a shipped one, or package.module:factory, both named"
-    if not origin or not factory or "=" in factory:
+    is_whole = origin and factory and "=" not in factory and (is_architecture or not options)
+    if not is_whole or (source != "file" and "/" in origin):
+        function = "factory" if is_architecture else what
+        expected = f"path/to/file.py:{function} or package.module:{function}"
+        if is_architecture:
+            expected = f"a shipped one as in mlp:width=64, torchvision:NAME, {expected}"
+        if file and is_architecture and origin == text:
+            expected = (
+                f"{origin}:factory, a function in the file; dpbench explain {origin} measures a "
+                "training script as it is"
+            )
         raise UsageError(f"{title}: expected {expected}")
     return FunctionName(
         text=text,
@@ -98,6 +87,7 @@ def parse_name(text: str, what: str = "architecture") -> FunctionName:
         origin=origin,
         factory=factory,
         options=_parse_options(options, title),
+        what=what,
     )
 
 

@@ -14,9 +14,9 @@ import torch
 
 from dpbench import architecture
 from dpbench.architecture import load_function
-from dpbench.architecture.loading import own_file
 from dpbench.architecture.options import convert, factory_options
 from dpbench.architecture.user_errors import seeded, user_errors_in
+from dpbench.architecture.user_files import own_file
 from dpbench.errors import UnknownName, UsageError
 
 

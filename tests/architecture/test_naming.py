@@ -43,8 +43,8 @@ def test_any_text_is_a_name_or_a_usage_error(text: str) -> None:
     ("text", "message"),
     [
         ("net.py", r"expected net\.py:factory, a function in the file"),
-        ("", "expected the name of an architecture"),
-        ("mlp:", "expected NAME:option=value of a shipped one, or package.module:factory"),
+        ("", "expected a shipped one as in mlp:width=64, torchvision:NAME, path/to/file.py:"),
+        ("mlp:", r"file\.py:factory or package\.module:factory"),
         ("net.py:make:depth", "got 'depth', expected option=value"),
         ("mlp:width=1,width=2", "option width is given twice"),
     ],

@@ -8,7 +8,7 @@ from itertools import product
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.rows import MAX_LISTED
-from dpbench.data.user_code import named_files
+from dpbench.architecture.user_files import named_files
 from dpbench.errors import NotComparable
 from dpbench.messages import option_words
 from dpbench.records.environment import Environment, comparable_part

@@ -12,9 +12,9 @@ from pathlib import Path
 from dpbench import store, units
 from dpbench.analysis.noise import load_warning
 from dpbench.analysis.repetitions import by_configuration
+from dpbench.architecture.user_files import files_sha256, named_files
 from dpbench.codec import content_hash
 from dpbench.data.registry import is_function, prepare_dataset
-from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.cluster import ClusterLauncher, follow_orders

@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from dpbench import store
+from dpbench.architecture.user_files import named_files
 from dpbench.codec import differing_fields
-from dpbench.data.user_code import named_files
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_name
 from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench import architecture, units
+from dpbench.architecture.user_files import with_files
 from dpbench.codec import differing_fields
 from dpbench.data import mnist
 from dpbench.data.datasets import synthetic_samples
 from dpbench.data.registry import prepare_dataset, unread_notes
 from dpbench.data.sharding import DistributedBatchSampler
-from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.files import folder_name
 from dpbench.launch.machine import Machine, missing_package_reason

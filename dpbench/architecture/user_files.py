@@ -1,4 +1,4 @@
-"""The user's code in a workload: which files it is, and whether they are unchanged.
+"""The user's files in a workload: which they are, and whether they are unchanged.
 
 A specification names files, and their content may change: trials before and after such a change
 measure different things, and must not count as repetitions.
@@ -7,13 +7,29 @@ measure different things, and must not count as repetitions.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from dpbench.architecture.loading import own_file
 from dpbench.architecture.naming import parse_name
 from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
+
+
+def own_file(text: str) -> Path | None:
+    """The user's file that a name leads to, or that of its module; None for what dpbench or
+    torchvision brings, and for a module without a file."""
+    name = parse_name(text)
+    if name.source == "file":
+        return Path(name.origin).resolve()
+    if name.source != "module":
+        return None
+    try:
+        spec = importlib.util.find_spec(name.origin)
+    except (ImportError, ValueError):  # loading it reports the error
+        return None
+    file = Path("" if spec is None else spec.origin or "")
+    return file if file.is_file() else None
 
 
 def files_sha256(workload: WorkloadSpec) -> str | None:
@@ -22,12 +38,11 @@ def files_sha256(workload: WorkloadSpec) -> str | None:
     Files that they import do not count. Raises UsageError for a file that cannot be read.
     """
     if workload.script:
-        named = workload.script[:1] if workload.script[0] != "-m" else ()
-        files = dict.fromkeys(map(Path, named))
+        files = [Path(workload.script[0])] if workload.script[0] != "-m" else []
     else:
-        files = dict.fromkeys(filter(None, map(own_file, _names(workload))))
+        files = [*filter(None, map(own_file, (workload.architecture, workload.dataset)))]
     lines = ""
-    for path in files:
+    for path in dict.fromkeys(files):
         try:
             with path.open("rb") as file:
                 lines += f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
@@ -46,10 +61,6 @@ def named_files(workload: WorkloadSpec) -> str:
     """The user's files in words: "model.py or data.py"."""
     if workload.script:
         return workload.architecture
-    names = map(parse_name, _names(workload))
-    theirs = [PurePath(one.origin).name for one in names if one.is_user_code]
-    return " or ".join(dict.fromkeys(theirs))
-
-
-def _names(workload: WorkloadSpec) -> list[str]:
-    return [workload.architecture, workload.dataset]
+    names = map(parse_name, (workload.architecture, workload.dataset))
+    user_code = [PurePath(name.origin).name for name in names if name.is_user_code]
+    return " or ".join(dict.fromkeys(user_code))

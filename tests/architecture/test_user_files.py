@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.data.user_code import files_sha256, named_files
+from dpbench.architecture.user_files import files_sha256, named_files
 from dpbench.specs import WorkloadSpec
 
 SHIPPED = WorkloadSpec(architecture="mlp", dataset="digits")
