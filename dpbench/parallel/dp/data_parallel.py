@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.dp.meter import StepMeter
-from dpbench.parallel.dp.parallel_apply import Call, parallel_apply
-from dpbench.parallel.dp.random_streams import ForwardProfile
+from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
+from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replicator, check_location
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
 from dpbench.parallel.dp.workers import WorkerPool
@@ -107,7 +107,7 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         self._workers = WorkerPool(self.devices, threads_per_replica)
         # By whether some part of the module is in training mode.
         on_cpu = self.devices[0].type == "cpu"
-        self._profiles = {mode: ForwardProfile(on_cpu, on_cpu) for mode in (False, True)}
+        self._random = {mode: RandomUse(None if on_cpu else False) for mode in (False, True)}
         self.meter = StepMeter(self.devices)
         """Seconds by phase, and the gradients summed, of all steps since construction."""
         self._reduces = True
@@ -155,18 +155,16 @@ class DataParallel(LoadsUnwrapped, nn.Module):
             return [self.module(*args, **kwargs)]
         with self.meter.time("replicate"):
             replicas = self._replicator.replicate(self.module, len(calls))
-        profile = self._profiles[any(child.training for child in self.module.modules())]
-        with profile.streams(len(calls)) as streams:
-            return parallel_apply(
-                replicas,
-                calls,
-                list(self.module.parameters()),
-                self._workers,
-                self.meter,
-                streams=streams,
-                in_turn=profile.in_turn,
-                reduces=self._reduces,
-            )
+        random = self._random[any(child.training for child in self.module.modules())]
+        apply = ParallelApply(
+            originals=[p for p in self.module.parameters() if p.requires_grad],
+            workers=self._workers,
+            meter=self.meter,
+            in_turn=random.draws is None,
+            reduces=self._reduces,
+        )
+        with random.streams(len(calls)) as streams:
+            return apply.forward(replicas, calls, streams)
 
     def backward(self, scale: float = 1.0) -> Tensor:
         """Add `scale` × the gradient of the last forward's loss to the parameters' `.grad`.

@@ -36,47 +36,97 @@ Gradients = list[Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaGraphs:
-    """The graphs that the replicas recorded in one forward, and their backward."""
+class ParallelApply:
+    """Calls replicas in their workers, and runs the backward of what they have recorded."""
 
-    leaves: list[list[Tensor]]
-    """By replica: its parameters that require a gradient, then its inputs."""
-    output_counts: list[int]
-    """By replica: the number of outputs with a gradient."""
     originals: list[Tensor]
-    """The trained parameters of the module itself. A CPU replica reaches them through what it
-    shares with the module, such as a forward hook that is a bound method; on CUDA, torch refuses
-    tensors of another device."""
-    device: torch.device
-    """The device of the original parameters."""
+    """The trained parameters of the module itself, which get the gradients. A CPU replica reaches
+    them through what it shares with the module, such as a forward hook that is a bound method; on
+    CUDA, torch refuses tensors of another device."""
     workers: WorkerPool
     meter: StepMeter
     in_turn: bool
+    """Whether the replicas run one after another, forward and backward."""
     reduces: bool
+    """False gives the originals the gradients of replica 0 alone."""
 
-    def backward(
-        self, outputs: Sequence[Tensor], received: Sequence[Tensor | None], *, retain: bool
-    ) -> Gradients:
-        """The gradients of the original parameters, and of the inputs of all replicas.
+    def forward(
+        self,
+        replicas: Sequence[Replica],
+        calls: Sequence[Call],
+        streams: Sequence[AbstractContextManager[Any]],
+    ) -> list[Any]:
+        """The output of each replica, attached to the caller's graph.
 
         Args:
-            outputs: those with a gradient, of all replicas.
+            calls: the positional and keyword arguments of each replica.
+            streams: the context of each replica's random numbers.
+
+        Raises:
+            RuntimeError: hooks for saved tensors are active, as in torch.utils.checkpoint.
+            The exception of a replica, see WorkerPool.run.
+        """
+        # Raises this message if such hooks are active.
+        with disable_saved_tensors_hooks(
+            "torch.utils.checkpoint and other hooks for saved tensors do not reach the replicas of "
+            "a DataParallel, which run in threads; use them on parts of its module instead"
+        ):
+            pass
+        leaves: list[list[Tensor]] = [
+            [p for p in replica.parameters if p.requires_grad] for replica in replicas
+        ]
+        sources: list[Tensor] = []
+        if torch.is_grad_enabled():
+            calls = [_cut(*pair, sources) for pair in zip(calls, leaves, strict=True)]
+        entered = caller_modes(replica.device for replica in replicas)
+
+        def call(index: int) -> Any:
+            replica, (args, kwargs) = replicas[index], calls[index]
+            with entered(replica.device), streams[index]:
+                return replica.module(*args, **kwargs)
+
+        jobs = [partial(call, index) for index in range(len(replicas))]
+        with self.meter.time("forward"):
+            outputs = self.workers.run(jobs, in_turn=self.in_turn)
+        recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
+        if not any(recorded):
+            return outputs
+        graphs = list(zip(leaves, map(len, recorded), strict=True))
+        nodes = _AllReplicas.apply(self, graphs, [*chain(*recorded)], *self.originals, *sources)  # type: ignore[no-untyped-call]
+        attached = iter(nodes)
+        return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
+
+    def backward(
+        self,
+        graphs: Sequence[tuple[list[Tensor], int]],
+        outputs: Sequence[Tensor],
+        received: Sequence[Tensor | None],
+        *,
+        retain: bool,
+    ) -> Gradients:
+        """The gradients of the originals, and of the inputs of all replicas.
+
+        Args:
+            graphs: by replica its leaves, the parameters that require a gradient and then its
+                inputs; and the number of its outputs with a gradient.
+            outputs: those outputs of all replicas.
             received: the gradients of the outputs.
             retain: keep the graphs for another backward.
         """
         every_end = list(zip(outputs, received, strict=True))
         ends_left = iter(every_end)
+        device = self.workers.devices[0]
         with self.meter.time("backward"):
-            if self.device.type == "cuda":
+            if device.type == "cuda":
                 # A worker would wait for its device's autograd thread, which may be the thread that
                 # waits here. A nested backward is served, on all devices at the same time.
-                every_leaf = list(chain(*self.leaves))
+                every_leaf = [leaf for leaves, _ in graphs for leaf in leaves]
                 every_gradient = iter(_gradients(every_end, every_leaf, [], retain))
-                by_replica = [list(islice(every_gradient, len(leaves))) for leaves in self.leaves]
+                by_replica = [list(islice(every_gradient, len(leaves))) for leaves, _ in graphs]
             else:
                 jobs = [
                     partial(_gradients, [*islice(ends_left, count)], leaves, self.originals, retain)
-                    for count, leaves in zip(self.output_counts, self.leaves, strict=True)
+                    for leaves, count in graphs
                 ]
                 by_replica = self.workers.run(jobs, in_turn=self.in_turn)
         trained = len(self.originals)
@@ -85,67 +135,9 @@ class ReplicaGraphs:
         if not self.reduces:
             return [*of_parameters[0], *of_inputs]
         with self.meter.time("reduce"):
-            total = sum_over_replicas(of_parameters, self.device)
+            total = sum_over_replicas(of_parameters, device)
             self.meter.count(total)
         return [*total, *of_inputs]
-
-
-def parallel_apply(
-    replicas: Sequence[Replica],
-    calls: Sequence[Call],
-    parameters: Sequence[Tensor],
-    workers: WorkerPool,
-    meter: StepMeter,
-    *,
-    streams: Sequence[AbstractContextManager[Any]],
-    in_turn: bool,
-    reduces: bool,
-) -> list[Any]:
-    """Call each replica with its positional and keyword arguments in its worker.
-
-    Args:
-        parameters: the originals of `replica.parameters`, which get the gradients.
-        streams: the context of each replica's random numbers.
-        in_turn: run the replicas one after another, forward and backward.
-        reduces: False gives the parameters the gradients of replica 0 alone.
-
-    Returns:
-        The output of each replica, attached to the caller's graph.
-
-    Raises:
-        RuntimeError: hooks for saved tensors are active, as in torch.utils.checkpoint.
-        The exception of a replica, see WorkerPool.run.
-    """
-    # Raises this message if such hooks are active.
-    with disable_saved_tensors_hooks(
-        "torch.utils.checkpoint and other hooks for saved tensors do not reach the replicas of a "
-        "DataParallel, which run in threads; use them on parts of its module instead"
-    ):
-        pass
-    leaves: list[list[Tensor]] = [
-        [p for p in replica.parameters if p.requires_grad] for replica in replicas
-    ]
-    sources: list[Tensor] = []
-    if torch.is_grad_enabled():
-        calls = [_cut(*pair, sources) for pair in zip(calls, leaves, strict=True)]
-    entered = caller_modes(replica.device for replica in replicas)
-
-    def forward(index: int) -> Any:
-        replica, (args, kwargs) = replicas[index], calls[index]
-        with entered(replica.device), streams[index]:
-            return replica.module(*args, **kwargs)
-
-    with meter.time("forward"):
-        outputs = workers.run([partial(forward, i) for i in range(len(replicas))], in_turn=in_turn)
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
-    if not any(recorded):
-        return outputs
-    counts, device = list(map(len, recorded)), replicas[0].device
-    graphs = ReplicaGraphs(leaves, counts, trained, device, workers, meter, in_turn, reduces)
-    nodes = _AllReplicas.apply(graphs, list(chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
-    attached = iter(nodes)
-    return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
 
 
 def _cut(call: Call, leaves: list[Tensor], sources: list[Tensor]) -> Call:
@@ -174,9 +166,9 @@ class _AllReplicas(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, graphs: ReplicaGraphs, outputs: list[Tensor], *_: Tensor
+        ctx: Any, replicas: ParallelApply, graphs: Any, outputs: list[Tensor], *_: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.graphs = graphs
+        ctx.replicas, ctx.graphs = replicas, graphs
         ctx.set_materialize_grads(False)
         # The outputs hold the replicas' graphs. Saved, torch says that they have been freed where a
         # second backward needs them.
@@ -191,8 +183,9 @@ class _AllReplicas(torch.autograd.Function):
                 "got create_graph=True, but the gradients of a DataParallel have no derivatives; "
                 "call its module instead"
             )
-        gradients = ctx.graphs.backward(ctx.saved_tensors, received, retain=keeps_graph())
-        return (None, None, *gradients)
+        outputs, retain = ctx.saved_tensors, keeps_graph()
+        gradients = ctx.replicas.backward(ctx.graphs, outputs, received, retain=retain)
+        return (None, None, None, *gradients)
 
 
 def _gradients(

@@ -28,14 +28,12 @@ _DRAWS = torch.Tag.nondeterministic_seeded
 
 
 @dataclass(slots=True)
-class ForwardProfile:
-    """How replicas run in training or in evaluation mode. On the CPU the first forward shows it."""
+class RandomUse:
+    """The random numbers of a module on the CPU, in training or in evaluation mode."""
 
-    draws: bool
-    """Whether the replicas have streams: first on the CPU, later only if the module draws."""
-    in_turn: bool
-    """Whether the replicas run one after another, forward and backward. On the CPU they do in the
-    first forward, since torch.compile may compile then, once for all."""
+    draws: bool | None
+    """Whether it draws any; None until the first forward has shown it. The replicas run one after
+    another in that forward, since torch.compile may compile then, once for all."""
 
     @contextmanager
     def streams(self, replicas: int) -> Iterator[Sequence[AbstractContextManager[Any]]]:
@@ -43,7 +41,7 @@ class ForwardProfile:
 
         A forward that draws nothing leaves the default generator as it was.
         """
-        if not self.draws:
+        if self.draws is False:
             yield [nullcontext()] * replicas
             return
         before = torch.get_rng_state()
@@ -53,7 +51,6 @@ class ForwardProfile:
         yield streams
         moved = not torch.equal(torch.get_rng_state(), seeded)
         self.draws = moved or any(stream.drew for stream in streams)
-        self.in_turn = False
         if not self.draws:
             torch.set_rng_state(before)
 
