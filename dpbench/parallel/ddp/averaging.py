@@ -19,9 +19,6 @@ _ASYNC.asyncOp = True
 class AllReduceAverager:
     """Averages each bucket by one all-reduce."""
 
-    sends_flag = True
-    """Whether the flag of a rank that aborts reaches the others."""
-
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
 
@@ -38,8 +35,6 @@ class AllReduceAverager:
 
 class HookAverager:
     """Averages by a function of the user, which gets the buckets that have gradients."""
-
-    sends_flag = False
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook

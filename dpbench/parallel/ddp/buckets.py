@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ LARGE_BYTES = 32 * 1024
 """Gradients of this mean size are copied one by one as soon as they are ready, while they are in
 the cache. For smaller ones a call for each takes longer than to copy the whole bucket at once."""
 LINE_NUMEL = 16
-"""A cache line of float32. The flag takes whole lines, so that `shm`, which divides a bucket among
+"""A cache line of float32. The padding is whole lines, so that `shm`, which divides a bucket among
 its ranks, divides it at lines; and at least one element for each rank, so that a sharded optimizer
 can divide a bucket into equal shards without a copy."""
 _GRADIENT = attrgetter("grad")
@@ -29,21 +29,20 @@ _GRADIENT = attrgetter("grad")
 class Bucket:
     """Dense gradients of one dtype and device, side by side in one flat tensor.
 
-    On `shm` the flat tensor lies in memory of the group, which is reduced in place. The elements
-    behind the gradients are a flag: not zero after the sum if a rank has aborted.
+    On `shm` the flat tensor lies in memory of the group, which is reduced in place.
 
     Attributes:
         number: 0 for the bucket that is sent first.
-        is_last: whether no other bucket with gradients is sent after it.
+        is_last: whether it is sent after all others.
         indices: the parameters' indices in the reducer.
         parameters: the parameters; a place is a position in this list.
         place_of: the place of each index.
         as_view: whether `.grad` is to be a view of `flat`.
         nbytes: bytes of the gradients.
         copies_early: whether to copy each gradient as soon as it is ready.
-        wire: what is reduced: the gradients and the flag, as real numbers.
+        wire: what is reduced: the gradients and the padding, as real numbers.
         flat: the gradients.
-        flag: the flag.
+        padding: zeros behind them; in the last bucket the AbortFlag.
         views: each gradient's part of `flat`, in the shape and strides that its parameter had when
             the bucket was made; the same on all ranks.
     """
@@ -55,29 +54,27 @@ class Bucket:
         group: dist.ProcessGroup,
         *,
         number: int,
-        as_view: bool = False,
-        is_last: bool = False,
-        is_empty: bool = False,
+        is_last: bool,
+        as_view: bool,
     ) -> None:
         """
         Args:
             indices: in `parameters`, which are all of the reducer's.
             group: the ranks.
-            number, as_view, is_last: see the attributes.
-            is_empty: leave the gradients out.
+            number, is_last, as_view: see the attributes.
         """
         self.number, self.is_last, self.indices = number, is_last, list(indices)
         self.place_of = {index: place for place, index in enumerate(self.indices)}
-        self.parameters = [] if is_empty else [parameters[index] for index in indices]
+        self.parameters = [parameters[index] for index in self.indices]
         self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
         self.as_view = as_view
-        first = parameters[self.indices[0]]
+        first = self.parameters[0] if self.parameters else parameters[0]
         self.copies_early = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
         sizes = [parameter.numel() for parameter in self.parameters]
-        flag = -(-dist.get_world_size(group) // LINE_NUMEL) * LINE_NUMEL
-        wire = allocate_group_zeros(group, sum(sizes) + flag, first.dtype, first.device)
+        padding = -(-dist.get_world_size(group) // LINE_NUMEL) * LINE_NUMEL
+        wire = allocate_group_zeros(group, sum(sizes) + padding, first.dtype, first.device)
         self.wire = torch.view_as_real(wire) if wire.is_complex() else wire
-        self.flat, self.flag = wire[:-flag], wire[-flag:]
+        self.flat, self.padding = wire[:-padding], wire[-padding:]
         self.views = [
             part.as_strided(parameter.size(), parameter.stride())
             if _is_dense(parameter)
@@ -119,18 +116,6 @@ class Bucket:
         return list(map(Tensor.stride, self.parameters)) == self._strides
 
 
-class OldGradient(NamedTuple):
-    """What `.grad` was before a reduction.
-
-    Attributes:
-        gradient: the tensor, or None.
-        values: what it held; itself, unless the reduction overwrites it.
-    """
-
-    gradient: Tensor | None
-    values: Tensor | None
-
-
 class Reduction:
     """The reduction of one bucket in one backward.
 
@@ -140,7 +125,7 @@ class Reduction:
     .grad                                   noted in       finalize
     a view of the flat tensor               (nothing)      nothing: it has the average already
     a tensor of its own                     `_copy_back`   copies the average to it
-    older than the last reduction, or None  `_restorable`  sets the average, or the old gradient
+    older than the last reduction, or None  `_saved`       sets the average, or the old gradient
                                                            where no rank has used the parameter
 
     Attributes:
@@ -153,14 +138,16 @@ class Reduction:
         self.pending = pending
         self._copied_early: set[int] = set()  # places, whose part of the flat tensor is scaled
         self._copy_back: list[tuple[Tensor, Tensor]] = []  # gradients, with their averages
-        self._restorable: dict[int, OldGradient] = {}  # by place
+        self._saved: dict[int, Tensor | None] = {}  # values by place, None where there is no .grad
 
     def copy_early(self, index: int, scale: float) -> None:
         """Copy a gradient that is ready, ahead of the others; `pack` must get the same scale."""
-        bucket, place = self.bucket, self.bucket.place_of[index]
+        bucket, place = self.bucket, self.bucket.place_of.get(index)
+        if place is None:
+            return  # sparse
         gradient = bucket.parameters[place].grad
         if gradient is None or gradient.is_sparse:
-            return  # `pack` raises torch's error for a sparse one
+            return  # `pack` raises torch's error for one that should be dense
         if bucket.as_view and gradient is bucket.grad_view(place):
             return
         torch.mul(gradient.detach(), scale, out=bucket.views[place])
@@ -210,8 +197,7 @@ class Reduction:
                 targets.append(view)
                 sources.append(gradient)
             if gradient is None or bucket.indices[place] in without_gradient:
-                values = gradient.detach().clone() if is_view else gradient
-                self._restorable[place] = OldGradient(gradient, values)
+                self._saved[place] = gradient.detach().clone() if is_view else gradient
             elif not is_view:
                 self._replace(place, gradient)
         copy_all(targets, sources)
@@ -222,38 +208,26 @@ class Reduction:
         """Pack zeros, for a rank that has no data."""
         self.bucket.flat.zero_()
         places = range(len(self.bucket.parameters))
-        self._restorable = dict.fromkeys(places, OldGradient(None, None))
+        self._saved = dict.fromkeys(places)
 
     def finalize(self, used: Collection[int]) -> None:
         """Put the averages into `.grad` of the parameters with the indices `used`."""
         bucket = self.bucket
         copy_all([gradient for gradient, _ in self._copy_back], [v for _, v in self._copy_back])
-        for place, (gradient, values) in self._restorable.items():
+        for place, saved in self._saved.items():
             parameter, view = bucket.parameters[place], bucket.views[place]
+            gradient = parameter.grad
             if bucket.indices[place] not in used:
-                if values is not None and values is not gradient:
-                    view.copy_(values)
-                parameter.grad = gradient
+                if saved is None:
+                    parameter.grad = None
+                elif saved is not gradient:
+                    view.copy_(saved)  # `.grad` is this view
             elif bucket.may_be_view(place):
                 parameter.grad = bucket.grad_view(place)
             elif gradient is None:
                 parameter.grad = torch.empty_like(parameter).copy_(view)
             else:
                 gradient.detach().copy_(view)
-
-    def abort(self) -> None:
-        """Have the bucket tell the other ranks that gradients are missing here."""
-        self.bucket.flag.fill_(1)
-
-    def is_aborted(self) -> bool:
-        """Whether any rank has aborted; resets the answer. On CUDA it is always no, as reading it
-        would wait for the device; there the timeout of the collective ends the wait, as with
-        torch's class."""
-        flag = self.bucket.flag
-        if not flag.is_cpu or not flag.any():
-            return False
-        flag.zero_()
-        return True
 
     def _replace(self, place: int, gradient: Tensor) -> None:
         """Make the gradient a view of the bucket, or note where to copy the average."""
@@ -289,6 +263,42 @@ def caps_in_bytes(cap_mb: float | None, caps_mb: Sequence[float] | None) -> tupl
             "with numbers of MiB above 0"
         )
     return tuple(int(cap * MEBIBYTE) for cap in caps)
+
+
+class BucketOrder:
+    """The order in which gradients are expected to become ready, the same on all ranks.
+
+    At first it is the reverse of the parameters', and later, once, that of rank 0's first backward.
+
+    Attributes:
+        indices: of all parameters.
+        learns: whether the next backward is the first one, and its order is to be taken.
+    """
+
+    def __init__(self, count: int, *, learns: bool) -> None:
+        self.indices = list(range(count))[::-1]
+        self.learns = learns
+        self._learned: list[int] = []
+
+    def learn(self, fired: Sequence[int]) -> None:
+        """Note the order of the first backward, from the indices of the hooks that fired in it."""
+        if not self.learns:
+            return
+        self.learns = False
+        # A gradient that is accumulated several times is ready at the last of them.
+        last_first = dict.fromkeys(reversed(fired))
+        missing = [index for index in self.indices if index not in last_first]
+        self._learned = [*reversed(last_first), *missing]
+
+    def update(self, group: dist.ProcessGroup, device: torch.device) -> bool:
+        """Take the order that rank 0 has learned, if that is new; a collective. Returns whether it
+        is."""
+        if not self._learned:
+            return False
+        agreed = torch.tensor(self._learned, device=device)
+        dist.broadcast(agreed, group=group, group_src=0)
+        self.indices, self._learned = agreed.tolist(), []
+        return True
 
 
 def assign_buckets(

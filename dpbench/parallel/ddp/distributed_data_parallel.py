@@ -24,7 +24,7 @@ from dpbench.parallel.ddp.averaging import Hook, HookAverager
 from dpbench.parallel.ddp.buckets import MEBIBYTE, Bucket, caps_in_bytes
 from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
-from dpbench.parallel.ddp.usage import EveryParameter, FindUnused, StaticGraph
+from dpbench.parallel.ddp.usage import FindUnused, GradientUsage, StaticGraph
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.parallel.groups import member_group
 from dpbench.parallel.state_dicts import LoadsUnwrapped
@@ -110,10 +110,9 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         broadcasts = broadcast_buffers is not False
         forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers
         if device_mesh is not None:
-            if process_group is not None:
-                raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
-            if device_mesh.ndim != 1:
-                raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
+            if process_group is not None or device_mesh.ndim != 1:
+                got = f"device_mesh={device_mesh} and process_group={process_group}"
+                raise RuntimeError(f"got {got}, expected a mesh of one dimension, or a group")
             self.device_mesh = device_mesh
             process_group = device_mesh.get_group(mesh_dim=0)
         self.process_group = member_group(process_group, "DistributedDataParallel")
@@ -252,7 +251,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         parameters = list(self.module.named_parameters())
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         trained = [(name, p) for name, p in parameters if p.requires_grad]
-        kind = FindUnused if self.find_unused_parameters else EveryParameter
+        kind = FindUnused if self.find_unused_parameters else GradientUsage
         usage = StaticGraph if self.static_graph else kind
         self._reducer = Reducer(
             trained,
@@ -327,19 +326,15 @@ def _input_device(
     """
     if not device_ids:
         return None
-    if len(device_ids) > 1:
-        raise ValueError(
-            "device_ids can only be None or contain a single element, but got "
-            f"{list(device_ids)!r}; start one process per device."
-        )
-    device = parse_device(device_ids[0])
     devices = {parameter.device for parameter in module.parameters()}
-    if device.type == "cpu" or devices != {device}:
-        raise ValueError(
-            "DistributedDataParallel's device_ids only work with a module on that one GPU, but got "
-            f"device_ids {list(device_ids)!r} and parameters on {sorted(map(str, devices))}."
-        )
-    return device
+    if len(device_ids) == 1:
+        device = parse_device(device_ids[0])
+        if device.type == "cuda" and devices == {device}:
+            return device
+    raise ValueError(
+        f"got device_ids={list(device_ids)!r} and parameters on {sorted(map(str, devices))}, "
+        "expected None, or a list of the one GPU that has all of them; start one process per GPU"
+    )
 
 
 def _not_offered(name: str) -> Callable[..., Any]:

@@ -5,21 +5,13 @@ forward ─ close_last_backward            errors of the last backward
         └ arm                            a new ReducingBackward: hooks count from now on
 backward ─ hook_fired, per parameter     a gradient fewer is pending in its bucket
          ├ nothing pending in a bucket   once all earlier ones are ready, pack it and send it
-         └ _end_of_backward              wait for all buckets, finalize them
+         └ _end_of_backward              send the rest, wait for all buckets, finalize them
 
 A class in `usage` says how often each hook fires before its gradient is ready, and whether the end
-of backward sends what is still pending, with zeros for missing gradients. A class in `averaging`
-averages a bucket. Gradients from `no_sync` are in `.grad` already, so the next backward that
-reduces averages them too. Sparse gradients are exchanged at the end. Without `overlap`, all buckets
-are sent once nothing is pending in any of them.
-
-Where the backward of rank A left parameters out and that of rank B did not, B waits for the buckets
-that A has not sent. On a CPU and without a communication hook they meet like this; elsewhere only A
-raises, and the wait of B ends by its timeout:
-
-A, in its next forward    sends the other buckets, as zeros, with the flag in the last one
-B, at its end             gets all buckets, and finds the flag
-both                      gather the names of missing parameters, and raise UnfinishedReduction
+of backward sends what is still pending, with zeros for missing gradients; `unfinished` has what
+happens where it does not. A class in `averaging` averages a bucket. Gradients from `no_sync` are in
+`.grad` already, so the next backward that reduces averages them too. Sparse gradients are exchanged
+at the end; the last bucket waits for them. Without `overlap`, the end sends all buckets.
 """
 
 from __future__ import annotations
@@ -29,8 +21,7 @@ import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,24 +29,13 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from dpbench.parallel.ddp.averaging import AllReduceAverager, BucketAverager
-from dpbench.parallel.ddp.buckets import Bucket, Reduction, assign_buckets
+from dpbench.parallel.ddp.buckets import Bucket, BucketOrder, Reduction, assign_buckets
 from dpbench.parallel.ddp.sparse import average_rows
+from dpbench.parallel.ddp.unfinished import AbortFlag, unfinished_reduction
 from dpbench.parallel.ddp.usage import GradientUsage
-from dpbench.parallel.groups import Wait, gather_values
+from dpbench.parallel.groups import Wait
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
-
-
-class UnfinishedReduction(RuntimeError):
-    """A backward left out parameters, so that not all gradients were reduced.
-
-    Attributes:
-        names: of the parameters that got no gradient on some rank; empty if that is not known.
-    """
-
-    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.names = names
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -72,8 +52,6 @@ class ReducingBackward:
     """What sums over the ranks are divided by: how many ranks have data, or had at first."""
     has_data: bool = True
     """False on a rank that takes part with zeros, as it has no batch left."""
-    waits_for_end: bool = False
-    """Whether only the end of backward tells which gradients are missing."""
     fires_left: list[int] = field(default_factory=list)
     """How often the hook of each parameter still has to fire."""
     fired: list[int] = field(default_factory=list)
@@ -81,18 +59,17 @@ class ReducingBackward:
     waits: list[Wait] = field(default_factory=list)
     """One for each of the reductions that have been sent."""
     end_is_queued: bool = False
-    """Saves the hooks that follow a call. To queue the end twice is harmless: it does nothing once
-    the backward has been finished."""
+    """Whether the backward that is running calls `_end_of_backward`."""
 
     @property
-    def is_sent(self) -> bool:
-        """Whether all reductions have been sent."""
-        return len(self.waits) == len(self.reductions)
+    def is_ready(self) -> bool:
+        """Whether no gradient is pending."""
+        return not any(reduction.pending for reduction in self.reductions)
 
-    @property
-    def last(self) -> Reduction:
-        """The reduction that carries the flag of a rank that aborts."""
-        return self.reductions[-1]
+    def expect_no_more(self) -> None:
+        """Take the gradients that are pending for missing ones."""
+        for reduction in self.reductions:
+            reduction.pending = 0
 
 
 class Reducer:
@@ -128,14 +105,15 @@ class Reducer:
         self._parameters = [parameter for _, parameter in named]
         self._sparse = {i for i, name in enumerate(self._names) if name in sparse}
         self._group, self._size, self._caps = group, dist.get_world_size(group), caps
+        self._device = self._parameters[0].device
         self._as_view, self._overlap = as_view, overlap
         self._usage = usage
         self.averager: BucketAverager = AllReduceAverager(group)
         # The buckets, made before the first forward, and again in the order of the first backward.
+        self._order = BucketOrder(len(named), learns=usage.keeps_order)
         self._buckets: list[Bucket] = []
+        self._awaited: list[list[int]] = []  # the gradients that each bucket waits for
         self._bucket_of: dict[int, int] = {}
-        self._order = list(range(len(named)))[::-1]
-        self._learns_order, self._new_order = usage.keeps_order, list[int]()
         self._backward: ReducingBackward | None = None  # what hooks count for
         self._lock = threading.RLock()  # autograd has a thread for each device
         # Parameters with a gradient since the last reduction: no_sync adds to them.
@@ -149,30 +127,35 @@ class Reducer:
             weakref.finalize(self, handle.remove).atexit = False
         # _StartOfBackward leads to it: a backward that accumulates gradients reaches it before the
         # parameters, and autograd.grad does not reach it.
-        self._leaf = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
+        self._leaf = torch.zeros((), device=self._device, requires_grad=True)
         self._leaf.register_post_accumulate_grad_hook(partial(_backward_started, alive))  # type: ignore[no-untyped-call]
 
     def close_last_backward(self) -> None:
         """Store what the last backward has sent, if it failed after its last gradient.
 
         Raises:
-            UnfinishedReduction: it has not reached all parameters; see the head of this file.
+            UnfinishedReduction: it has not reached all parameters; see `unfinished`.
         """
         backward = self._backward
         if backward is None or not backward.fired:
             return
-        if backward.is_sent:
-            self._wait_and_store(backward)
+        if backward.is_ready:
+            self._end_of_backward()
             return
         self._backward, self._used_since_reduction = None, set()
-        if self._abort_reaches_others:
+        missing = [index for index, count in enumerate(backward.fires_left) if count > 0]
+        # A hook does not send the flag, and to read it on CUDA would wait for the device.
+        others_hear = isinstance(self.averager, AllReduceAverager) and self._device.type == "cpu"
+        if others_hear:
+            flag = AbortFlag(self._buckets[-1])
+            flag.set()
             backward.has_data = False
-            backward.last.abort()
-            self._send_up_to(backward, len(backward.reductions))
+            backward.expect_no_more()
+            self._send_ready(backward)
             for wait in backward.waits:
                 wait()
-            backward.last.is_aborted()  # resets it
-        self._raise_unfinished([i for i, count in enumerate(backward.fires_left) if count > 0])
+            flag.pop()
+        raise unfinished_reduction(self._names, missing, self._group, ask_all=others_hear)
 
     def ensure_buckets(self, *, reorder: bool) -> None:
         """Make the buckets; with `reorder` once more, in the order of rank 0's first backward.
@@ -180,29 +163,25 @@ class Reducer:
         Both are collectives: `shm` allocates memory, and the order goes from rank 0 to all. In eval
         mode `reorder` is False, so that one rank can evaluate alone.
         """
-        if reorder and self._new_order:
-            agreed = torch.tensor(self._new_order, device=self._parameters[0].device)
-            dist.broadcast(agreed, group=self._group, group_src=0)
-            self._order, self._new_order = agreed.tolist(), []
-        elif self._buckets:
+        is_new = reorder and self._order.update(self._group, self._device)
+        if self._buckets and not is_new:
             return
         self._backward, self._buckets = None, []  # before the new ones need memory
-        dense = [index for index in self._order if index not in self._sparse]
-        assigned = assign_buckets(dense, self._parameters, self._caps)
+        dense = [index for index in self._order.indices if index not in self._sparse]
+        # Where all gradients are sparse, one bucket carries the abort flag alone.
+        self._awaited = assign_buckets(dense, self._parameters, self._caps) or [[]]
         make = partial(Bucket, parameters=self._parameters, group=self._group)
-        for number, indices in enumerate(assigned):
-            is_last = number == len(assigned) - 1
+        last = len(self._awaited) - 1
+        for number, indices in enumerate(self._awaited):
             self._buckets.append(
-                make(indices, number=number, is_last=is_last, as_view=self._as_view)
+                make(indices, number=number, is_last=number == last, as_view=self._as_view)
             )
-        if self._sparse:
-            # It has no gradients: it is ready when they are, and has the flag.
-            self._buckets.append(make(sorted(self._sparse), number=len(assigned), is_empty=True))
-        self._bucket_of = {i: bucket.number for bucket in self._buckets for i in bucket.indices}
+        self._awaited[-1].extend(sorted(self._sparse))
+        self._bucket_of = {i: number for number, each in enumerate(self._awaited) for i in each}
 
     def keep_buckets(self) -> Sequence[Bucket]:
         """Make the buckets if there are none, and never in another order; a collective."""
-        self._learns_order = False
+        self._order.learns = False
         self.ensure_buckets(reorder=False)
         return self._buckets
 
@@ -213,22 +192,13 @@ class Reducer:
         """
         expected = self._usage.expected_fires()
         reductions = []
-        for bucket in self._buckets:
-            fires = [expected[index] for index in bucket.indices]
+        for bucket, indices in zip(self._buckets, self._awaited, strict=True):
+            fires = [expected[index] for index in indices]
             reductions.append(Reduction(bucket, len(fires) - fires.count(0)))
         self._backward = ReducingBackward(
-            reductions=reductions,
-            divisor=divisor or self._size,
-            waits_for_end=self._usage.waits_for_end,
-            fires_left=expected,
+            reductions=reductions, divisor=divisor or self._size, fires_left=expected
         )
         return self._with_start(output) if self._usage.waits_for_end else output
-
-    @property
-    def _abort_reaches_others(self) -> bool:
-        """Whether the flag of a rank that aborts reaches the others: a hook does not carry it,
-        and to read it on CUDA would wait for the device."""
-        return self.averager.sends_flag and self._parameters[0].is_cpu
 
     def _with_start(self, output: Any) -> Any:
         """The output with copies of its tensors behind a node that starts each backward.
@@ -257,8 +227,8 @@ class Reducer:
         if backward is None or (self._usage.needs_gradient and not has_gradient):
             return
         backward.fired.append(index)
-        if backward.waits_for_end and not backward.end_is_queued:
-            self.queue_end()  # the loss is not of the output
+        if not backward.end_is_queued:
+            self.queue_end()
         left = backward.fires_left
         left[index] -= 1
         if left[index] > 0:
@@ -275,12 +245,16 @@ class Reducer:
         reduction.pending -= 1
         if has_gradient and reduction.bucket.copies_early:
             reduction.copy_early(index, self.averager.scale(backward.divisor))
-        if not reduction.pending:
+        if self._overlap and not reduction.pending:
             with self._lock:
                 self._send_ready(backward)
 
     def queue_end(self) -> None:
-        """Have the running backward call `_end_of_backward`, at a node or hook of it."""
+        """Have the running backward call `_end_of_backward`; call this from a node or hook of it.
+
+        The first hook does, unless `_StartOfBackward` has: a hook may fire in the inner backward of
+        a reentrant checkpoint, whose end tells nothing about missing gradients.
+        """
         if self._backward is not None:
             self._backward.end_is_queued = True
             at_end_of_backward(self._end_of_backward)
@@ -290,23 +264,14 @@ class Reducer:
         reductions = [Reduction(bucket, 0) for bucket in self._buckets]
         backward = ReducingBackward(reductions=reductions, divisor=self._size, has_data=False)
         self._used_since_reduction = set()
-        self._send_up_to(backward, len(reductions))
-        self._wait_and_store(backward)
+        self._send_ready(backward)
+        self._finish(backward)
 
     def _send_ready(self, backward: ReducingBackward) -> None:
         """Send buckets that are ready in their order, which is the same on all ranks."""
-        reductions, ready = backward.reductions, len(backward.waits)
-        while ready < len(reductions) and not reductions[ready].pending:
-            ready += 1
-        if ready < len(reductions) and not self._overlap:
-            return
-        self._send_up_to(backward, ready)
-        if backward.is_sent and not backward.waits_for_end:
-            at_end_of_backward(self._end_of_backward)
-
-    def _send_up_to(self, backward: ReducingBackward, end: int) -> None:
-        """Send all reductions before the one with the number `end`."""
-        for reduction in backward.reductions[len(backward.waits) : end]:
+        for reduction in backward.reductions[len(backward.waits) :]:
+            if reduction.pending:
+                return
             bucket = reduction.bucket
             if backward.has_data:
                 without_gradient = set(bucket.indices).difference(self._used_since_reduction)
@@ -322,68 +287,37 @@ class Reducer:
             self.reduced_bytes += bucket.nbytes
 
     def _end_of_backward(self) -> None:
-        """Send the buckets that are not ready, with zeros for missing gradients, and finish."""
+        """Finish the reduction, unless another backward has to bring the gradients that are missing
+        after this one."""
         with self._lock:
             backward = self._backward
             if backward is None:
                 return
-            self._usage.observe(backward.fired)
-            self._send_up_to(backward, len(backward.reductions))
-            self._wait_and_store(backward)
+            backward.end_is_queued = False
+            if self._usage.waits_for_end or backward.is_ready:
+                self._usage.observe(backward.fired)
+                backward.expect_no_more()
+                self._send_ready(backward)
+                self._finish(backward)
 
-    def _wait_and_store(self, backward: ReducingBackward) -> None:
+    def _finish(self, backward: ReducingBackward) -> None:
         """Wait for all buckets, and put the averages into the gradients.
 
         Raises:
-            RuntimeError: another rank has aborted.
+            UnfinishedReduction: another rank has aborted.
         """
         self._backward = None
         for wait in backward.waits:
             wait()
-        if backward.last.is_aborted():
-            self._raise_unfinished([])
+        if AbortFlag(self._buckets[-1]).pop():
+            raise unfinished_reduction(self._names, [], self._group, ask_all=True)
         used = self._usage.used_anywhere(self._used_since_reduction)
         for reduction in backward.reductions:
             reduction.finalize(used)
-        if tables := {index: self._parameters[index] for index in sorted(self._sparse)}:
-            averages = average_rows(
-                tables, backward.divisor, self._group, has_data=backward.has_data
-            )
-            for index, average in averages.items():
-                if index in used:
-                    tables[index].grad = average
+        if tables := [self._parameters[index] for index in sorted(self._sparse.intersection(used))]:
+            average_rows(tables, backward.divisor, self._group, has_data=backward.has_data)
         self._used_since_reduction = set()
-        if self._learns_order:
-            self._learns_order = False
-            # A gradient that is accumulated several times is ready at the last of them.
-            last_first = dict.fromkeys(reversed(backward.fired))
-            missing = [index for index in self._order if index not in last_first]
-            self._new_order = [*reversed(last_first), *missing]
-
-    def _raise_unfinished(self, missing: Sequence[int]) -> NoReturn:
-        """Raise UnfinishedReduction for the parameters that are missing on any rank.
-
-        A collective if `_abort_reaches_others`: a rank whose own `missing` are none takes part.
-        """
-        by_rank = {dist.get_rank(self._group): list(missing)}
-        if self._abort_reaches_others:
-            by_rank = dict(enumerate(gather_values(list(missing), self._group)))
-        where = "; ".join(
-            f"rank {rank}: " + ", ".join(f"{index} ({self._names[index]})" for index in indices)
-            for rank, indices in by_rank.items()
-            if indices
-        )
-        # In the words of torch's class, which users search for.
-        raise UnfinishedReduction(
-            "Expected to have finished reduction in the prior iteration before starting a new one. "
-            "This error indicates that your module has parameters that were not used in producing "
-            "loss. You can enable unused parameter detection by passing the keyword argument "
-            "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by "
-            "making sure all `forward` function outputs participate in calculating loss. With "
-            "static_graph=True, the training graph has changed in this iteration. Parameter "
-            f"indices which did not receive grad for {where}",
-            names=[self._names[index] for index in sorted(set(chain(*by_rank.values())))],
-        )
+        self._order.learn(backward.fired)
 
 
 def _hook_fired(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from dpbench.parallel.groups import gather_values
 
@@ -21,35 +21,29 @@ def sparse_weights(module: nn.Module) -> set[str]:
 
 
 def average_rows(
-    tables: Mapping[int, nn.Parameter], divisor: int, group: dist.ProcessGroup, *, has_data: bool
-) -> dict[int, Tensor]:
-    """The sums of sparse gradients over the ranks ÷ `divisor`, in one message of the rows that each
-    rank has; a collective, whose host waits for the GPU if the tables are on one.
+    tables: Sequence[nn.Parameter], divisor: int, group: dist.ProcessGroup, *, has_data: bool
+) -> None:
+    """Replace sparse gradients by their sums over the ranks ÷ `divisor`, in one message of the rows
+    that each rank has; a collective, whose host waits for the GPU if the tables are on one.
 
     Args:
-        tables: all parameters with such gradients, by index; the same on every rank.
-        divisor: a number.
-        group: the ranks.
+        tables: parameters with such gradients, the same on every rank.
         has_data: False if the gradients of this rank do not count.
     """
-    scaled = {
-        index: (table.grad.detach() * (1 / divisor)).coalesce()
-        for index, table in tables.items()
-        if has_data and table.grad is not None
-    }
-    rows = {index: [tensor.indices(), tensor.values()] for index, tensor in scaled.items()}
-    device = next(iter(tables.values())).device
-    rows_by_rank = gather_values(rows, group, device=device)
-    averages = {}
-    for index, table in tables.items():
-        weight = table.detach()
-        no_rows = [torch.empty((1, 0), dtype=torch.long), weight.new_empty((0, *weight.shape[1:]))]
-        parts = [no_rows, *(rows[index] for rows in rows_by_rank if index in rows)]
+    rows = []
+    for table in tables:
+        if has_data and table.grad is not None:
+            scaled = (table.grad.detach() * (1 / divisor)).coalesce()
+            rows.append((scaled.indices(), scaled.values()))
+        else:
+            no_values = table.detach().new_empty((0, *table.shape[1:]))
+            rows.append((torch.empty((1, 0), dtype=torch.long), no_values))
+    rows_by_rank = gather_values(rows, group, device=tables[0].device)
+    for table, parts in zip(tables, zip(*rows_by_rank, strict=True), strict=True):
         indices, values = zip(*parts, strict=True)
-        averages[index] = torch.sparse_coo_tensor(
-            torch.cat([part.to(weight.device) for part in indices], dim=1),
-            torch.cat([part.to(weight.device) for part in values]),
-            weight.shape,
+        table.grad = torch.sparse_coo_tensor(
+            torch.cat(indices, dim=1).to(table.device),
+            torch.cat(values).to(table.device),
+            table.shape,
             check_invariants=False,
         ).coalesce()
-    return averages

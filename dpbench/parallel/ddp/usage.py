@@ -1,17 +1,16 @@
 """Which gradients a backward gives: a class for each promise that the user makes about it.
 
-                 gradients of a backward           known before its end   in the first one's order
-EveryParameter   one of each parameter             always                 yes
-FindUnused       of any of the parameters          never                  no
-StaticGraph      as in the first backward, where   from the second        yes
-                 parameters may be unused, or      backward on
-                 used several times
+                gradients of a backward           known before its end   in the first one's order
+GradientUsage   one of each parameter             always                 yes
+FindUnused      of any of the parameters          never                  no
+StaticGraph     as in the first backward, where   from the second        yes
+                parameters may be unused, or      backward on
+                used several times
 """
 
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +21,8 @@ import torch.distributed as dist
 
 
 @dataclass
-class GradientUsage(ABC):
-    """A promise about the gradients of every backward; see the head of this file."""
+class GradientUsage:
+    """One gradient of each parameter in every backward (the default)."""
 
     parameter_count: int
     group: dist.ProcessGroup
@@ -35,15 +34,15 @@ class GradientUsage(ABC):
     """Whether gradients become ready in the order of the first backward."""
 
     @property
-    @abstractmethod
     def waits_for_end(self) -> bool:
         """Whether only the end of the next backward tells which gradients it gives."""
+        return False
 
     def expected_fires(self) -> list[int]:
         """How often the hook of each parameter fires in the next backward."""
         return [1] * self.parameter_count
 
-    def observe(self, fired: Sequence[int]) -> None:  # noqa: B027 - most have nothing to learn
+    def observe(self, fired: Sequence[int]) -> None:
         """Learn from the indices of the hooks that have fired, at the end of a backward."""
 
     def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
@@ -62,12 +61,6 @@ class GradientUsage(ABC):
         dist.all_reduce(flags, group=self.group)
         # The host waits for a GPU when it reads the flags, so only where they tell something.
         return set(flags.nonzero().flatten().tolist()) if unused else every_index
-
-
-class EveryParameter(GradientUsage):
-    """Expects one gradient of each parameter in every backward (the default)."""
-
-    waits_for_end = False
 
 
 class FindUnused(GradientUsage):

@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 
 from dpbench.parallel.ddp.averaging import HookBucket
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
-from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
+from dpbench.parallel.ddp.unfinished import UnfinishedReduction
 from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
 from dpbench.parallel.sharded.shard_transfers import ShardTransfers
 from dpbench.parallel.sharded.shards import SCALAR_STATE, BucketShard, elements

@@ -51,8 +51,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"bucket_cap_mb_list": []}, ValueError, MEBIBYTES),
     ({"bucket_cap_mb": 1, "bucket_cap_mb_list": [1]}, ValueError, "expected one of them"),
     ({"dim": 1}, ValueError, "got dim=1"),
-    ({"device_ids": [0, 1]}, ValueError, r"single element, but got \[0, 1\]; start one process"),
-    ({"device_ids": ["cpu"]}, ValueError, r"got device_ids \['cpu'\]"),
+    ({"device_ids": [0, 1]}, ValueError, r"got device_ids=\[0, 1\] .*start one process per GPU"),
+    ({"device_ids": ["cpu"]}, ValueError, r"got device_ids=\['cpu'\]"),
     ({"mixed_precision": "bf16"}, ValueError, "got mixed_precision='bf16'.*not offer"),
     ({"first_bucket_cap_mb": 1}, TypeError, "unexpected keyword argument 'first_bucket_cap_mb'"),
 ]
