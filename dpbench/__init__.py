@@ -26,7 +26,7 @@ _HOMES = {
     "ShardedOptimizer": "dpbench.parallel",
     "Trained": "dpbench.api.train",
     "TrainingResult": "dpbench.training.dp_train",
-    "all_reduce": "dpbench.rendezvous.all_reduce",
+    "all_reduce": "dpbench.parallel.groups",
     "analyze_scaling": "dpbench.analysis.scaling",
     "missing_backends": "dpbench.rendezvous.backends",
     "barrier": "dpbench.rendezvous.barrier",

@@ -36,7 +36,7 @@ from dpbench.messages import say
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Outcome, RankMeasurement
 from dpbench.rendezvous.barrier import wait_until
-from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
+from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement, endpoint_text
 from dpbench.rendezvous.store import STORE_PREFIX, tcp_store
 from dpbench.specs import Configuration, TrialSpec, plain_label
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -106,11 +106,12 @@ def joined_cluster(placement: Placement, token: str, this_node: Node) -> Iterato
     with the missing nodes, when the time to join is over.
     """
     timeout = timedelta(seconds=JOIN_SECONDS)
+    endpoint = endpoint_text(placement.address, placement.port)
     try:
         store = PrefixStore("dpbench sweep", tcp_store(placement, "node 0", timeout))
         place = {"member": placement.node, "members": placement.node_count}
         signed = SignedStore(store, token, "node", **place)
-        waiting = "waiting for {} at " + placement.endpoint
+        waiting = f"waiting for {{}} at {endpoint}"
         descriptions = signed.join(
             encode(this_node), JOIN_SECONDS, lambda who: say(waiting.format(who))
         )
@@ -121,7 +122,7 @@ def joined_cluster(placement: Placement, token: str, this_node: Node) -> Iterato
             "the same version on all nodes"
         ) from None
     except RuntimeError as error:  # of torch
-        raise LaunchError(f"the store at {placement.endpoint} cannot be used: {error}") from None
+        raise LaunchError(f"the store at {endpoint} cannot be used: {error}") from None
     cluster, end = Cluster(placement, nodes, signed), ""
     try:
         require_common(nodes, this_node)

@@ -13,6 +13,8 @@ from torch import Tensor
 from dpbench.parallel.devices import current_device
 
 CPU = torch.device("cpu")
+OPERATIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+"""Operations of `all_reduce`."""
 Wait = Callable[[], object]
 """Waits for a collective that has been started; on CUDA only the current stream waits."""
 
@@ -112,6 +114,28 @@ def decoded(message: bytes) -> Any:
     With weights_only no message can run code here.
     """
     return torch.load(io.BytesIO(message), map_location="cpu", weights_only=True)
+
+
+def all_reduce(tensor: Tensor, op: str = "sum", group: dist.ProcessGroup | None = None) -> Tensor:
+    """Reduce the tensors of all ranks, in place, and return the tensor; a collective.
+
+    Args:
+        tensor: this rank's tensor, of the same shape and dtype on all ranks.
+        op: one of OPERATIONS. "avg" is the sum divided by the number of ranks, so it works on every
+            backend.
+        group: the ranks; None means the default group.
+
+    Raises:
+        ValueError: the operation is not known, or is an average of whole numbers.
+        RuntimeError: there is no group.
+    """
+    if op not in OPERATIONS:
+        raise ValueError(f"all_reduce: got op={op!r}, expected one of {', '.join(OPERATIONS)}")
+    if op == "avg" and not (tensor.is_floating_point() or tensor.is_complex()):
+        raise ValueError(f"all_reduce: got an average of {tensor.dtype}, expected real numbers")
+    chosen = member_group(group, "all_reduce")
+    dist.all_reduce(tensor, getattr(dist.ReduceOp, "SUM" if op == "avg" else op.upper()), chosen)
+    return tensor.div_(dist.get_world_size(chosen)) if op == "avg" else tensor
 
 
 def max_over_ranks(

@@ -5,7 +5,6 @@
     on_first_rank         one rank works alone while the others wait for it
     placement             the place of a process in its launch, and which GPU it takes
     missing_backends      which backends cannot be used here, and why
-    all_reduce            with averages on every backend
 
 It builds on `dpbench.parallel` and on torch.distributed's stores, and knows nothing of benchmarks.
 """

@@ -64,11 +64,6 @@ class Placement:
         )
 
     @property
-    def endpoint(self) -> str:
-        """Where they meet, as people write it."""
-        return endpoint_text(self.address, self.port)
-
-    @property
     def variables(self) -> dict[str, str]:
         """The variables that torchrun would set for this process; without what is not known."""
         known = {"MASTER_ADDR": self.address, AGENT_STORE_VARIABLE: str(self.has_store or "")}

@@ -19,12 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.errors import UsageError
 from dpbench.rendezvous.barrier import wait_until
-from dpbench.rendezvous.placement import (
-    GLOO_INTERFACE,
-    LOOPBACK,
-    Placement,
-    endpoint_text,
-)
+from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, Placement, endpoint_text
 
 CONNECTING_SECONDS = 0.05
 """Least time for a connection."""

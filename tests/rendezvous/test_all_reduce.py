@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import dpbench
 from dpbench.launch.ranks import run_ranks
-from dpbench.rendezvous.all_reduce import OPERATIONS
+from dpbench.parallel.groups import OPERATIONS
 from dpbench.rendezvous.process_group import process_group
 
 
