@@ -27,9 +27,8 @@ from dpbench.codec import decode, encode
 from dpbench.errors import Interrupted, LaunchError, StoreError, UsageError
 from dpbench.launch.external_launchers import interface_towards
 from dpbench.launch.failures import RankFailure, outcome_of_failures
-from dpbench.launch.launcher import Launcher
+from dpbench.launch.launcher import Launcher, outcome_of_ranks
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import outcome_of_ranks
 from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, run_node_ranks, scratch_folder
 from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore
 from dpbench.messages import say

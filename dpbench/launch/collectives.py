@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 
 from dpbench import units
+from dpbench.launch.launcher import attempt
 from dpbench.launch.machine import Machine
-from dpbench.launch.outcome import attempt
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.measure.collectives import measure_collective
 from dpbench.records.collectives import CollectiveMeasurement, CollectiveRecord, CollectiveSpec

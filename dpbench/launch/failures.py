@@ -26,6 +26,7 @@ from dpbench.architecture.user_errors import raised_at
 from dpbench.errors import DpbenchError
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.measure.device import peak_memory_words
+from dpbench.parallel.groups import PeerFailed
 from dpbench.records.trial import Outcome, Status
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
@@ -41,6 +42,7 @@ SERVER_GONE = 255
 """Exit code that multiprocessing gives a rank whose fork server has ended: nobody knows its own."""
 MAX_TEXT = 2000
 LOST_PEER_WORDS = (
+    PeerFailed.__name__.lower(),
     "connection closed by peer",
     "connection reset",
     "connection refused",
@@ -51,9 +53,8 @@ LOST_PEER_WORDS = (
     "network is unreachable",
     "recvvalue failed",
     "remote process exited",
-    "cannot complete: rank",  # shm's words for a peer that is gone
-    "group can no longer be used",
 )
+"""Words of gloo, NCCL and the system about a peer that is gone, and the name of dpbench's error."""
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
@@ -155,7 +156,7 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
         predicate = f"raised {described}" if kind else f"failed: {described}"
     return RankFailure(
         rank=rank,
-        kind=FailureKind.LOST_PEER if speaks_of_lost_peer(text) else FailureKind.RAISED,
+        kind=FailureKind.LOST_PEER if is_of_lost_peer(f"{kind} {text}") else FailureKind.RAISED,
         predicate=predicate,
         status=Status.OUT_OF_MEMORY if out_of_memory else Status.FAILED,
         at_seconds=time.monotonic() - started,
@@ -165,8 +166,8 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
     )
 
 
-def speaks_of_lost_peer(text: str) -> bool:
-    """Whether an error message says that another rank had ended before."""
+def is_of_lost_peer(text: str) -> bool:
+    """Whether an error, as its type and message, is about a rank that had ended before."""
     return any(phrase in text.lower() for phrase in LOST_PEER_WORDS)
 
 

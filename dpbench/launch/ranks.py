@@ -15,8 +15,7 @@ import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from dataclasses import replace
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -129,13 +128,23 @@ def run_node_ranks(
     Raises RanksFailed with the failures on this node.
     """
     scratch.mkdir(parents=True, exist_ok=True)
-    if start_method == "forkserver":
-        fork_server()  # its start takes none of the ranks' time
-    started = monotonic()
+    forks = start_method == "forkserver"
+    context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
+    started = monotonic()  # the start of the server takes none of the ranks' time
     processes: list[_RankProcess] = []
     try:
-        arguments = (work, scratch, started, time_limit_seconds)
-        _start_all(processes, first, variables, arguments, start_method)
+        try:
+            for number in range(first.local_size):
+                placement = replace(first, rank=first.rank + number, local_rank=number)
+                environment = placement.variables | WORKER_VARIABLES | dict(variables)
+                arguments = (work, scratch, started, time_limit_seconds, environment)
+                processes.append(_RankProcess(context, placement.rank, arguments))
+        except (EOFError, ConnectionError):
+            end_fork_server()
+            raise RanksFailed([failure_of_end(placement.rank, SERVER_GONE)]) from None
+        except BaseException:  # Ctrl-C, after which a rank may come up that is not in `processes`
+            end_fork_server()
+            raise
         results = _collect(processes, scratch, started, time_limit_seconds, stop)
         for process in processes:  # lets them exit, now that all have results
             with suppress(OSError):
@@ -148,30 +157,6 @@ def run_node_ranks(
             process.kill()
         for process in processes:
             process.close()
-
-
-def _start_all(
-    processes: list[_RankProcess],
-    first: Placement,
-    variables: Mapping[str, str],
-    arguments: tuple[Any, ...],
-    start_method: str,
-) -> None:
-    """Add a process for each rank of this node to `processes`, which the caller ends whatever is
-    raised; `arguments` are the first ones of `rank_main`."""
-    try:
-        for number in range(first.local_size):
-            placement = replace(first, rank=first.rank + number, local_rank=number)
-            environment = placement.variables | WORKER_VARIABLES | dict(variables)
-            processes.append(
-                _RankProcess.start(placement.rank, (*arguments, environment), start_method)
-            )
-    except (EOFError, ConnectionError):
-        end_fork_server()
-        raise RanksFailed([failure_of_end(placement.rank, SERVER_GONE)]) from None
-    except BaseException:  # Ctrl-C, after which a rank may come up that is not in `processes`
-        end_fork_server()
-        raise
 
 
 def _collect(
@@ -210,25 +195,18 @@ def _collect(
     return [results[process.rank] for process in processes]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _RankProcess:
     """The process of a rank, and the pipe from it, which carries the result or the failure."""
 
-    rank: int
-    child: BaseProcess
-    connection: Connection
-
-    @classmethod
-    def start(cls, rank: int, arguments: tuple[Any, ...], start_method: str) -> _RankProcess:
-        forks = start_method == "forkserver"
-        context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
-        connection, end_in_rank = context.Pipe()
-        child = context.Process(target=rank_main, args=(*arguments, end_in_rank))
+    def __init__(self, context: Any, rank: int, arguments: tuple[Any, ...]) -> None:
+        """Start it; `arguments` are those of `rank_main` without the connection."""
+        self.rank = rank
+        self.connection, end_in_rank = context.Pipe()
+        self.child: BaseProcess = context.Process(target=rank_main, args=(*arguments, end_in_rank))
         try:
-            child.start()
+            self.child.start()
         finally:
             end_in_rank.close()
-        return cls(rank=rank, child=child, connection=connection)
 
     def answer(self) -> tuple[Any, RankFailure | None] | None:
         """The result, and how the rank failed if it did; None if it is busy."""

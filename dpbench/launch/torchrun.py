@@ -28,7 +28,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.external_launchers import interface_towards
-from dpbench.launch.failures import FailureKind, failure_of_end, speaks_of_lost_peer
+from dpbench.launch.failures import FailureKind, failure_of_end, is_of_lost_peer
 from dpbench.launch.ranks import RanksFailed
 from dpbench.launch.signals import second_ends_at_once
 from dpbench.parent_death import tied_to_this_process
@@ -243,7 +243,7 @@ def workers_failed(ends: Mapping[int, ProcessFailure], logs: Path) -> RanksFaile
             failure = replace(
                 failure_of_end(rank, end.exitcode), at_seconds=end.timestamp, details=details
             )
-            if speaks_of_lost_peer(details):
+            if is_of_lost_peer(details):
                 failure = replace(failure, kind=FailureKind.LOST_PEER)
             failures.append(failure)
     return RanksFailed(failures)

@@ -19,6 +19,10 @@ Wait = Callable[[], object]
 """Waits for a collective that has been started; on CUDA only the current stream waits."""
 
 
+class PeerFailed(dist.DistBackendError):
+    """What this rank waits for cannot complete, as another rank has ended or failed."""
+
+
 def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGroup:
     """The group to use; None means the default one.
 

@@ -20,7 +20,7 @@ from typing import TypeVar
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from dpbench.parallel.groups import decoded, encoded, member_group, name_ranks
+from dpbench.parallel.groups import PeerFailed, decoded, encoded, member_group, name_ranks
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ def on_first_rank(work: Callable[[], T], *, process_group: dist.ProcessGroup | N
 
     Raises:
         BaseException: on rank 0: the exception of `work`.
-        RuntimeError: on the others: rank 0 raised.
+        PeerFailed: on the others: rank 0 raised.
     """
     group = member_group(process_group, "on_first_rank")
     rank = dist.get_rank(group)
@@ -159,5 +159,5 @@ def on_first_rank(work: Callable[[], T], *, process_group: dist.ProcessGroup | N
     wait_until(lambda: store.check([end]))
     result, words = decoded(store.get(end))
     if words:
-        raise RuntimeError(f"cannot complete: rank 0 failed while others waited: {words}")
+        raise PeerFailed(f"cannot complete: rank 0 failed while others waited: {words}")
     return result

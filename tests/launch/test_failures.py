@@ -22,7 +22,7 @@ from dpbench.launch.failures import (
     first_cause,
     outcome_of_failures,
 )
-from dpbench.launch.outcome import outcome_of_ranks
+from dpbench.launch.launcher import outcome_of_ranks
 from dpbench.launch.rank_process import main_thread_stack, stack_path
 from dpbench.measure import device
 from dpbench.records.trial import RankMeasurement, Status, Verification, worst_verification

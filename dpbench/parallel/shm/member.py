@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.parallel.groups import PeerFailed
 from dpbench.parallel.shm.memory import (
     HEADER_BYTES,
     SLOT_BYTES,
@@ -225,7 +226,7 @@ class ShmMember:
                 "from it, must make a group of its own"
             )
         if self.broken:
-            raise dist.DistBackendError(f"this 'shm' group can no longer be used: {self.broken}")
+            raise PeerFailed(f"this 'shm' group can no longer be used: {self.broken}")
 
     def close(self) -> None:
         """Leave the group; a forked child does nothing."""
@@ -274,7 +275,7 @@ class ShmMember:
             limit = f"{self._timeout * 1000:.0f}ms"
             raise dist.DistBackendError(f"{self._operation}: Timed out waiting {limit} for {who}")
         if who:
-            raise dist.DistBackendError(f"{self._operation} cannot complete: {who}")
+            raise PeerFailed(f"{self._operation} cannot complete: {who}")
 
     def _why_absent(self, peer: int) -> str:
         if self._memory[peer]:

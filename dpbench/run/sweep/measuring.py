@@ -18,8 +18,7 @@ from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.errors import DataError, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.cluster import ClusterLauncher, follow_orders
-from dpbench.launch.launcher import Launcher
-from dpbench.launch.outcome import attempt
+from dpbench.launch.launcher import Launcher, attempt
 from dpbench.launch.preflight import run_user_code
 from dpbench.messages import option_words
 from dpbench.options.sweep import SweepOptions

@@ -21,7 +21,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed, UsageError
-from dpbench.launch.failures import speaks_of_lost_peer
+from dpbench.launch.failures import is_of_lost_peer
 from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore, given_token
 from dpbench.messages import option_words, said_to
 from dpbench.options.train import TrainOptions
@@ -199,7 +199,7 @@ def _train(ranks: JoinedRanks, job: TrainingJob) -> Finished:
         return train_rank(job, ranks.rank)
     except RuntimeError as error:
         words = str(error).partition("\n")[0]
-        if speaks_of_lost_peer(str(error)):
+        if is_of_lost_peer(f"{type(error).__name__} {error}"):
             raise TrainingFailed(f"another rank has ended: {words}") from None
         if any(phrase in words.lower() for phrase in TIMED_OUT):  # it hangs, or its link is cut
             raise TrainingFailed(f"another rank did not answer: {words}") from None
