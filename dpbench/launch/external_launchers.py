@@ -13,25 +13,18 @@ from contextlib import suppress
 import psutil
 
 from dpbench.errors import UsageError
-from dpbench.rendezvous.placement import (
-    AGENT_STORE_VARIABLE,
-    MAX_PORT,
-    USUAL_PORT,
-    Placement,
-    integer,
-)
+from dpbench.rendezvous.placement import PLACE_VARIABLES, Placement
 
 LAUNCHERS = (
-    "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE",
+    PLACE_VARIABLES,
     "SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID - SLURM_NODEID SLURM_STEP_NUM_NODES",
     "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "
     "OMPI_COMM_WORLD_LOCAL_SIZE - -",
     "PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS - -",
 )
-"""The variables of torchrun, srun, mpirun and other launchers with PMI for the first six fields of
-Placement. What one does not set is computed, as if each node had the same number of processes."""
+"""The variables of torchrun, srun, mpirun and other launchers with PMI, as in PLACE_VARIABLES."""
 TORCHRUN = (
-    *LAUNCHERS[0].split(),
+    *PLACE_VARIABLES.split(),
     *("MASTER_ADDR", "MASTER_PORT", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"),
 )
 DISCARD_PORT = 9
@@ -43,28 +36,14 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
 
     Raises UsageError for a variable with an unusable value.
     """
-    known = [variables.split() for variables in LAUNCHERS]
-    names = next((n for n in known if n[0] in environ and environ.get(n[1], "1") != "1"), None)
-    if names is None:
-        return None
-    try:
-        size = integer(environ, names[1], 1)
-        rank = integer(environ, names[0], 0, size - 1)
-        nodes = integer(environ, names[5], 1, default=0)
-        local_size = integer(environ, names[3], 1, default=-(-size // nodes) if nodes else 1)
-        return Placement(
-            rank=rank,
-            world_size=size,
-            local_rank=integer(environ, names[2], 0, default=rank % local_size),
-            local_size=local_size,
-            node=integer(environ, names[4], 0, default=rank // local_size),
-            node_count=nodes or -(-size // local_size),
-            address=environ.get("MASTER_ADDR", ""),
-            port=integer(environ, "MASTER_PORT", 1, MAX_PORT, USUAL_PORT),
-            has_store=environ.get(AGENT_STORE_VARIABLE) == "True",
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    for variables in LAUNCHERS:
+        rank, world_size, *_ = variables.split()
+        if rank in environ and environ.get(world_size, "1") != "1":
+            try:
+                return Placement.read(environ, variables, address="")
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+    return None
 
 
 def remove_torchrun_variables(environ: MutableMapping[str, str]) -> None:

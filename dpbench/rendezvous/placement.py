@@ -1,5 +1,5 @@
-"""The place of a process among those of a launch, and the environment variables that give it, as
-torchrun names them: read strictly, and made for ranks that dpbench starts."""
+"""The place of a process among those of a launch, and the environment variables that give it: read
+strictly, and made for ranks that dpbench starts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ LAUNCH_REMEDY = "start it with torchrun or dpbench launch"
 AGENT_STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
 """The variable that is "True" if the launcher serves the store."""
 MAX_PORT = 65_535
+PLACE_VARIABLES = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE"
+"""Variables of torchrun for the first six fields of Placement. What a launcher does not set is
+computed, as if each node had the same number of processes."""
 WORKER_VARIABLES = {
     "TORCHELASTIC_RESTART_COUNT": "0",
     "TORCHELASTIC_RUN_ID": "dpbench",
@@ -43,21 +46,35 @@ class Placement:
     """True if the launcher serves a store at that address and port; otherwise rank 0 does."""
 
     @classmethod
-    def read(cls, environ: Mapping[str, str]) -> Placement:
-        """Read RANK, WORLD_SIZE, MASTER_ADDR (default 127.0.0.1) and MASTER_PORT (default 29500).
+    def read(
+        cls,
+        environ: Mapping[str, str],
+        variables: str = PLACE_VARIABLES,
+        address: str = LOOPBACK,
+    ) -> Placement:
+        """Read the place of this process from its launcher's variables, of which the first two have
+        to be set, and where the launch meets from MASTER_ADDR (default `address`) and MASTER_PORT.
 
         Raises:
             ValueError: a variable is missing or invalid; the message has its name and value.
         """
-        world_size = integer(environ, "WORLD_SIZE", 1)
-        address = environ.get("MASTER_ADDR", LOOPBACK)
-        if not address or any(letter.isspace() for letter in address):
+        names = variables.split()
+        size = integer(environ, names[1], 1)
+        rank = integer(environ, names[0], 0, size - 1)
+        nodes = integer(environ, names[5], 1, default=0)
+        local_size = integer(environ, names[3], 1, default=-(-size // nodes) if nodes else 1)
+        address = environ.get("MASTER_ADDR", address)
+        if ("MASTER_ADDR" in environ and not address) or any(map(str.isspace, address)):
             raise ValueError(
                 f"got MASTER_ADDR={address!r}, expected the host of rank 0; {LAUNCH_REMEDY}"
             )
         return cls(
-            rank=integer(environ, "RANK", 0, world_size - 1),
-            world_size=world_size,
+            rank=rank,
+            world_size=size,
+            local_rank=integer(environ, names[2], 0, default=rank % local_size),
+            local_size=local_size,
+            node=integer(environ, names[4], 0, default=rank // local_size),
+            node_count=nodes or -(-size // local_size),
             address=address,
             port=integer(environ, "MASTER_PORT", 1, MAX_PORT, USUAL_PORT),
             has_store=environ.get(AGENT_STORE_VARIABLE) == "True",

@@ -25,6 +25,7 @@ from dpbench.launch.failures import (
 from dpbench.launch.launcher import outcome_of_ranks
 from dpbench.launch.rank_process import main_thread_stack, stack_path
 from dpbench.measure import device
+from dpbench.parallel.groups import PeerFailed
 from dpbench.records.trial import RankMeasurement, Status, Verification, worst_verification
 from tests.analysis.builders import PASSED, WRONG, rank, window
 from tests.builders import trial_spec
@@ -130,7 +131,7 @@ def test_a_rank_has_the_name_that_the_caller_gives_it() -> None:
 def test_a_lost_connection_is_known_by_its_words() -> None:
     gone = "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5"
     reset = ConnectionResetError(104, "Connection reset by peer")
-    for error in (RuntimeError(gone), reset):
+    for error in (RuntimeError(gone), reset, PeerFailed("all_reduce cannot complete")):
         assert failure_of_exception(0, error, 0.0).kind is FailureKind.LOST_PEER
     assert failure_of_exception(0, ValueError("broken"), 0.0).kind is FailureKind.RAISED
 

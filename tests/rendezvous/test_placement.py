@@ -52,7 +52,7 @@ def test_ranks_of_a_host_share_no_gpu(hosts: int, here: int) -> None:
 
 def test_the_address_and_the_port_have_torchs_defaults() -> None:
     there = Placement.read(BOTH)
-    assert there == Placement(rank=1, world_size=2, address="127.0.0.1", port=29500)
+    assert (there.rank, there.address, there.port) == (1, "127.0.0.1", 29500)
     told = Placement.read({**BOTH, "MASTER_ADDR": "host0", "MASTER_PORT": "1"})
     assert (told.address, told.port) == ("host0", 1)
 
