@@ -44,6 +44,7 @@ def launch(context: typer.Context) -> int:
     from dpbench.launch.ranks import RanksFailed
     from dpbench.launch.signals import ENDING, handle_unless_ignored
     from dpbench.records.environment import usable_cores
+    from dpbench.rendezvous.placement import endpoint_text
 
     try:
         chosen = torchrun.read_arguments(context.args, about=ABOUT)
@@ -60,7 +61,8 @@ def launch(context: typer.Context) -> int:
     else:
         each = f"{cores} cores here; set it to change this"
         say(f"{count} here, OMP_NUM_THREADS={threads} for each ({each})")
-    if place := torchrun.meeting_place(chosen):
+    if not torchrun.is_one_node(chosen):
+        place = endpoint_text(*torchrun.endpoint(chosen))
         say(f"waiting for the launchers of all {chosen.nnodes} nodes at {place}")
     if interface := torchrun.gloo_interface(chosen):
         say(f"gloo connects by {interface}; set GLOO_SOCKET_IFNAME to change it")

@@ -97,12 +97,9 @@ def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
         refuse(f"got {local}, expected at least 1")
     if chosen.no_python and chosen.module:
         refuse("got --no-python and -m, expected one of the two")
-    if chosen.rdzv_backend == "static":
-        if not 0 <= chosen.node_rank < max(most_nodes, 1):
-            refuse(
-                f"got --node-rank={chosen.node_rank}, expected 0 to {most_nodes - 1} with {nodes}"
-            )
-        _endpoint(chosen)
+    if chosen.rdzv_backend == "static" and not 0 <= chosen.node_rank < max(most_nodes, 1):
+        refuse(f"got --node-rank={chosen.node_rank}, expected 0 to {most_nodes - 1} with {nodes}")
+    endpoint(chosen)  # refuses what is none
     chosen.nproc_per_node = str(processes)
     if (chosen.tee, chosen.redirects) == ("0", "0"):
         chosen.tee = "2"  # keeps stderr too, whose last lines are shown again
@@ -125,40 +122,36 @@ def is_one_node(chosen: Namespace) -> bool:
     return bool(chosen.standalone) or torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1)
 
 
-def _endpoint(chosen: Namespace) -> tuple[str, int]:
-    """Host and port where the nodes meet; a free port of one node is 0. Raises UsageError."""
+def endpoint(chosen: Namespace) -> tuple[str, int]:
+    """Host and port where the launchers and workers meet; a free port of one node is 0. Raises
+    UsageError for what is no endpoint."""
+    host, port, option = (
+        chosen.master_addr,
+        chosen.master_port,
+        f"--master-port={chosen.master_port}",
+    )
     if chosen.standalone:
         return LOOPBACK, 0
     if chosen.rdzv_endpoint:
-        option, endpoint = "--rdzv-endpoint", parse_endpoint(chosen.rdzv_endpoint)
-    elif chosen.master_port is None:
-        return chosen.master_addr, 0 if is_one_node(chosen) else USUAL_PORT
-    else:
-        option, endpoint = "--master-port", (chosen.master_addr, chosen.master_port)
-    if endpoint is None or not 1 <= endpoint[1] <= MAX_PORT:
-        value = chosen.rdzv_endpoint or chosen.master_port
-        refuse(f"got {option}={value}, expected a port from 1 to {MAX_PORT}")
-    return endpoint
-
-
-def meeting_place(chosen: Namespace) -> str | None:
-    """Place where the launchers of several nodes meet, in words; None if there is one node."""
-    if is_one_node(chosen):
-        return None
-    return str(chosen.rdzv_endpoint or endpoint_text(*_endpoint(chosen)))
+        option = f"--rdzv-endpoint={chosen.rdzv_endpoint}"
+        host, port = parse_endpoint(chosen.rdzv_endpoint) or ("", 0)
+    elif port is None:
+        return host, 0 if is_one_node(chosen) else USUAL_PORT
+    if not 1 <= port <= MAX_PORT:
+        refuse(f"got {option}, expected a port from 1 to {MAX_PORT}")
+    return host, port
 
 
 def gloo_interface(chosen: Namespace) -> str | None:
     """The network interface by which gloo reaches the ranks of other nodes: the one that has
-    --local-addr, or else leads to the meeting place.
+    --local-addr, or else leads to where they meet.
 
     By default gloo takes the interface that the host's own name resolves to, often the loopback.
     None if there is one node, GLOO_SOCKET_IFNAME is set, or none is found.
     """
-    place = meeting_place(chosen)
-    if place is None or GLOO_INTERFACE in os.environ:
+    if is_one_node(chosen) or GLOO_INTERFACE in os.environ:
         return None
-    return interface_towards(chosen.local_addr or place.rpartition(":")[0].strip("[]"))
+    return interface_towards(chosen.local_addr or endpoint(chosen)[0])
 
 
 def run_workers(chosen: Namespace, threads: int) -> None:
@@ -192,10 +185,11 @@ def run_workers(chosen: Namespace, threads: int) -> None:
         except (ValueError, AssertionError) as error:
             refuse(f"torchrun refuses: {error}")
         except RendezvousError as error:
+            place = endpoint_text(*endpoint(chosen))
             words = type(error).__name__ + (f": {error}" if str(error) else "")
             raise LaunchError(
-                f"the launchers of {chosen.nnodes} nodes did not come together at "
-                f"{meeting_place(chosen)} ({words}); compare their --nnodes and --rdzv-id"
+                f"the launchers of {chosen.nnodes} nodes did not come together at {place} ({words});"
+                " compare their --nnodes and --rdzv-id"
             ) from error
         except RuntimeError as error:
             words = str(error) or type(error).__name__
@@ -206,7 +200,7 @@ def _meet(chosen: Namespace, config: LaunchConfig) -> TCPStore | None:
     """The store of one node, where the `config` has its agent meet its workers; None for several
     nodes, once node 0 can be reached. Raises UsageError; RuntimeError if node 0 does not come."""
     if is_one_node(chosen):
-        _, port = _endpoint(chosen)
+        _, port = endpoint(chosen)
         store = serve_store(port, at_loopback=True)
         config.min_nodes = config.max_nodes = 1
         config.rdzv_backend, config.rdzv_configs["rank"] = "static", 0
@@ -215,7 +209,7 @@ def _meet(chosen: Namespace, config: LaunchConfig) -> TCPStore | None:
     if chosen.rdzv_backend == "static" and chosen.node_rank > 0:
         # torch's own client would print a hundred lines for a node 0 that does not come.
         wait = timedelta(seconds=int(config.rdzv_configs["timeout"]))
-        reach_store(*_endpoint(chosen), "node 0", wait)
+        reach_store(*endpoint(chosen), "node 0", wait)
     return None
 
 

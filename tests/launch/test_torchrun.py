@@ -120,15 +120,15 @@ def test_what_only_its_run_refuses_is_a_usage_error_too(
 @pytest.mark.parametrize(
     ("arguments", "place"),
     [
-        ([], None),
-        (["--nnodes", "2", "--standalone"], None),
-        (["--nnodes", "2"], "127.0.0.1:29500"),
-        (["--nnodes", "1:2", "--master-addr", "host0", "--master-port", "5"], "host0:5"),
-        (["--nnodes", "2", "--rdzv-endpoint", "[::1]:7"], "[::1]:7"),
+        ([], ("127.0.0.1", 0)),
+        (["--nnodes", "2", "--standalone"], ("127.0.0.1", 0)),
+        (["--nnodes", "2"], ("127.0.0.1", 29500)),
+        (["--nnodes", "1:2", "--master-addr", "host0", "--master-port", "5"], ("host0", 5)),
+        (["--nnodes", "2", "--rdzv-endpoint", "[::1]:7"], ("::1", 7)),
     ],
 )
-def test_where_several_nodes_meet_is_said(arguments: list[str], place: str | None) -> None:
-    assert torchrun.meeting_place(read([*arguments, "script.py"])) == place
+def test_where_launchers_meet_is_known(arguments: list[str], place: tuple[str, int]) -> None:
+    assert torchrun.endpoint(read([*arguments, "script.py"])) == place
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,9 @@ def test_gloo_is_led_to_the_interface_where_the_nodes_meet(
 
 
 def test_a_node_that_does_not_come_ends_the_wait_in_time() -> None:
-    alone = "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:0 --rdzv-id=job"
+    alone = f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{free_port()} --rdzv-id=job"
     chosen = read([*alone.split(), "--rdzv-conf=join_timeout=1", "script.py"])
-    with pytest.raises(LaunchError, match=r"2 nodes did not come together at 127.0.0.1:0 "):
+    with pytest.raises(LaunchError, match=r"2 nodes did not come together at 127\.0\.0\.1:\d+ "):
         run(chosen, threads=1)
 
 
