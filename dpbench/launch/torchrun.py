@@ -188,8 +188,8 @@ def run_workers(chosen: Namespace, threads: int) -> None:
             place = endpoint_text(*endpoint(chosen))
             words = type(error).__name__ + (f": {error}" if str(error) else "")
             raise LaunchError(
-                f"the launchers of {chosen.nnodes} nodes did not come together at {place} ({words});"
-                " compare their --nnodes and --rdzv-id"
+                f"the launchers of {chosen.nnodes} nodes did not come together at {place} "
+                f"({words}); compare their --nnodes and --rdzv-id"
             ) from error
         except RuntimeError as error:
             words = str(error) or type(error).__name__

@@ -32,11 +32,8 @@ class GradientUsage:
     """Whether a hook that fires without a gradient has not fired."""
     keeps_order: ClassVar[bool] = True
     """Whether gradients become ready in the order of the first backward."""
-
-    @property
-    def waits_for_end(self) -> bool:
-        """Whether only the end of the next backward tells which gradients it gives."""
-        return False
+    waits_for_end: bool = field(default=False, init=False)
+    """Whether only the end of the next backward tells which gradients it gives."""
 
     def expected_fires(self) -> list[int]:
         """How often the hook of each parameter fires in the next backward."""
@@ -52,8 +49,14 @@ class GradientUsage:
         """
         return range(self.parameter_count)
 
-    def _ask_all_ranks(self, used_here: Collection[int]) -> Collection[int]:
-        """`used_anywhere`, where only the ranks know it; a collective."""
+
+class FindUnused(GradientUsage):
+    """Finds out at the end of each backward which parameters no rank has used."""
+
+    waits_for_end = True
+    keeps_order = False
+
+    def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
         every_index = range(self.parameter_count)
         flags = torch.ones(self.parameter_count, dtype=torch.int32, device=self.device)
         if unused := sorted(set(every_index).difference(used_here)):
@@ -63,18 +66,8 @@ class GradientUsage:
         return set(flags.nonzero().flatten().tolist()) if unused else every_index
 
 
-class FindUnused(GradientUsage):
-    """Finds out at the end of each backward which parameters no rank has used."""
-
-    waits_for_end = True
-    keeps_order = False
-
-    def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
-        return self._ask_all_ranks(used_here)
-
-
 @dataclass
-class StaticGraph(GradientUsage):
+class StaticGraph(FindUnused):
     """Counts in the first backward how often each hook fires, and expects the same of all others.
 
     Later ones have no node at their start, behind which hooks also fire for outputs that the loss
@@ -82,25 +75,23 @@ class StaticGraph(GradientUsage):
     """
 
     needs_gradient = True
+    keeps_order = True
     _first_fires: list[int] = field(default_factory=list)
     """How often each hook fired in the first backward; empty before its end."""
     _first_used: Collection[int] | None = None
     """The parameters that some rank used in it; None before its end."""
-
-    @property
-    def waits_for_end(self) -> bool:
-        return not self._first_fires
 
     def expected_fires(self) -> list[int]:
         # In the first backward more than any hook fires: no bucket is ready before its end.
         return self._first_fires.copy() or [sys.maxsize] * self.parameter_count
 
     def observe(self, fired: Sequence[int]) -> None:
-        if not self._first_fires:
+        if self.waits_for_end:
+            self.waits_for_end = False
             times = Counter(fired)
             self._first_fires = [times[index] for index in range(self.parameter_count)]
 
     def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
         if self._first_used is None:
-            self._first_used = self._ask_all_ranks(used_here)
+            self._first_used = super().used_anywhere(used_here)
         return self._first_used
