@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -21,8 +20,8 @@ from dpbench.errors import UsageError
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, Placement, endpoint_text
 
-CONNECTING_SECONDS = 0.05
-"""Least time for a connection."""
+CONNECTING_SECONDS = 2.0
+"""Longest time for one try to connect; the kernel repeats a lost packet after one second."""
 STORE_FILE = "DPBENCH_STORE_FILE"
 """The environment variable that names the file in which the ranks of one node meet."""
 STORE_PREFIX = "DPBENCH_STORE_PREFIX"
@@ -117,24 +116,21 @@ def reach_store(address: str, port: int, holder: str, timeout: timedelta) -> TCP
 
     Torch's own client takes twice the time to give up, and prints a hundred lines.
     """
-    seconds, trouble = timeout.total_seconds(), ""
-    deadline = time.monotonic() + seconds
+    trouble = ""
 
     def is_there() -> bool:
         nonlocal trouble
-        left = max(deadline - time.monotonic(), CONNECTING_SECONDS)
         try:
-            socket.create_connection((address, port), timeout=left).close()
+            socket.create_connection((address, port), CONNECTING_SECONDS).close()
         except OSError as error:
             trouble = error.strerror or str(error)
             return False
         return True
 
-    if not wait_until(is_there, seconds):
+    if not wait_until(is_there, timeout.total_seconds()):
         raise RuntimeError(
-            f"{holder} did not come within {seconds:g} s: it holds the store at "
+            f"{holder} did not come within {timeout.total_seconds():g} s: it holds the store at "
             f"{endpoint_text(address, port)}, and there: {trouble}; look at its output, and "
             "compare that address with its own"
         )
-    left = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
-    return TCPStore(address, port, is_master=False, timeout=left, wait_for_workers=False)
+    return TCPStore(address, port, is_master=False, timeout=timeout, wait_for_workers=False)
