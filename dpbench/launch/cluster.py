@@ -106,13 +106,12 @@ def joined_cluster(placement: Placement, token: str, this_node: Node) -> Iterato
     """
     timeout = timedelta(seconds=JOIN_SECONDS)
     endpoint = endpoint_text(placement.address, placement.port)
+    number, count = placement.node, placement.node_count
     try:
         store = PrefixStore("dpbench sweep", tcp_store(placement, "node 0", timeout))
-        place = {"member": placement.node, "members": placement.node_count}
-        signed = SignedStore(store, token, "node", **place)
-        waiting = f"waiting for {{}} at {endpoint}"
+        signed = SignedStore(store, token, "node", member=number, members=count)
         descriptions = signed.join(
-            encode(this_node), JOIN_SECONDS, lambda who: say(waiting.format(who))
+            encode(this_node), JOIN_SECONDS, lambda who: say(f"waiting for {who} at {endpoint}")
         )
         nodes = tuple(decode(Node, description) for description in descriptions)
     except StoreError as error:

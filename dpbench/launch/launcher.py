@@ -69,20 +69,13 @@ class Launcher:
         start = read_cores(server)
         try:
             with scratch_folder(self.logs, plain_label(trial)) as scratch:
+                work, over_tcp = self.rank_work(trial), False
                 if trial.workload.script:
                     environ = dict(os.environ)  # the server of ranks has others
-                    work: Callable[[int], RankMeasurement] = partial(
-                        measure_script, trial, scratch.absolute(), environ, deadline
-                    )
-                else:
-                    work = self.rank_work(trial)
-                ranks = run_ranks(
-                    work,
-                    trial.process_count,
-                    scratch,
-                    time_limit_seconds,
-                    over_tcp=bool(trial.workload.script),
-                )
+                    work = partial(measure_script, trial, scratch.absolute(), environ, deadline)
+                    over_tcp = True
+                count = trial.process_count
+                ranks = run_ranks(work, count, scratch, time_limit_seconds, over_tcp=over_tcp)
             outcome = outcome_of_ranks(trial, ranks)
         except RanksFailed as failed:
             outcome = failed.outcome

@@ -35,7 +35,7 @@ from dpbench.launch.failures import (
 )
 from dpbench.launch.fork_server import end_fork_server, fork_server
 from dpbench.launch.rank_process import main_thread_stack, rank_main
-from dpbench.rendezvous.placement import LOOPBACK, WORKER_VARIABLES, Placement
+from dpbench.rendezvous.placement import LOOPBACK, Placement
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
 from dpbench.temporary import temporary_folder
 
@@ -136,7 +136,7 @@ def run_node_ranks(
         try:
             for number in range(first.local_size):
                 placement = replace(first, rank=first.rank + number, local_rank=number)
-                environment = placement.variables | WORKER_VARIABLES | dict(variables)
+                environment = placement.variables | dict(variables)
                 arguments = (work, scratch, started, time_limit_seconds, environment)
                 processes.append(_RankProcess(context, placement.rank, arguments))
         except (EOFError, ConnectionError):

@@ -22,7 +22,7 @@ from dpbench.measure.script import inside
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
-from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, WORKER_VARIABLES, Placement
+from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, Placement
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -107,7 +107,6 @@ def script_environment(
     environment = {
         **environ,
         **placement.variables,
-        **WORKER_VARIABLES,
         "OMP_NUM_THREADS": str(trial.threads_per_replica),
         "DPBENCH": "1",
     }

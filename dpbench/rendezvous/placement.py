@@ -24,7 +24,7 @@ WORKER_VARIABLES = {
     "TORCHELASTIC_RUN_ID": "dpbench",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
 }
-"""Variables that torchrun sets beside the place of a worker, the same for all."""
+"""Variables that torchrun sets alike for all workers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,7 @@ class Placement:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables that torchrun would set for this process; without what is not known."""
+        """The variables that torchrun would set for this process, without what is not known."""
         known = {"MASTER_ADDR": self.address, AGENT_STORE_VARIABLE: str(self.has_store or "")}
         return {
             "RANK": str(self.rank),
@@ -91,6 +91,7 @@ class Placement:
             "LOCAL_WORLD_SIZE": str(self.local_size),
             "GROUP_RANK": str(self.node),
             "MASTER_PORT": str(self.port),
+            **WORKER_VARIABLES,
             **{name: value for name, value in known.items() if value},
         }
 
