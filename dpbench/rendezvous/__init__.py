@@ -6,5 +6,6 @@
     placement             the place of a process in its launch, and which GPU it takes
     missing_backends      which backends cannot be used here, and why
 
-It builds on `dpbench.parallel` and on torch.distributed's stores, and knows nothing of benchmarks.
+It builds on `dpbench.parallel` and on torch.distributed's stores. Of benchmarks it knows the names
+and traits of backends only.
 """

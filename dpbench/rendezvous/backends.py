@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, PROCESS_GROUP_BACKENDS
 
 
 def missing_backends() -> dict[str, str]:
@@ -18,18 +18,13 @@ def missing_backends() -> dict[str, str]:
     return {backend: reason for backend, reason in reasons.items() if reason}
 
 
-def is_nccl(backend: str) -> bool:
-    """Whether the backend is one of NCCL's, which reduce CUDA tensors only, of a GPU per rank."""
-    return backend.startswith("nccl")
-
-
 def missing_reason(backend: str, gpu_count: int) -> str | None:
     """Why ranks on this host, with `gpu_count` GPUs, cannot use the backend; None if they can."""
     if not dist.is_available():
         return "torch was built without torch.distributed"
     if backend == "gloo" and not dist.is_gloo_available():
         return "torch was built without gloo"
-    if not is_nccl(backend):
+    if not BACKENDS[backend].cuda_only:
         return None
     if not dist.is_nccl_available():
         return "torch was built without nccl"

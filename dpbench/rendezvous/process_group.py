@@ -20,11 +20,11 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.rendezvous.backends import is_nccl, missing_backends
+from dpbench.rendezvous.backends import missing_backends
 from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
-from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, PROCESS_GROUP_BACKENDS
 from dpbench.temporary import temporary_variables
 
 DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
@@ -120,7 +120,7 @@ def process_group(
             world_size=world_size,
             timeout=timeout,
             # NCCL connects now, and to this device: by itself it may take that of another rank.
-            device_id=device if is_nccl(backend) else None,
+            device_id=device if BACKENDS[backend].cuda_only else None,
         )
         if wait_for_workers:  # a first collective opens channels and connections
             dist.all_reduce(torch.zeros(1, device=device))
@@ -153,7 +153,7 @@ def _backend_and_device(
         expected = ", ".join(PROCESS_GROUP_BACKENDS)
         raise ValueError(f"process_group: got backend={backend!r}, expected one of {expected}")
     if device is None:
-        wants_cuda = torch.cuda.is_available() if backend is None else is_nccl(backend)
+        wants_cuda = BACKENDS[backend].cuda_only if backend else torch.cuda.is_available()
         device = "cuda" if wants_cuda else "cpu"
     if str(device) == "cuda":
         device = local_gpu_index(placement.rank, placement.world_size, os.environ)
@@ -161,7 +161,7 @@ def _backend_and_device(
     name = backend or ("gloo" if chosen.type == "cpu" else "nccl")
     if reason := missing_backends().get(name):
         raise RuntimeError(f"process_group: backend {name!r} cannot be used here: {reason}")
-    if is_nccl(name) and chosen.type != "cuda":
+    if BACKENDS[name].cuda_only and chosen.type != "cuda":
         raise ValueError(f"process_group: {name} reduces CUDA tensors only, got device={chosen}")
     return name, chosen
 
@@ -177,7 +177,7 @@ def _left_at_end(backend: str) -> Iterator[None]:
         yield
     except BaseException:
         if (group := dist.group.WORLD) is not None:
-            group.abort() if is_nccl(backend) else dist.destroy_process_group()
+            group.abort() if BACKENDS[backend].cuda_only else dist.destroy_process_group()
         raise
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 import dpbench
 from dpbench.rendezvous.backends import missing_reason
+from dpbench.specs.traits import BACKENDS
 
 
 def test_each_backend_is_usable_or_says_why_not() -> None:
@@ -44,4 +45,5 @@ def test_what_torch_was_built_without_and_nccl_without_a_gpu_cannot_be_used(
     reason: str | None,
 ) -> None:
     monkeypatch.setattr(dist, function, lambda: answer)
+    monkeypatch.setitem(BACKENDS, "nccl3", BACKENDS["nccl"])
     assert missing_reason(backend, gpus) == reason
