@@ -43,6 +43,7 @@ from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import joined, time_steps
 from dpbench.records.trial import Phases, RankMeasurement, ReplicaPhases, Window
+from dpbench.rendezvous.process_group import default_group_class
 from dpbench.specs import TrialSpec
 
 Peaks = tuple[int, int | None, int | None]
@@ -104,7 +105,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         reduced_bytes_per_step=None if sent is None else sent.bytes // timed_steps,
         collectives_per_step=None if sent is None else sent.collectives / timed_steps,
         comm_init_seconds=None if joined_group is None else joined_group.comm_init_seconds,
-        group_class=None if joined_group is None else joined_group.group_class,
+        group_class=None if joined_group is None else default_group_class(joined_group.device),
         transports=used_transports,
         warmup_steps=trial.warmup_steps,
         timed_steps=timed_steps,

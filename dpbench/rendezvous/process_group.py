@@ -43,11 +43,6 @@ class Membership:
     """Seconds from the arrival of the last rank until the group was made and its first collective
     had passed: the start-up cost of a communicator, which no timed window includes."""
 
-    @property
-    def group_class(self) -> str:
-        """See `default_group_class`."""
-        return default_group_class(self.device)
-
 
 @contextmanager
 def process_group(

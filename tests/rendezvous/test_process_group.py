@@ -21,7 +21,7 @@ import torch.distributed as dist
 from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous import process_group as process_groups
 from dpbench.rendezvous.placement import LOOPBACK, Placement
-from dpbench.rendezvous.process_group import process_group
+from dpbench.rendezvous.process_group import default_group_class, process_group
 from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store, serve_store
 from tests.ports import free_port, listening
 
@@ -90,7 +90,7 @@ def the_first_collective_has_passed_when_the_block_begins(_: int) -> None:
                 assert reducing.call_count == expected
                 assert sum_of_ranks() == 3.0
                 assert not waits or ranks.comm_init_seconds > 0
-                classes.append(ranks.group_class)
+                classes.append(default_group_class(ranks.device))
     assert classes == ["ProcessGroupGloo"] * 2 + ["ShmProcessGroup"] * 2
 
 
