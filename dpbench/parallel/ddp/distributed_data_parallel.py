@@ -110,9 +110,10 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         broadcasts = broadcast_buffers is not False
         forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers
         if device_mesh is not None:
-            if process_group is not None or device_mesh.ndim != 1:
-                got = f"device_mesh={device_mesh} and process_group={process_group}"
-                raise RuntimeError(f"got {got}, expected a mesh of one dimension, or a group")
+            if process_group is not None:
+                raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
+            if device_mesh.ndim != 1:
+                raise RuntimeError(f"Only 1D device mesh is supported, but got {device_mesh}.")
             self.device_mesh = device_mesh
             process_group = device_mesh.get_group(mesh_dim=0)
         self.process_group = member_group(process_group, "DistributedDataParallel")
