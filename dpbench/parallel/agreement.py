@@ -17,7 +17,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.groups import (
-    gather_bytes,
     gather_tensors,
     gather_values,
     member_group,
@@ -89,8 +88,9 @@ def _kind(tensor: Tensor) -> str:
 def _unless_equal(value: Any, group: dist.ProcessGroup, device: torch.device | None) -> list[Any]:
     """What each rank holds, by rank; empty if all hold the same, of which a hash tells them."""
     text = repr(value).encode(errors="backslashreplace")
-    digest = hashlib.blake2b(text, digest_size=16).digest()
-    if len(set(gather_bytes(digest, group, device=device))) == 1:
+    content = bytearray(hashlib.blake2b(text, digest_size=16).digest())
+    digest = torch.frombuffer(content, dtype=torch.uint8).to(message_device(group, device))
+    if all(torch.equal(each, digest) for each in gather_tensors(digest, group)):
         return []
     return gather_values(value, group, device=device)
 

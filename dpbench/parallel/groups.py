@@ -66,25 +66,25 @@ def gather_tensors(tensor: Tensor, group: dist.ProcessGroup) -> list[Tensor]:
     return gathered
 
 
-def gather_bytes(
-    data: bytes,
+def gather_values(
+    value: Any,
     group: dist.ProcessGroup,
     *,
     device: torch.device | None = None,
     root: int | None = None,
-) -> list[bytes]:
-    """Gather one message of any length from each rank, by rank; a collective.
+) -> list[Any]:
+    """Gather `value` from every rank, by rank; a collective.
 
     Args:
-        data: of this rank.
+        value: None, numbers, text, bytes, tensors, or lists, tuples and dictionaries of them.
         group: the ranks.
         device: see `message_device`.
-        root: the only rank that gets the messages, the others get none; None means all ranks.
+        root: the only rank that gets the values, the others get none; None means all ranks.
     """
     on = message_device(group, device)
+    data = encoded(value)
     lengths = [int(n) for n in gather_tensors(torch.tensor([len(data)], device=on), group)]
-    padded = bytearray(data.ljust(max(*lengths, 1), b"\0"))
-    message = torch.frombuffer(padded, dtype=torch.uint8).to(on)
+    message = torch.frombuffer(bytearray(data.ljust(max(lengths), b"\0")), dtype=torch.uint8).to(on)
     if root is None:
         messages = gather_tensors(message, group)
     else:
@@ -92,17 +92,9 @@ def gather_bytes(
         dist.gather(message, messages or None, group=group, group_dst=root)
         lengths = lengths[: len(messages)]
     return [
-        message[:length].cpu().numpy().tobytes()
+        decoded(message[:length].cpu().numpy().tobytes())
         for message, length in zip(messages, lengths, strict=True)
     ]
-
-
-def gather_values(value: Any, group: dist.ProcessGroup, **options: Any) -> list[Any]:
-    """Gather `value` from every rank, by rank; a collective with the options of `gather_bytes`.
-
-    It is None, numbers, text, bytes, tensors, or lists, tuples and dictionaries of them.
-    """
-    return [decoded(message) for message in gather_bytes(encoded(value), group, **options)]
 
 
 def encoded(value: Any) -> bytes:

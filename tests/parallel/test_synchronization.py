@@ -13,7 +13,7 @@ from torch import nn
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel import RanksDiffer, any_rank, check_sync
 from dpbench.parallel.agreement import tensors_sha256
-from dpbench.parallel.groups import gather_bytes
+from dpbench.parallel.groups import gather_values
 from dpbench.parallel.synchronization import broadcast_checkpoint, sync_gradients
 from tests.parallel.ddp.one_process import (
     assert_same,
@@ -136,8 +136,8 @@ def messages_of_any_length_arrive_in_the_order_of_the_ranks(rank: int) -> None:
     group = dist.group.WORLD
     for lengths in ((0, 0), (3, 0), (1024, 1), (1025, 0), (5, 100_000)):
         sent = [bytes([65 + other]) * length for other, length in enumerate(lengths)]
-        assert gather_bytes(sent[rank], group) == sent
-    assert gather_bytes(b"ends with zeros\0\0", group)[1] == b"ends with zeros\0\0"
+        assert gather_values(sent[rank], group) == sent
+    assert gather_values(b"ends with zeros\0\0", group)[1] == b"ends with zeros\0\0"
 
 
 class RunsOutOfMemory(nn.Linear):
