@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TypeVar
 
 from dpbench.launch.fork_server import fork_server_process
-from dpbench.launch.load_meter import host_load, read_cores
+from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import RanksFailed, run_one_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
@@ -48,9 +48,9 @@ class Launcher:
         self._machine = machine
         self._prepared = prepared
         self.logs = logs
-        start = read_cores(fork_server_process())
+        meter = LoadMeter(fork_server_process())
         run_one_rank(int, START_SECONDS)  # the first trial would pay for the server's start
-        self.load = host_load(start, read_cores(fork_server_process()))
+        self.load = meter.load()
 
     def unusable_reason(self, configuration: Configuration) -> str | None:
         """Why this machine cannot run the configuration; None if it can."""
@@ -65,8 +65,7 @@ class Launcher:
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
         """Run the trial in separate processes, and leave none behind."""
         deadline = monotonic() + time_limit_seconds
-        server = fork_server_process()
-        start = read_cores(server)
+        meter = LoadMeter(fork_server_process())
         try:
             with scratch_folder(self.logs, plain_label(trial)) as scratch:
                 work, over_tcp = self.rank_work(trial), False
@@ -79,8 +78,7 @@ class Launcher:
             outcome = outcome_of_ranks(trial, ranks)
         except RanksFailed as failed:
             outcome = failed.outcome
-        load = host_load(start, read_cores(server))
-        return replace(outcome, host_load=load)
+        return replace(outcome, host_load=meter.load())
 
 
 def attempt(label: str, run: Callable[[], Outcome[M]]) -> tuple[Outcome[M], Timing]:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from dpbench.errors import UsageError
 from dpbench.launch import machine
-from dpbench.launch.load_meter import host_load, read_cores
+from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.records.environment import Accelerator, core_numbers
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -147,9 +147,9 @@ def test_a_process_that_computes_meanwhile_is_seen() -> None:
     with subprocess.Popen(BURN, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        start = read_cores()
+        meter = LoadMeter()
         time.sleep(1.0)
-        found = host_load(start, read_cores())
+        found = meter.load()
         other.kill()
     assert found is not None
     assert found.cores == len(core_numbers())
