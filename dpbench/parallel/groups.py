@@ -76,7 +76,7 @@ def gather_values(
     """Gather `value` from every rank, by rank; a collective.
 
     Args:
-        value: None, numbers, text, bytes, tensors, or lists, tuples and dictionaries of them.
+        value: None, numbers, text, tensors, or lists, tuples and dictionaries of them.
         group: the ranks.
         device: see `message_device`.
         root: the only rank that gets the values, the others get none; None means all ranks.

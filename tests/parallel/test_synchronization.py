@@ -135,9 +135,9 @@ def what_differs_is_named_and_nothing_is_changed(rank: int) -> None:
 def messages_of_any_length_arrive_in_the_order_of_the_ranks(rank: int) -> None:
     group = dist.group.WORLD
     for lengths in ((0, 0), (3, 0), (1024, 1), (1025, 0), (5, 100_000)):
-        sent = [bytes([65 + other]) * length for other, length in enumerate(lengths)]
+        sent = [chr(65 + other) * length for other, length in enumerate(lengths)]
         assert gather_values(sent[rank], group) == sent
-    assert gather_values(b"ends with zeros\0\0", group)[1] == b"ends with zeros\0\0"
+    assert gather_values("ends with zeros\0\0", group)[1] == "ends with zeros\0\0"
 
 
 class RunsOutOfMemory(nn.Linear):
