@@ -63,8 +63,7 @@ class Machine:
             )
         if spec.batched_copy is not None and not has_batched_copy():
             return "torch's DistributedDataParallel has batched_grad_copy from torch 2.13 on"
-        shards = traits.shards_optimizer or traits.shards_parameters
-        if shards and spec.backend == "shm" and not hasattr(dist, "all_gather_single"):
+        if traits.shards and spec.backend == "shm" and not hasattr(dist, "all_gather_single"):
             return f"{name} on shm needs torch 2.13 or later"
         if spec.unusable_reason is not None:
             return spec.unusable_reason

@@ -82,7 +82,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
             windows, (host_peak, device_peak, reserved_peak), sent = run.time_windows(plan.timed)
         final_checksum, threads = checksum(module), torch.get_num_threads()
         norms = [m for m in module.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
-        traced = run.placed(plan.traced.steps)
+        traced = run.on_device(plan.traced.steps)
         trace = trace_gradients(run.stepper, traced, device, ranks) if traced else None
         phases, replica_phases = run.time_phases(plan.instrumented)
         used_transports, joined_group = transports(), ranks.membership
@@ -150,8 +150,9 @@ class TrialRun:
     ) -> None:
         self.trial, self.stepper, self.devices, self.ranks = trial, stepper, devices, ranks
 
-    def placed(self, steps: Sequence[StepIndices]) -> Sequence[StepIndices]:
-        """The steps with their indices where the samples are; before a window, as it copies."""
+    def on_device(self, steps: Sequence[StepIndices]) -> Sequence[StepIndices]:
+        """The steps with their indices on the device, if the samples are there; before a window, as
+        it copies."""
         if self.trial.prefetch is not None:
             return steps
         return [[indices.to(self.devices[0]) for indices in step] for step in steps]
@@ -159,7 +160,7 @@ class TrialRun:
     def warm_up(self, steps: Sequence[StepIndices]) -> int:
         """Take the warm-up steps; returns the number of steps to time, the same on all ranks. If
         the window fills a time, the second half of the warm-up is timed and sets it."""
-        trial, placed = self.trial, self.placed(steps)
+        trial, placed = self.trial, self.on_device(steps)
         untimed = len(steps) // 2 if trial.window_seconds else len(steps)
         for indices in placed[:untimed]:
             self.stepper.step(indices)
@@ -181,7 +182,7 @@ class TrialRun:
         peaks: Peaks | None = None
         before = wrapper.communication()  # steps without synchronization add nothing to it
         for steps, sync in segments:
-            step, placed = partial(stepper.step, sync=sync), self.placed(steps)
+            step, placed = partial(stepper.step, sync=sync), self.on_device(steps)
             # Steps without synchronization are undone: replicas must not drift apart.
             with nullcontext() if sync else undone(stepper.model, self.devices):
                 window = time_steps(step, placed, self.devices, self.ranks)
@@ -201,7 +202,9 @@ class TrialRun:
         """The phases of segments with and without synchronization, and what the former do for the
         replicas of this process."""
         timed = {
-            sync: time_phases(self.stepper, self.placed(steps), self.devices, self.ranks, sync=sync)
+            sync: time_phases(
+                self.stepper, self.on_device(steps), self.devices, self.ranks, sync=sync
+            )
             for steps, sync in segments
             if steps
         }

@@ -93,8 +93,8 @@ def verify(
     worst, worst_parameter = 0.0, None
     for indices in torch.arange(steps * per_step, device=device).chunk(steps):
         batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step
-        taken = small.sample_range(rank)
-        stepper.step([batch[taken.start : taken.stop] for batch in batches])
+        own = small.sample_range(rank)
+        stepper.step([batch[own.start : own.stop] for batch in batches])
         reference.step(batches)
         expected = [parameter.grad for parameter in reference.module.parameters()]
         errors = _errors(wrapper.full_gradients(), expected)

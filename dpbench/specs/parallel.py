@@ -49,7 +49,8 @@ class ParallelSpec:
     @property
     def unusable_reason(self) -> str | None:
         """Why no machine can run it; None if one could."""
-        if IMPLEMENTATIONS[self.implementation].shards_optimizer and self.workload.dtype == "f16":
+        shards = IMPLEMENTATIONS[self.implementation].shards
+        if shards == "optimizer" and self.workload.dtype == "f16":
             return (
                 "got dtype f16, whose loss scaling looks at whole gradients, and ranks have shares "
                 "of them; expected bf16, or ddp"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from dpbench.errors import UsageError
 
@@ -35,29 +36,35 @@ class ImplementationTraits:
     description: str
     ours: bool = False
     """True for a part of dpbench.parallel, False for another library's."""
-    communicates: bool = True
-    """False where replicas never exchange gradients."""
     can_run_unsynced: bool = False
     """True where a step can also be timed without gradient synchronization."""
-    one_process: bool = False
-    """True where one process drives all replicas."""
     backend: str | None = None
-    """The only backend it has; None where it takes any process-group backend."""
+    """The only backend it has: "threads" if one process drives all replicas, "none" if replicas
+    exchange nothing; None where it takes any process-group backend."""
     largest_group: int | None = None
     averages_parameters: bool = False
     """True where ranks train alone and average parameters every `sync_every` steps."""
     settings: tuple[str, ...] = ()
     """Settings that it has and some others do not, by their field of a Configuration."""
-    shards_parameters: bool = False
-    """True where parameters are DTensors, of which each rank may hold a part."""
-    shards_optimizer: bool = False
-    """True where each rank steps a part of the parameters, on gradients that it alone has."""
+    shards: Literal["parameters", "optimizer"] | None = None
+    """"parameters" where they are DTensors, of which each rank may hold a part; "optimizer" where
+    each rank steps a part of them, on gradients that it alone has."""
     requires: str | None = None
     """The package it needs beside torch, as its import is spelled; None where torch is enough."""
     needs_cuda: str | None = None
     """Why it runs on CUDA devices only; None where it runs on any device."""
     alternative: str | None = None
     """An implementation that replaces it and may cost less per step."""
+
+    @property
+    def one_process(self) -> bool:
+        """Whether one process drives all replicas."""
+        return self.backend == "threads"
+
+    @property
+    def communicates(self) -> bool:
+        """Whether replicas ever exchange gradients."""
+        return self.backend != "none"
 
     def has_setting(self, name: str) -> bool:
         """Whether its rows differ by this field of a Configuration; most settings belong to all."""

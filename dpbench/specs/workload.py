@@ -70,8 +70,8 @@ class WorkloadSpec:
 
 def behind_options(script: tuple[str, ...]) -> tuple[str, ...]:
     """See WorkloadSpec.positional_words."""
-    taken = any(word.partition("=")[0] in ALWAYS_OURS for word in script[1:])
-    return ("--", *script) if taken else script
+    is_ambiguous = any(word.partition("=")[0] in ALWAYS_OURS for word in script[1:])
+    return ("--", *script) if is_ambiguous else script
 
 
 WORKLOAD_FIELDS = frozenset(field.name for field in fields(WorkloadSpec))

@@ -12,7 +12,7 @@ from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
 TRAINABLE = tuple(
     name
     for name, traits in BUILT_IN.items()
-    if not traits.shards_parameters and (traits.communicates or traits.largest_group == 1)
+    if traits.shards != "parameters" and (traits.communicates or traits.largest_group == 1)
 )
 """Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
 

@@ -31,7 +31,7 @@ from dpbench.units import MEBI
 BUCKETED = tuple(
     name
     for name, traits in IMPLEMENTATIONS.items()
-    if traits.has_setting("bucket_cap_mb") and not traits.shards_optimizer
+    if traits.has_setting("bucket_cap_mb") and traits.shards is None
 )
 """Implementations that reduce whole gradients in buckets while the backward pass goes on."""
 DEFAULT_FIRST_CAP_MB = 1.0

@@ -12,7 +12,7 @@ TRAITS = {
     "order": 25,
     "description": "dpbench's ShardedOptimizer: each rank steps its share of parameters (ZeRO-1)",
     "ours": True,
-    "shards_optimizer": True,
+    "shards": "optimizer",
     "settings": ("bucket_cap_mb",),
 }
 

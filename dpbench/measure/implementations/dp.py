@@ -21,7 +21,6 @@ TRAITS = {
     "description": "dpbench.DataParallel: one process, one thread per replica",
     "ours": True,
     "can_run_unsynced": True,
-    "one_process": True,
     "backend": "threads",
 }
 

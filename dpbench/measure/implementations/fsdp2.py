@@ -23,7 +23,7 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 70,
     "description": "torch's fully_shard: shards parameters, gradients, optimizer state",
-    "shards_parameters": True,
+    "shards": "parameters",
 }
 
 LISTS = (nn.Sequential, nn.ModuleList)

@@ -10,7 +10,6 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 130,
     "description": "n plain copies started together, without communication",
-    "communicates": False,
     "backend": "none",
 }
 

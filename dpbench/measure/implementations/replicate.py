@@ -17,7 +17,7 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 60,
     "description": "torch's replicate: whole parameters on each rank, all-reduce as of FSDP2",
-    "shards_parameters": True,
+    "shards": "parameters",
 }
 
 

@@ -10,7 +10,6 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 120,
     "description": "the plain module on one device",
-    "communicates": False,
     "backend": "none",
     "largest_group": 1,
 }

@@ -10,7 +10,6 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 30,
     "description": "torch.nn.DataParallel (CUDA only)",
-    "one_process": True,
     "backend": "threads",
     "needs_cuda": "torch.nn.DataParallel has no CPU replicas",
     "alternative": "dp",

@@ -92,7 +92,7 @@ class StepClock:
         """The segment that is under way."""
         self.counts = StepCounts()
         """Counts of the step that is under way."""
-        self.taken = 0
+        self.steps = 0
         """Optimizer steps so far."""
         self.first_step: float | None = None
         """When the first one ended."""
@@ -114,7 +114,7 @@ class StepClock:
         segment.readings.append(self._now())
         segment.counts.append(self.counts)
         self.counts = StepCounts()
-        self.taken += 1
+        self.steps += 1
         return len(segment.counts) == segment.steps and not self._begin_next()
 
     def _begin_next(self) -> bool:

@@ -89,7 +89,7 @@ class ScriptRun:
             message = next(iter(str(error).splitlines()), "")
             self.fail(f"{message}{raised_at(error)}", kind=type(error).__name__)
         if isinstance(status, int) and status != 0:
-            after = f" after {self.clock.taken} optimizer steps" if self.clock.taken else ""
+            after = f" after {self.clock.steps} optimizer steps" if self.clock.steps else ""
             self.fail(f"the script ended with status {status}{after}", has_written=True)
         if self.course.measured and status in (0, None):
             # Whole rounds count; the other ranks, whose scripts end as well, do the same.
@@ -115,13 +115,13 @@ class ScriptRun:
         trial = self.task.trial
         needed = trial.warmup_steps + len(get_args(Mode)) * trial.timed_steps
         how = "ended" if status in (0, None) else f"called sys.exit({status!r})"
-        if self.clock.taken == 0:
+        if self.clock.steps == 0:
             return (
                 f"the script {how} before an optimizer took a step in this process; expected "
                 "training with a torch.optim optimizer"
             )
         return (
-            f"the script {how} after {self.clock.taken} optimizer steps; it needs about "
+            f"the script {how} after {self.clock.steps} optimizer steps; it needs about "
             f"{needed}: let it train longer, or lower --warmup and --steps"
         )
 

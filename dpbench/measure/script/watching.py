@@ -70,7 +70,7 @@ class ScriptWatcher:
 
     def __init__(self, trial: TrialSpec) -> None:
         self._replaced = replaced_arguments(trial)
-        self._takes_ours = trial.implementation == "ddp"
+        self._replaces_wrapper = trial.implementation == "ddp"
         self._has_peers = IMPLEMENTATIONS[trial.implementation].communicates
         self._has_peers = self._has_peers and trial.group_size > 1
         self._called: set[str] = set()
@@ -90,7 +90,7 @@ class ScriptWatcher:
             self._watch_forward(wrapper, clock)
         self._replace(DataLoader, "__init__", "DataLoader")
         self._watch_batches(clock)
-        if self._takes_ours:
+        if self._replaces_wrapper:
             for module in (torch.nn.parallel, torch.nn.parallel.distributed):
                 vars(module)["DistributedDataParallel"] = parallel.DistributedDataParallel
         for name in ("spawn", "start_processes"):
@@ -161,7 +161,9 @@ class ScriptWatcher:
         if not self._has_peers:
             return None
         missing = [call for call in self._replaced if call not in self._called]
-        if self._takes_ours and not isinstance(self.wrapper, parallel.DistributedDataParallel):
+        if self._replaces_wrapper and not isinstance(
+            self.wrapper, parallel.DistributedDataParallel
+        ):
             missing.append("DistributedDataParallel")
         return next(iter(missing), None)
 
@@ -230,14 +232,14 @@ class WatchedIterator:
         except StopIteration:
             clock.counts.interrupted = True
             raise
-        if state.batch is not None and clock.taken == state.at_step + 1:
+        if state.batch is not None and clock.steps == state.at_step + 1:
             state.trains = True
             self._watcher.feeding = self._loader, state
         if state.trains:
             clock.counts.samples += samples_in(batch)
         else:
             clock.counts.interrupted = True
-        state.batch, state.at_step = batch, clock.taken
+        state.batch, state.at_step = batch, clock.steps
         return batch
 
     def __len__(self) -> int:

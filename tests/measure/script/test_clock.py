@@ -81,7 +81,7 @@ def test_only_the_first_optimizer_ends_steps() -> None:
     clock = StepClock(course_of())
     clock.step_ended(FIRST)
     clock.step_ended(SECOND)
-    assert clock.taken == 1
+    assert clock.steps == 1
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def fed(labels: torch.Tensor, **loading: Any) -> ScriptWatcher:
         return WatchedIterator(loader, DataLoader.__iter__(loader), watcher, clock)
 
     data = TensorDataset(torch.ones(8, 3), labels)
-    for _, clock.taken in zip(
+    for _, clock.steps in zip(
         batches(DataLoader(data, batch_size=4, num_workers=0, **loading)), (1, 2), strict=True
     ):
         pass
