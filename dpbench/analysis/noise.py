@@ -14,6 +14,7 @@ from statistics import fmean
 
 from dpbench import units
 from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
+from dpbench.messages import option_words
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import Configuration
 
@@ -140,7 +141,8 @@ def cure(needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[Trial
         return f"more than {MAX_ADVISED} repetitions (now {now})"
     passes = 1 + max(record.trial.repetition for record in sweep)
     took = needed * sum(record.timing.duration_seconds for record in sweep) / passes
-    return f"about {needed} repetitions (now {now}), {units.seconds(took)}: --repetitions {needed}"
+    more = option_words("repetitions", needed)
+    return f"about {needed} repetitions (now {now}), {units.seconds(took)}: {more}"
 
 
 def _limit(configuration: Configuration) -> float:

@@ -92,8 +92,9 @@ class Results:
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
+        rows = self._subject.rows
         with worded_for_python():
-            return rows_text(self._subject.rows, format=format, columns=keys, width=width)
+            return rows_text(rows, format=format, columns=keys, width=width)
 
     def plot(self, kind: str = "throughput", *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is the architecture, required if there are

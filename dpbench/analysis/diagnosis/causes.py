@@ -14,6 +14,7 @@ from dpbench.analysis.estimate import mean
 from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, mean_step_seconds
+from dpbench.messages import option_words
 from dpbench.records.trial import ScriptFacts, TrialRecord
 from dpbench.specs import Configuration
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -74,7 +75,7 @@ def causes_of(explanation: Explanation, others: Sequence[Explanation]) -> tuple[
     is_warm = first is None or not is_large_loss(first.share)
     if first is not None and not is_warm:
         text = f"slow first steps of the window (the first {first.steps})"
-        remedy = f"try --warmup {configuration.warmup_steps + first.steps}"
+        remedy = f"try {option_words('warmup', configuration.warmup_steps + first.steps)}"
         causes.append(Cause(kind="warm-up", share=first.share, text=text, remedy=remedy))
     if configuration.workload.script and explanation.communicates:
         causes += script_causes(row.records, explanation.breakdown, is_warm=is_warm)
@@ -92,9 +93,11 @@ def causes_of(explanation: Explanation, others: Sequence[Explanation]) -> tuple[
             causes.append(_of_factor(factor, explanation, others))
     if explanation.phases is not None and is_large_loss(explanation.phases.data_share):
         # A loader that is as slow in `single` costs no efficiency, and still costs time.
-        tries = "" if configuration.data_workers or configuration.prefetch else "--prefetch 2 "
-        tries += f"--data-workers {2 * (configuration.data_workers or 1)}"
-        text, remedy = "loading data, on every rank", f"try {tries}, or a faster source of samples"
+        tries = [option_words("data_workers", 2 * (configuration.data_workers or 1))]
+        if not (configuration.data_workers or configuration.prefetch):
+            tries = [option_words("prefetch", 2), *tries]
+        text = "loading data, on every rank"
+        remedy = f"try {' '.join(tries)}, or a faster source of samples"
         share = explanation.phases.data_share
         causes.append(Cause(kind="data", share=share, text=text, remedy=remedy))
     return tuple(sorted(causes, key=lambda cause: cause.order))
@@ -127,7 +130,7 @@ def _of_factor(factor: Factor, explanation: Explanation, others: Sequence[Explan
     match part:
         case "granularity":
             text = "granularity, as a small shard takes longer per sample"
-            remedy = "try a larger --batch-sizes or fewer replicas"
+            remedy = f"try a larger {option_words('batch_sizes')} or fewer replicas"
         case "contention":
             copies = configuration.group_size
             text = f"contention, as {copies} copies slow each other without communicating"
@@ -159,12 +162,12 @@ def _wrapper(explanation: Explanation) -> TextAndRemedy:
     alternative = f"{traits.alternative}, or " if traits.alternative else ""
     return (
         "the wrapper (hooks, buckets), a cost per step",
-        f"try {alternative}a larger --batch-sizes, or {_accumulate(configuration)}",
+        f"try {alternative}a larger {option_words('batch_sizes')}, or {_accumulate(configuration)}",
     )
 
 
 def _accumulate(configuration: Configuration) -> str:
-    return f"--accumulate {configuration.accumulation_steps * ACCUMULATE_TIMES}"
+    return option_words("accumulate", configuration.accumulation_steps * ACCUMULATE_TIMES)
 
 
 def _communication(explanation: Explanation, others: Sequence[Explanation]) -> TextAndRemedy:
@@ -183,7 +186,7 @@ def _communication(explanation: Explanation, others: Sequence[Explanation]) -> T
     if traits.averages_parameters:
         return (
             f"exposed averaging of parameters on {configuration.backend}",
-            f"try --sync-every {configuration.sync_every * ACCUMULATE_TIMES}",
+            f"try {option_words('sync_every', configuration.sync_every * ACCUMULATE_TIMES)}",
         )
     if configuration.devices[0] == "cpu":
         name = "shm" if configuration.backend == "gloo" and configuration.node_count == 1 else ""
@@ -360,16 +363,17 @@ def _devices_and_threads(record: TrialRecord) -> Iterator[Cause]:
     cores = record.host_load.cores if record.host_load else 0
     threads = max(rank.threads or 0 for rank in record.ranks)
     per_rank = max(1, cores // ranks)
+    given = option_words("threads", per_rank)
     if cores and threads > 1 and ranks * threads > cores:
         yield Cause(
             kind="threads",
             text=f"{ranks} ranks compute with {threads} threads each, on "
             f"{units.counted(cores, 'core')}",
-            remedy=f"torch.set_num_threads({per_rank}), or no such call and --threads {per_rank}",
+            remedy=f"torch.set_num_threads({per_rank}), or no such call and {given}",
         )
     elif threads == 1 and trial.devices[0] == "cpu" and cores >= 2 * ranks:
         yield Cause(
             kind="threads",
             text=f"{ranks} ranks compute with one thread each, on {units.counted(cores, 'core')}",
-            remedy=f"OMP_NUM_THREADS={per_rank}, or --threads {per_rank}",
+            remedy=f"OMP_NUM_THREADS={per_rank}, or {given}",
         )

@@ -29,6 +29,7 @@ from dpbench.analysis.throughput import (
     slow_steps,
     steps_without_sync,
 )
+from dpbench.messages import option_words
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import Configuration
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -219,9 +220,9 @@ def _not_measured(configuration: Configuration, stage: int, breakdown: Breakdown
         return "the script has no DistributedDataParallel whose averaging could be left out"
     if stage == SHARDED:
         sizes = ",".join(str(size) for size in sorted(set(configuration.replica_batch_sizes)))
-        return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
+        return f"no `single` at batch {sizes}; add {sizes} to {option_words('batch_sizes')}"
     if stage == CONTENDED:
-        return "no `independent` rows; add independent to --implementations"
+        return f"no `independent` rows; add independent to {option_words('implementations')}"
     if configuration.process_count == 1:
         return f"{name} drives all replicas from one process, which has one clock"
     return f"{name} has no window without synchronization"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from dpbench.analysis.projection.series import Origin, ProjectedPoint, Projection, Series, noise_of
 from dpbench.errors import UsageError
+from dpbench.messages import option_words
 
 MAX_MULTIPLE = 4
 """Largest multiple of the largest measured group size that is predicted."""
@@ -124,7 +125,7 @@ def project_by_law(
         elif n > MAX_MULTIPLE * sizes[-1]:
             reason = (
                 f"more than {MAX_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
-                "simulate larger groups with --topology"
+                f"simulate larger groups with {option_words('topology')}"
             )
         if reason is not None:
             points.append(ProjectedPoint(group_size=n, kind="refused", reason=reason))

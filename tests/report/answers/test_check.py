@@ -18,6 +18,7 @@ from tests.analysis.builders import (
     REGRESSED,
     assessment,
     record,
+    run,
     runs,
     side,
     slower,
@@ -61,8 +62,7 @@ def test_the_change_says_of_what_it_is() -> None:
     assert "in time" in speeds
     assert "in time" not in steps
     (row, *_) = both.rows
-    speech = (replace(row.matched.candidate[0], item="speech"),)
-    spoken = replace(row.matched, baseline=speech, candidate=speech)
+    spoken = replace(row.matched, candidate=(run(trial(), 1.0, item="speech"),))
     assert quantity_of([replace(row, matched=spoken)]) == "time per speech"
 
 
