@@ -4,7 +4,7 @@ Each series withholds its larger group sizes, and the law predicts them from eve
 more. The band is conformal: order statistics of these errors. Across the boundary from one node to
 several, steps take longer than any law through one node says; those errors are a set of their own.
 
-`python -m tools.law_errors` prints the bands that `dpbench/analysis/projection/series.py` holds.
+`python -m tools.law_errors` prints the bands that `dpbench/analysis/projection/law.py` holds.
 """
 
 from __future__ import annotations

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpbench.analysis.comparisons.environments import environment_notes
 from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
 from dpbench.analysis.published import from_csv
+from dpbench.analysis.remarks import environment_notes, hints
 from dpbench.analysis.rows import Row, summarize
 from dpbench.analysis.scaling import paired_speedup
 from dpbench.records.trial import NOT_A_MEAN, Status

@@ -22,10 +22,10 @@ FURTHER = (8, 64, 1000)
 
 def project(options: ProjectOptions) -> Answer:
     """Project every series; raises UsageError or StoreError if no series has an answer."""
-    from dpbench.analysis.comparisons.environments import environment_notes
     from dpbench.analysis.projection.law import project_by_law
     from dpbench.analysis.projection.network import flat_network, load_topology
     from dpbench.analysis.projection.simulation import project_by_simulation
+    from dpbench.analysis.remarks import environment_notes
     from dpbench.report.answers.project import projection_answer
 
     sweep, all_series, left_out = _measured(options)

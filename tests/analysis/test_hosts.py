@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.environments import environment_notes
 from dpbench.analysis.comparisons.matching import match
-from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
+from dpbench.analysis.remarks import environment_notes, hints
 from dpbench.analysis.resources import utilization
 from dpbench.analysis.rows import summarize
 from dpbench.errors import NotComparable

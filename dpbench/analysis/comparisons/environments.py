@@ -1,64 +1,14 @@
-"""What differs between the environments of trials, and whether that forbids a comparison."""
+"""What differs between the environments of two sides, and whether that forbids a comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import product
 
-from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched
-from dpbench.analysis.rows import MAX_LISTED
 from dpbench.architecture.user_files import named_files
 from dpbench.errors import NotComparable
 from dpbench.messages import option_words
-from dpbench.records.environment import Environment, comparable_part
-from dpbench.records.trial import TrialRecord
-from dpbench.specs import Labels
-
-
-def environment_notes(
-    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
-) -> tuple[str, ...]:
-    """Notes on the differences between the environments of the records, and on configurations whose
-    replicas shared a core or a GPU."""
-    used = dict.fromkeys(name for record in records for name in record.environment_ids)
-    known = [environments[name] for name in used if name in environments]
-    notes = _oversubscribed(records, environments)
-    if (count := len({*map(comparable_part, used)})) > 1:
-        differences = dict.fromkeys(d for e in known[1:] for d in e.differences_from(known[0]))
-        listed = "; ".join(differences) or "one of them is not stored"
-        notes.append(f"trials ran in {count} environments: {listed}")
-    commits = dict.fromkeys(environment.git_commit or "none" for environment in known)
-    if len(commits) > 1:
-        notes.append(f"trials come from {len(commits)} git commits: {', '.join(commits)}")
-    return tuple(notes)
-
-
-def _oversubscribed(
-    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
-) -> list[str]:
-    """One line for each resource that is oversubscribed; cores are those of one node."""
-    labels = Labels.among(record.trial for record in records)
-    oversubscribed: dict[tuple[str, str], dict[str, int]] = {}
-    for record in records:
-        environment, trial = environments.get(record.environment_ids[0]), record.trial
-        if environment is None or not record.ranks:
-            continue
-        if trial.devices[0] == "cpu":
-            on_one_node = max(trial.replicas_by_node, default=trial.group_size)
-            needed, there = on_one_node * trial.threads_per_replica, environment.usable_cores
-            what, where = "threads", "cores"
-        else:
-            needed, there = trial.group_size, len({*trial.node_devices})
-            what, where = "replicas", "GPUs"
-        if needed > there:
-            named = oversubscribed.setdefault((what, f"{there} {where}"), {})
-            named[labels.label(trial)] = needed
-    return [
-        f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
-        f"{units.some_of([*needs], MAX_LISTED, 'configuration')}"
-        for (what, where), needs in oversubscribed.items()
-    ]
+from dpbench.records.environment import comparable_part
 
 
 def compare_environments(

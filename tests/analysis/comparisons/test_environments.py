@@ -6,21 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.environments import compare_environments, environment_notes
+from dpbench.analysis.comparisons.environments import compare_environments
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.errors import NotComparable
 from dpbench.records.environment import Environment
-from tests.analysis.builders import rank, record, run, runs, side, trial, window
+from tests.analysis.builders import rank, record, runs, side, trial, window
 from tests.builders import HERE
 
 SPEEDS = (100.0, 101.0, 99.0)
-
-
-@pytest.mark.parametrize("here", [replace(HERE, cores=2), replace(HERE, cores=64, quota_cores=2.5)])
-def test_replicas_that_share_cores_are_told(here: Environment) -> None:
-    measured = run(trial(group_size=4), 100.0, environment_ids=("e0",))
-    (note,) = environment_notes([measured], {"e0": here})
-    assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 32"
 
 
 def sides(*environments: Environment) -> Matched:

@@ -1,5 +1,5 @@
-"""Remarks of an expert on the rows of a sweep: on devices and shards, and on what the user's code
-does that decides its speed, as its ranks recorded it."""
+"""Remarks on the machines, devices and shards of a sweep: what makes its numbers doubtful, and what
+deserves a change or a second look."""
 
 from __future__ import annotations
 
@@ -9,9 +9,55 @@ from collections.abc import Mapping, Sequence
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
 from dpbench.analysis.resources import gpu_names
-from dpbench.analysis.rows import Row
-from dpbench.records.environment import Environment
-from dpbench.records.trial import INFINIBAND_UNUSED
+from dpbench.analysis.rows import MAX_LISTED, Row
+from dpbench.records.environment import Environment, comparable_part
+from dpbench.records.trial import INFINIBAND_UNUSED, TrialRecord
+from dpbench.specs import Labels
+
+
+def environment_notes(
+    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
+) -> tuple[str, ...]:
+    """Notes on the differences between the environments of the records, and on configurations whose
+    replicas shared a core or a GPU."""
+    used = dict.fromkeys(name for record in records for name in record.environment_ids)
+    known = [environments[name] for name in used if name in environments]
+    notes = _oversubscribed(records, environments)
+    if (count := len({*map(comparable_part, used)})) > 1:
+        differences = dict.fromkeys(d for e in known[1:] for d in e.differences_from(known[0]))
+        listed = "; ".join(differences) or "one of them is not stored"
+        notes.append(f"trials ran in {count} environments: {listed}")
+    commits = dict.fromkeys(environment.git_commit or "none" for environment in known)
+    if len(commits) > 1:
+        notes.append(f"trials come from {len(commits)} git commits: {', '.join(commits)}")
+    return tuple(notes)
+
+
+def _oversubscribed(
+    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
+) -> list[str]:
+    """One line for each resource that is oversubscribed; cores are those of one node."""
+    labels = Labels.among(record.trial for record in records)
+    oversubscribed: dict[tuple[str, str], dict[str, int]] = {}
+    for record in records:
+        environment, trial = environments.get(record.environment_ids[0]), record.trial
+        if environment is None or not record.ranks:
+            continue
+        if trial.devices[0] == "cpu":
+            on_one_node = max(trial.replicas_by_node, default=trial.group_size)
+            needed, there = on_one_node * trial.threads_per_replica, environment.usable_cores
+            what, where = "threads", "cores"
+        else:
+            needed, there = trial.group_size, len({*trial.node_devices})
+            what, where = "replicas", "GPUs"
+        if needed > there:
+            named = oversubscribed.setdefault((what, f"{there} {where}"), {})
+            named[labels.label(trial)] = needed
+    return [
+        f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
+        f"{units.some_of([*needs], MAX_LISTED, 'configuration')}"
+        for (what, where), needs in oversubscribed.items()
+    ]
 
 
 def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:

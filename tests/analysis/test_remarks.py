@@ -1,15 +1,18 @@
-"""Remarks on devices, shards and transports."""
+"""Remarks on cores, devices, shards and transports."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.analysis.diagnosis.hints import hints
+import pytest
+
+from dpbench.analysis.remarks import environment_notes, hints
 from dpbench.analysis.rows import summarize
 from dpbench.records.environment import Environment
 from dpbench.records.trial import INFINIBAND_UNUSED, GpuState, TrialRecord
 from tests.analysis.builders import machine, rank, record, run, steps_of, trial, window
+from tests.builders import HERE
 
 CUDA_DEVICES = tuple(f"cuda:{index}" for index in range(8))
 
@@ -64,3 +67,10 @@ def test_sockets_beside_infiniband_are_warned_of() -> None:
     (hint,) = found([on_two_gpus(CUDA_DEVICES[:2], 1, "P2P", INFINIBAND_UNUSED)])
     assert "NCCL sends through sockets, although there is InfiniBand" in hint
     assert found([on_two_gpus(CUDA_DEVICES[:2], 1, "NET/IB")]) == ()
+
+
+@pytest.mark.parametrize("here", [replace(HERE, cores=2), replace(HERE, cores=64, quota_cores=2.5)])
+def test_replicas_that_share_cores_are_told(here: Environment) -> None:
+    measured = run(trial(group_size=4), 100.0, environment_ids=("e0",))
+    (note,) = environment_notes([measured], {"e0": here})
+    assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 32"
