@@ -39,10 +39,12 @@ def sweep(
     with measuring_call("dpbench.sweep", progress=progress):
         from dpbench.report.progress.trials import TrialProgress
         from dpbench.run import presets
-        from dpbench.run.sweep.measuring import measure_sweep
+        from dpbench.run.sweep.measuring import measure
+        from dpbench.run.sweep.plan import planned_sweep
 
         measured = read_options(SweepOptions, given, presets.find)
-        results = Results(measure_sweep(measured, TrialProgress(quiet=not progress)))
+        with planned_sweep(measured) as plan:
+            results = Results(measure(plan, TrialProgress(quiet=not progress)))
     if report:
         results.write_report(charts=measured.charts)
     return results

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.cli.signature import command
+from dpbench.cli.streams import say_preparing
 from dpbench.messages import print_result
 from dpbench.options.check import CheckOptions
 from dpbench.options.reading import read_options
-from dpbench.run.interrupts import say_nothing_is_measured
 
 
 @command(CheckOptions)
@@ -25,7 +25,8 @@ def check(typed: dict[str, Any]) -> int:
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one
     that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
-    say_nothing_is_measured()
+    if "baseline" not in typed:
+        say_preparing(typed)
     options = read_options(CheckOptions, typed)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.check.checking import run_check

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.cli.signature import command
+from dpbench.cli.streams import say_preparing
 from dpbench.messages import say
 from dpbench.options.comm import CommOptions
 from dpbench.options.reading import read_options
-from dpbench.run.interrupts import say_nothing_is_measured
 
 
 @command(CommOptions)
@@ -21,7 +21,7 @@ def comm(typed: dict[str, Any]) -> int:
 
     Exit status: 0 all measurements completed; 1 some failed; 2 usage; 130 interrupted.
     """
-    say_nothing_is_measured()
+    say_preparing(typed)
     options = read_options(CommOptions, typed)
     from dpbench.analysis.subject import analyze
     from dpbench.cli.show_results import show, show_rows
@@ -29,11 +29,9 @@ def comm(typed: dict[str, Any]) -> int:
     from dpbench.report.page import page_path, write_page
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.collectives import measure_collectives
-    from dpbench.run.interrupts import say_at_end
 
     progress = TrialProgress(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)
-    say_at_end(f"interrupted; the measurements are complete: dpbench report {stored.folder}")
     subject, page = analyze(stored), page_path(stored.folder)
     if options.as_json:
         show_rows(subject, "json")

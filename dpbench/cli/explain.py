@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.cli.signature import command
+from dpbench.cli.streams import say_preparing
 from dpbench.messages import print_result
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.reading import read_options
-from dpbench.run.interrupts import say_nothing_is_measured
 
 
 @command(ExplainOptions)
@@ -28,7 +28,7 @@ def explain(typed: dict[str, Any]) -> int:
     """
     options = read_options(ExplainOptions, typed)
     if options.script_and_arguments:
-        say_nothing_is_measured()
+        say_preparing(typed)
     from dpbench.run.explaining import explain
 
     answer = explain(options)

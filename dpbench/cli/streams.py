@@ -12,7 +12,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpbench.messages import keep_for_results, say
@@ -70,6 +70,12 @@ def prepare_streams(arguments: Sequence[str] = ()) -> Enduring:
         os.dup2(2, 1)
     sys.stderr, _ = _enduring(sys.stderr, 2)
     return raw
+
+
+def say_preparing(typed: Mapping[str, Any]) -> None:
+    """Says on a terminal that the command works, before the seconds that importing torch takes."""
+    if sys.stderr.isatty() and not typed.get("quiet"):
+        say("preparing …")
 
 
 def _enduring(old: Any, number: int) -> tuple[io.TextIOWrapper, Enduring]:

@@ -6,11 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from dpbench.cli.signature import command
+from dpbench.cli.streams import say_preparing
 from dpbench.errors import UsageError
 from dpbench.messages import print_result, say, to_stderr
 from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
-from dpbench.run.interrupts import say_nothing_is_measured
 
 OWN_SCRIPT = "your_script.py"
 """What comes after a first look at this machine."""
@@ -30,7 +30,7 @@ def sweep(typed: dict[str, Any]) -> int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
-    say_nothing_is_measured()
+    say_preparing(typed)
     from dpbench.launch.external_launchers import find_placement, remove_torchrun_variables
     from dpbench.run import presets
 
@@ -51,7 +51,6 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
     from dpbench.rendezvous.process_group import DEBUG_VARIABLES
     from dpbench.report.answers.listing import plan_answer
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.interrupts import say_at_end
     from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.measuring import FAILURES, exit_status, follow, measure
     from dpbench.run.sweep.nodes import node_placement
@@ -84,7 +83,6 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
     from dpbench.cli.show_results import show, show_rows
     from dpbench.report.page import page_path, write_page
 
-    say_at_end(f"interrupted; the sweep is complete: dpbench report {stored.folder}")
     subject, page = analyze(stored), page_path(stored.folder)
     if options.as_json:
         show_rows(subject, "json")

@@ -112,5 +112,5 @@ def build_collective_specs(
                 )
                 for backend in options.backends or usable
             ]
-    passes = palindrome(first_pass, options.repetitions)
+    passes = palindrome(first_pass, range(options.repetitions))
     return tuple(replace(spec, repetition=number) for spec, number in passes), notes

@@ -54,14 +54,14 @@ class SweepSpec:
 def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
     """All trials in the order they run; `repetitions` may differ from the sweep's own where they
     grow."""
-    passes = palindrome(configurations(spec), repetitions or spec.repetitions)
+    passes = palindrome(configurations(spec), range(repetitions or spec.repetitions))
     return tuple(configuration.trial(repetition) for configuration, repetition in passes)
 
 
-def palindrome(first_pass: Sequence[T], repetitions: int) -> Iterator[tuple[T, int]]:
+def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[tuple[T, int]]:
     """Each of them with each repetition, in passes to and fro (A B C, C B A, A B C …), so that a
     drift of the machine falls on all alike."""
-    for repetition in range(repetitions):
+    for repetition in repetitions:
         for item in first_pass if repetition % 2 == 0 else reversed(first_pass):
             yield item, repetition
 

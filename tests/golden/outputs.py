@@ -74,7 +74,7 @@ PREPARED = (
     f"{SWEEP} --name strong --scaling strong --implementations ddp --backends gloo"
     " --batch-sizes 64 --repetitions 2",
     f"{SWEEP} --name failing --implementations dp,ddp --backends gloo,nccl --batch-sizes 8"
-    " --repetitions 2 --stop-after-failure",
+    " --repetitions 2",
     "comm --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet --name collectives",
 )
 """Run once, in this order; they make the folders that the others read."""

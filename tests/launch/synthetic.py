@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import random
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 from dpbench.codec import content_hash
+from dpbench.launch.cluster import Node
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.records.collectives import (
@@ -33,9 +33,11 @@ from dpbench.records.trial import (
     Verification,
     Window,
 )
-from dpbench.run.sweep.measuring import run_trial
+from dpbench.run.sweep.measuring import SweepRun
+from dpbench.run.sweep.plan import SweepPlan
 from dpbench.run.this_machine import TEST_LAUNCHERS
-from dpbench.specs import Configuration, TrialSpec
+from dpbench.specs import Configuration, SweepSpec, TrialSpec
+from tests.builders import HERE
 
 VARIABLES = {TEST_LAUNCHERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
 """Environment variables of a command that uses these launchers."""
@@ -94,29 +96,12 @@ class SyntheticLauncher(Launcher):
         return Outcome(status=Status.COMPLETED, ranks=ranks)
 
 
-def run_trials(
-    trials: Sequence[TrialSpec],
-    launcher: Launcher | None = None,
-    *,
-    environment_id: str = "e",
-    stop_after_failure: bool = False,
-) -> list[TrialRecord]:
-    """The records of the trials, as a sweep runs them."""
-    records = list[TrialRecord]()
-    earlier = defaultdict[Configuration, list[TrialRecord]](list)
-    for trial in trials:
-        record = run_trial(
-            trial,
-            launcher or SyntheticLauncher(),
-            earlier,
-            environment_ids=[environment_id],
-            time_limit_seconds=1,
-            largest_group=max(one.group_size for one in trials),
-            stop_after_failure=stop_after_failure,
-        )
-        records.append(record)
-        earlier[trial.configuration].append(record)
-    return records
+def run_trials(spec: SweepSpec, launcher: Launcher | None = None) -> list[TrialRecord]:
+    """The records of all trials, as a sweep runs them."""
+    node = Node(number=0, environment=HERE, machine=machine(), devices=spec.devices, common={})
+    plan = SweepPlan(spec=spec, nodes=[node], folder=Path("unused"), command=())
+    run = SweepRun(plan, launcher or SyntheticLauncher())
+    return [run.trial(trial) for trial in run.left(spec.repetitions)]
 
 
 def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:

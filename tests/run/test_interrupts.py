@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -57,22 +56,3 @@ def test_an_interrupted_explanation_says_how_to_finish_and_then_explain(
     assert run(["explain", "--gpus", "2", "--name", "cut", "train.py", "--lr", "1"]) == 130
     said = capsys.readouterr().err
     assert said.endswith(" --resume train.py --lr 1; then dpbench explain results/cut\n")
-
-
-@pytest.mark.parametrize("words", [["sweep"], ["explain", "train.py"]])
-def test_a_signal_before_the_first_trial_says_that_nothing_was_measured(
-    words: list[str],
-    signals: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    def interrupted(*_: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr("dpbench.run.sweep.plan.planned_sweep", interrupted)
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    monkeypatch.setattr("dpbench.run.interrupts.clean_up", list)  # this process goes on
-    end_at_once()
-    with pytest.raises(SystemExit):
-        run(words)
-    assert "interrupted before the first trial; nothing was measured\n" in capfd.readouterr().err

@@ -12,13 +12,12 @@ from dpbench import store
 from dpbench.errors import StoreError, UsageError
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
-from dpbench.specs.sweep import plan_trials
 from dpbench.store import ResultsStore
 from tests.builders import sweep_spec
 from tests.launch.synthetic import run_trials
 
 SPEC = sweep_spec()
-RECORDS = tuple(run_trials(plan_trials(SPEC)))
+RECORDS = tuple(run_trials(SPEC))
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:

@@ -16,11 +16,11 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.check import check_answer, junit, quantity_of
 from dpbench.report.progress.trials import TrialProgress
+from dpbench.run.check.interim import interim_analyses
 from dpbench.run.check.plan import (
     Sides,
     assess_sides,
     plan_check,
-    repetitions_to_reach,
     sweep_options,
 )
 from dpbench.run.check.versions import measure_versions
@@ -110,7 +110,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
         )
         return [(base, candidate) for candidate in candidates]
 
-    measure(plan, progress, repetitions_to_reach(options, sides, progress.note))
+    measure(plan, progress, interim_analyses(options, sides, progress.note))
     progress.note(f"records are in {plan.folder}")
     return sides()
 

@@ -11,8 +11,9 @@ from itertools import zip_longest
 from time import monotonic
 
 from dpbench import units
-from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.messages import Say, option_words
+from dpbench.options.check import CheckOptions
+from dpbench.run.check.plan import Sides, assess_sides
 
 MAX_ANALYSES = 5
 """Most analyses that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
@@ -20,29 +21,22 @@ GROWTH = 1.5
 """How many times as many repetitions the next analysis has."""
 
 
-def sample_sizes(first: int) -> list[int]:
-    """Numbers of repetitions at which the verdict is looked at: 5, 8, 12, 18, 27."""
-    sizes = [first]
-    while len(sizes) < MAX_ANALYSES:
-        sizes.append(math.ceil(GROWTH * sizes[-1]))
-    return sizes
-
-
-def interim_analyses(
-    first: int, budget_seconds: float, judge: Callable[[], Verdict], note: Say
-) -> Iterator[int]:
-    """Yield how many repetitions to have measured, until more of them cannot change the verdict or
-    the budget leaves no time for the next analysis; notes what is planned and why it stops."""
-    planned = sample_sizes(first)
-    budget = f"{option_words('budget')} {units.seconds(budget_seconds)}"
+def interim_analyses(options: CheckOptions, sides: Callable[[], Sides], note: Say) -> Iterator[int]:
+    """Yield how many repetitions to have measured, until more of them cannot change the verdict on
+    `sides` or the budget leaves no time for the next analysis; notes what is planned and why it
+    stops."""
+    planned = [options.repetitions]  # 5, 8, 12, 18, 27
+    while len(planned) < MAX_ANALYSES:
+        planned.append(math.ceil(GROWTH * planned[-1]))
+    budget = f"{option_words('budget')} {units.seconds(options.budget)}"
     note(
-        f"at least {first} repetitions; while inconclusive, up to {planned[-1]} as long as "
+        f"at least {planned[0]} repetitions; while inconclusive, up to {planned[-1]} as long as "
         f"{budget} lasts"
     )
     started = monotonic()
     for done, further in zip_longest(planned, planned[1:]):
         yield done
-        verdict, spent = judge(), monotonic() - started
+        verdict, spent = assess_sides(options, sides()), monotonic() - started
         count = units.counted(done, "repetition")
         if not verdict.needs_repetitions:
             return
@@ -53,7 +47,7 @@ def interim_analyses(
             note(f"not settled after {count}; another look would make an error too likely")
             return
         takes = (further - done) * spent / done
-        if spent + takes > budget_seconds:
+        if spent + takes > options.budget:
             note(
                 f"not settled after {count} and {units.seconds(spent)}: {budget} leaves no time "
                 f"for {further - done} more, about {units.seconds(takes)}"
@@ -61,5 +55,5 @@ def interim_analyses(
             return
         note(
             f"not settled yet: up to {units.counted(further, 'repetition')}; "
-            f"{units.seconds(spent)} of {units.seconds(budget_seconds)} used"
+            f"{units.seconds(spent)} of {units.seconds(options.budget)} used"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +10,11 @@ from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.errors import StoreError
-from dpbench.messages import Say, option_words
+from dpbench.messages import option_words
 from dpbench.options.check import SWEEP_OPTIONS_OF_CHECK, CheckOptions
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
-from dpbench.run.check.interim import interim_analyses
 from dpbench.run.results import results_folder
 from dpbench.run.sweep.plan import SweepPlan, this_node
 from dpbench.run.sweep.spec import build_sweep_spec
@@ -67,15 +66,6 @@ def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str
         command=tuple(command),
         data_dir=options.data_dir,
         notes=notes,
-    )
-
-
-def repetitions_to_reach(
-    options: CheckOptions, sides: Callable[[], Sides], note: Say
-) -> Iterator[int]:
-    """Numbers of repetitions to reach, one after the other; `sides` reads those so far."""
-    return interim_analyses(
-        options.repetitions, options.budget, lambda: assess_sides(options, sides()), note
     )
 
 

@@ -33,11 +33,12 @@ from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check import worker
-from dpbench.run.check.plan import Sides, plan_check, repetitions_to_reach, sweep_options
+from dpbench.run.check.interim import interim_analyses
+from dpbench.run.check.plan import Sides, plan_check, sweep_options
 from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
 from dpbench.specs import Labels, TrialSpec, WorkloadSpec
-from dpbench.specs.sweep import plan_trials
+from dpbench.specs.sweep import palindrome, plan_trials
 from dpbench.temporary import temporary_folder
 
 END_SECONDS = 10.0
@@ -142,35 +143,35 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
     before = plan.folder.with_name(f"{plan.folder.name}-baseline")
     label = "the working directory" if options.against_python is None else "this Python"
     now = Version(label=label, folder=plan.folder)
-    measured, done = now, 0
+    done, measured = 0, now
+
+    def sides() -> Sides:
+        return [(then.side(), now.side())]
 
     def title(trial: TrialSpec) -> str:
         return f"{measured.label}: {names.label(trial)}"
 
-    def stored_words() -> str:
+    def interrupted_words() -> str:
         kept = f"; records are in {plan.folder} and {before}" if before.exists() else ""
         return f"no verdict after {units.counted(done, 'repetition')}{kept}"
 
     with (
-        interruptible(stored_words),
+        interruptible(interrupted_words),
         _baseline(options, plan.spec.base.workload, before, progress.note) as then,
         then.measuring(sweep, plan.command) as measure_then,
         now.measuring(sweep, plan.command) as measure_now,
         progress,
     ):
-        versions = [(then, measure_then), (now, measure_now)]
-        for repetitions in repetitions_to_reach(
-            options, lambda: [(then.side(), now.side())], progress.note
-        ):
-            progress.planned(trials * 2 * (repetitions - done), title)
-            for number in range(done, repetitions):
-                for version, measure in versions if number % 2 == 0 else reversed(versions):
-                    measured = version
-                    for record in measure(number):
-                        progress.finished(record)
-                done = number + 1
+        versions = ((then, measure_then), (now, measure_now))
+        for goal in interim_analyses(options, sides, progress.note):
+            progress.planned(trials * 2 * (goal - done), title)
+            for (version, measure), number in palindrome(versions, range(done, goal)):
+                measured, done = version, number
+                for record in measure(number):
+                    progress.finished(record)
+            done = goal
     progress.note(f"records are in {now.folder} and {then.folder}")
-    return [(then.side(), now.side())]
+    return sides()
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from dpbench import store, units
@@ -21,11 +22,10 @@ from dpbench.launch.cluster import ClusterLauncher, follow_orders
 from dpbench.launch.launcher import Launcher, attempt
 from dpbench.launch.preflight import run_user_code
 from dpbench.messages import option_words
-from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Outcome, RankMeasurement, Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.run.sweep.plan import SweepPlan, planned_sweep
+from dpbench.run.sweep.plan import SweepPlan
 from dpbench.run.this_machine import test_launchers
 from dpbench.specs import Configuration, Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
@@ -38,12 +38,6 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 """Statuses with which a sweep ends with exit status 1."""
 
 
-def measure_sweep(options: SweepOptions, progress: TrialProgress) -> StoredSweep:
-    """Run the sweep on this machine; raises what `planned_sweep` and `measure` do."""
-    with planned_sweep(options) as plan:
-        return measure(plan, progress)
-
-
 def measure(
     plan: SweepPlan, progress: TrialProgress, repetitions: Iterable[int] | None = None
 ) -> StoredSweep:
@@ -54,57 +48,30 @@ def measure(
     is stored, if a signal ends the sweep.
     """
     with launcher_for(plan) as launcher:
-        unusable = unusable_configurations(plan.trials, launcher)
+        run = SweepRun(plan, launcher)
         busy = load_warning(launcher.load, plan.trials[0])
-        progress.note(*plan.notes, *_skipped(unusable), *busy)
-        names = Labels.among(plan.trials)
-        records = lasting(plan.earlier.records, unusable) if plan.earlier else []
-        earlier = defaultdict[Configuration, list[TrialRecord]](list)
-        for record in records:
-            earlier[record.trial.configuration].append(record)
-        wanted = [*plan.trials]
-
-        def stored_words() -> str:
-            return units.stored(len(wanted) - len(missing(wanted, records)), len(wanted))
-
-        def interrupted_words() -> str:
-            rest = f"; to finish: {plan.to_finish}" if plan.to_finish else ""
-            return f"{stored_words()} in {plan.folder}{rest}"
-
+        progress.note(*plan.notes, *_skipped(run.unusable), *busy)
+        label = Labels.among(plan.trials).label
         opened = (
             ResultsStore(plan.folder)
             if plan.earlier
             else ResultsStore.create(plan.folder, plan.command, plan.spec)
         )
-        with opened as results, interruptible(interrupted_words), progress:
+        with opened as results, interruptible(run.interrupted_words), progress:
             for node in plan.nodes:
                 results.add_environment(node.environment)
+            if plan.earlier:
+                progress.note(f"resuming: {run.stored_words()}")
             for count in repetitions or (plan.spec.repetitions,):
-                trials = plan_trials(plan.spec, count)
-                wanted = [trial for trial in trials if trial.configuration not in unusable]
-                left = missing(trials, records)
-                waiting = [trial for trial in left if trial.configuration not in unusable]
-                if plan.earlier and len(waiting) < len(wanted):
-                    progress.note(f"resuming: {stored_words()}")
-                progress.planned(waiting, names.label)
-                # Trials that cannot run are stored before the others take minutes.
-                idle = [trial for trial in left if trial.configuration in unusable]
-                for trial in (*idle, *waiting):
-                    _require_same_code(plan, stored_words)
+                left = run.left(count)
+                waiting = [trial for trial in left if trial.configuration not in run.unusable]
+                progress.planned(waiting, label)
+                for trial in left:
+                    run.require_same_code()
                     progress.started(trial)
-                    record = run_trial(
-                        trial,
-                        launcher,
-                        earlier,
-                        environment_ids=[node.environment.environment_id for node in plan.nodes],
-                        time_limit_seconds=plan.spec.time_limit_seconds,
-                        largest_group=max(plan.spec.group_sizes),
-                        stop_after_failure=plan.stop_after_failure,
-                    )
+                    record = run.trial(trial)
                     results.append(record)
-                    records.append(record)
-                    earlier[trial.configuration].append(record)
-                    if trial.configuration not in unusable:
+                    if trial.configuration not in run.unusable:
                         progress.finished(record)
     return store.load_sweep(plan.folder)
 
@@ -123,64 +90,89 @@ def follow(plan: SweepPlan, progress: TrialProgress) -> None:
             plan.folder.rmdir()
 
 
-def run_trial(
-    trial: TrialSpec,
-    launcher: Launcher,
-    earlier: Mapping[Configuration, Sequence[TrialRecord]],
-    *,
-    environment_ids: Sequence[str],
-    time_limit_seconds: float,
-    largest_group: int,
-    stop_after_failure: bool = False,
-) -> TrialRecord:
-    """Run a trial, once more if something outside killed it.
+class SweepRun:
+    """A sweep while it is measured: its records so far, and how its next trials run."""
 
-    `environment_ids` are those of the nodes, `earlier` are the records of the sweep so far, by
-    their configuration. With `stop_after_failure`, once a configuration has failed, its further
-    repetitions and the same in larger groups are skipped with that reason. A training script that
-    has failed is not run again in the same way, and after a failure in the largest group not at all
-    with the same arguments.
-    """
+    def __init__(self, plan: SweepPlan, launcher: Launcher) -> None:
+        """Raises UsageError if none of the backends can be used."""
+        self._plan, self._launcher = plan, launcher
+        self.unusable = unusable_configurations(plan.trials, launcher)
+        """Configurations that cannot run here, each with the reason."""
+        self._trials = plan.trials
+        self._records = defaultdict[Configuration, list[TrialRecord]](list)
+        for record in lasting(plan.earlier.records, self.unusable) if plan.earlier else ():
+            self._records[record.trial.configuration].append(record)
 
-    def run() -> Outcome[RankMeasurement]:
-        reason = _failed_before(trial, earlier, largest_group, stops=stop_after_failure)
-        if reason := reason or launcher.unusable_reason(trial):
-            return Outcome(status=Status.SKIPPED, reason=reason)
-        repetitions = earlier.get(trial.configuration, ())
-        return launcher.run(_with_chosen_steps(trial, repetitions), time_limit_seconds)
+    def left(self, repetitions: int) -> list[TrialSpec]:
+        """The trials without a record, for so many repetitions. Those that cannot run come first,
+        so that they are stored before the others take minutes."""
+        self._trials = plan_trials(self._plan.spec, repetitions)
+        return sorted(self._missing(), key=lambda trial: trial.configuration not in self.unusable)
 
-    outcome, timing = attempt(plain_label(trial), run)
-    return TrialRecord(
-        trial=trial,
-        environment_ids=tuple(environment_ids[: trial.node_count]),
-        timing=timing,
-        **outcome.fields(),
-    )
+    def trial(self, trial: TrialSpec) -> TrialRecord:
+        """Run a trial, once more if something outside killed it.
 
+        A training script that has failed is not run again in the same way, and after a failure in
+        the largest group not at all with the same arguments.
+        """
+        repetitions = self._records[trial.configuration]
 
-def _failed_before(
-    trial: TrialSpec,
-    earlier: Mapping[Configuration, Sequence[TrialRecord]],
-    largest: int,
-    *,
-    stops: bool,
-) -> str | None:
-    """Why `trial` is not worth running: its script has failed in the same way, or in the `largest`
-    group (on one rank alone some cannot run); or, with `stops`, because the same has failed with as
-    many replicas or fewer."""
-    configuration = trial.configuration
-    for failed, records in earlier.items():
-        if all(record.status in (Status.COMPLETED, Status.SKIPPED) for record in records):
-            continue
-        if trial.script_command and trial.script_command == failed.script_command:
+        def run() -> Outcome[RankMeasurement]:
+            reason = self.unusable.get(trial.configuration) or self._failed_before(trial)
+            if reason:
+                return Outcome(status=Status.SKIPPED, reason=reason)
+            limit = self._plan.spec.time_limit_seconds
+            return self._launcher.run(_with_chosen_steps(trial, repetitions), limit)
+
+        outcome, timing = attempt(plain_label(trial), run)
+        nodes = self._plan.nodes[: trial.node_count]
+        record = TrialRecord(
+            trial=trial,
+            environment_ids=tuple(node.environment.environment_id for node in nodes),
+            timing=timing,
+            **outcome.fields(),
+        )
+        repetitions.append(record)
+        return record
+
+    def require_same_code(self) -> None:
+        """Raise UsageError if the user's code has changed, since every trial loads it again."""
+        plan = self._plan
+        for workload in plan.spec.workloads:
+            if files_sha256(workload) != workload.files_sha256:
+                finish = plan.to_finish
+                back = f"put the old one back and finish with: {finish}"
+                raise UsageError(
+                    f"{named_files(workload)} has changed while the sweep ran, and what is left "
+                    f"would measure something else; {self.stored_words()} in {plan.folder}; "
+                    f"{back if finish else 'measure it again'}"
+                )
+
+    def stored_words(self) -> str:
+        """Such as "2 of 3 trials are stored"."""
+        return units.stored(len(self._trials) - len(self._missing()), len(self._trials))
+
+    def interrupted_words(self) -> str:
+        """What is stored, and how to finish."""
+        finish = self._plan.to_finish
+        rest = f"; to finish: {finish}" if finish else ""
+        return f"{self.stored_words()} in {self._plan.folder}{rest}"
+
+    def _missing(self) -> list[TrialSpec]:
+        return missing(self._trials, [*chain.from_iterable(self._records.values())])
+
+    def _failed_before(self, trial: TrialSpec) -> str | None:
+        """Why the script of a trial is not worth running: it has failed in the same way, or in the
+        largest group (on one rank alone some cannot run)."""
+        largest = max(self._plan.spec.group_sizes)
+        for failed, records in self._records.items() if trial.script_command else ():
+            if all(record.status in (Status.COMPLETED, Status.SKIPPED) for record in records):
+                continue
             whole = IMPLEMENTATIONS[failed.implementation].communicates
-            again = (whole and failed.group_size == largest) or failed == configuration
-        else:
-            again = stops and failed.of_one_replica == configuration.of_one_replica
-            again = again and failed.group_size <= trial.group_size
-        if again:
-            return f"{plain_label(failed)} failed"
-    return None
+            again = (whole and failed.group_size == largest) or failed == trial.configuration
+            if again and trial.script_command == failed.script_command:
+                return f"{plain_label(failed)} failed"
+        return None
 
 
 def _with_chosen_steps(trial: TrialSpec, repetitions: Sequence[TrialRecord]) -> TrialSpec:
@@ -234,19 +226,6 @@ def _skipped(unusable: Mapping[Configuration, str]) -> Iterator[str]:
         skipped = [configuration for configuration, why in unusable.items() if why == reason]
         series = dict.fromkeys(f"{each.implementation}/{each.backend}" for each in skipped)
         yield f"skipped: {', '.join(series)}: {reason} ({units.counted(len(skipped), 'row')})"
-
-
-def _require_same_code(plan: SweepPlan, stored_words: Callable[[], str]) -> None:
-    """Raise UsageError if the user's code has changed, since every trial loads it again."""
-    for workload in plan.spec.workloads:
-        if files_sha256(workload) != workload.files_sha256:
-            finish = plan.to_finish
-            back = f"put the old one back and finish with: {finish}"
-            raise UsageError(
-                f"{named_files(workload)} has changed while the sweep ran, and what is left would "
-                f"measure something else; {stored_words()} in {plan.folder}; "
-                f"{back if finish else 'measure it again'}"
-            )
 
 
 @contextmanager

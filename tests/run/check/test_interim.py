@@ -8,6 +8,7 @@ import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.analysis.noise import Disturbance
+from dpbench.options.check import CheckOptions
 from dpbench.run.check import interim as module
 from dpbench.run.check.interim import interim_analyses
 from tests.analysis.builders import ALL_PASS, INCONCLUSIVE
@@ -67,7 +68,10 @@ def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
     """Each repetition takes a second and nothing else does."""
     now, notes, reached = 0.0, list[str](), list[int]()
     monkeypatch.setattr(module, "monotonic", lambda: now)
-    for goal in interim_analyses(2, budget, iter(verdicts).__next__, notes.append):
+    options = CheckOptions(against="torch-ddp", repetitions=2, budget=budget)
+    given = iter(verdicts)
+    monkeypatch.setattr(module, "assess_sides", lambda *_: next(given))
+    for goal in interim_analyses(options, list, notes.append):
         reached.append(goal)
         now = float(goal)
     assert reached == goals

@@ -19,9 +19,8 @@ from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
 from dpbench.run.sweep.measuring import exit_status, launcher_for
 from dpbench.run.sweep.plan import SweepPlan, this_node
 from dpbench.specs import Configuration, TrialSpec, WorkloadSpec, plain_label
-from dpbench.specs.sweep import plan_trials
 from tests.analysis.builders import record, trial
-from tests.builders import sweep_spec, trial_spec
+from tests.builders import sweep_spec
 from tests.launch.synthetic import SyntheticLauncher, run_trials
 
 SPINNING_ITEMS = """
@@ -100,24 +99,13 @@ class Answering(SyntheticLauncher):
 
 
 def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
-    launcher, usable = Answering(lambda _: None), trial_spec()
-    records = run_trials([trial_spec(backend="nccl"), usable], launcher)
-    assert [record.status for record in records] == [Status.SKIPPED, Status.COMPLETED]
-    assert records[0].reason == "no such thing here"
-    assert launcher.ran == [usable]
-
-
-def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
-    spec = sweep_spec(
-        implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
-    )
-    failed = Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
-    launcher = Answering(lambda trial: failed if trial.group_size >= 2 else None)
-    records = run_trials(plan_trials(spec), launcher, stop_after_failure=True)
-    sizes = [trial.group_size for trial in launcher.ran if trial.implementation == "ddp"]
-    assert sizes == [1, 2, 1]
-    (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
-    assert reason == "ddp/gloo ×2, batch 4 failed"
+    launcher = Answering(lambda _: None)
+    records = run_trials(sweep_spec(backends=("gloo", "nccl"), implementations=("ddp",)), launcher)
+    lacking = [record for record in records if record.status is Status.SKIPPED]
+    assert records[: len(lacking)] == lacking, "they are stored before the others take minutes"
+    assert {record.reason for record in lacking} == {"no such thing here"}
+    assert {record.trial.backend for record in lacking} == {"nccl"}
+    assert [record.trial for record in records[len(lacking) :]] == launcher.ran
 
 
 @pytest.mark.parametrize(
@@ -138,7 +126,7 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
     )
     failed = Outcome(status=Status.FAILED, reason="status 2")
     launcher = Answering(lambda trial: failed if trial.implementation == fails else None)
-    records = run_trials(plan_trials(spec), launcher)
+    records = run_trials(spec, launcher)
     skipped = {one.reason for one in records if one.status is Status.SKIPPED}
     assert skipped == {f"{fails} ×2 failed"}
     assert Counter(trial.implementation for trial in launcher.ran) == ran
@@ -152,16 +140,17 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     crashed = Outcome(status=Status.FAILED, reason="crashed")
     answers = [killed, completed, crashed, killed, again]
     said: list[str] = []
-    trials = plan_trials(sweep_spec())[:3]
+    spec = sweep_spec(implementations=("dp",), group_sizes=(1, 2), batch_sizes=(4,), repetitions=1)
     with said_to(said.append):
-        records = run_trials(trials, Answering(lambda _: answers.pop(0)))
+        records = run_trials(spec, Answering(lambda _: answers.pop(0)))
     assert [(r.status, r.reason, r.timing.tried_again_after) for r in records] == [
         (Status.COMPLETED, None, "killed"),
         (Status.FAILED, "crashed", None),
         (Status.FAILED, "killed again", "killed"),
     ]
     assert said == [
-        f"{plain_label(trial)}: killed; it is tried once more" for trial in (trials[0], trials[2])
+        f"{plain_label(record.trial)}: killed; it is tried once more"
+        for record in (records[0], records[2])
     ]
     assert not answers
 
