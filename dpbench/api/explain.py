@@ -38,10 +38,11 @@ def explain(
     place = getattr(folder, "folder", folder)  # that of `Results`, whose module is slow to import
     given = keyed(ExplainOptions, "dpbench.explain: ", {"folder": place, **options}, of_python=True)
     with measuring_call("dpbench.explain", progress=progress):
+        from dpbench.report.progress.trials import TrialProgress
         from dpbench.run import explaining
 
         wanted = read_options(ExplainOptions, given)
-        return explaining.explain(wanted.model_copy(update={"quiet": not progress}))
+        return explaining.explain(wanted, TrialProgress(quiet=not progress))
 
 
 document(explain, ExplainOptions)

@@ -29,8 +29,9 @@ def explain(typed: dict[str, Any]) -> int:
     options = read_options(ExplainOptions, typed)
     if options.script_and_arguments:
         say_preparing(typed)
+    from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.explaining import explain
 
-    answer = explain(options)
+    answer = explain(options, TrialProgress(quiet=options.quiet))
     print_result(answer.render(as_json=options.as_json))
     return answer.exit_status

@@ -66,8 +66,8 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
     if options.dry_run and placement is not None:
         raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
     progress = TrialProgress(quiet=options.quiet)
-    widened = {"oversubscribe": True} if options.dry_run else {}
-    with planned_sweep(options.model_copy(update=widened), placement, token) as plan:
+    planned = options.replaced(oversubscribe=True) if options.dry_run else options
+    with planned_sweep(planned, placement, token) as plan:
         if options.dry_run:
             rows, summary = describe_plan(plan, oversubscribe=options.oversubscribe)
             say(*plan.notes)

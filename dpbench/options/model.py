@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -79,10 +79,16 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
-    def command_line(self) -> list[str]:
-        """The arguments of the command that give these options again; positional ones last."""
+    def replaced(self, **changes: Any) -> Self:
+        """These options with other values, which are validated."""
+        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
+
+    def command_line(self, *left_out: str) -> list[str]:
+        """The arguments of the command that give these options again, but for fields that are left
+        out; positional ones last."""
         words, positional = list[str](), list[str]()
-        for field, value in self.model_dump(mode="json", exclude_unset=True).items():
+        given = self.model_dump(mode="json", exclude_unset=True, exclude={*left_out})
+        for field, value in given.items():
             info = options_of(type(self))[field]
             if value is None or value is False:
                 words += [info.off] if value is False and info.off else []

@@ -56,8 +56,8 @@ class TrainingScript(Options):
             return ()
         return (*("-m",) * self.module, str(named), *self.arguments)
 
-    def command_line(self) -> list[str]:
-        words, script = super().command_line(), self.script_and_arguments[self.module :]
+    def command_line(self, *left_out: str) -> list[str]:
+        words, script = super().command_line(*left_out), self.script_and_arguments[self.module :]
         return [*words[: len(words) - len(script)], *behind_options(script)]
 
     def require_script_or_nothing(self) -> None:

@@ -12,7 +12,7 @@ from dpbench.data.registry import is_function
 from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import Panel, option, refuse_if
-from dpbench.options.script import MIN_STEPS, TrainingScript
+from dpbench.options.script import TrainingScript
 from dpbench.options.shared import HELP, MAX_WORD, output_option, print_option
 from dpbench.options.types import (
     CommaList,
@@ -132,11 +132,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         return self.implementations or (*usual, INDEPENDENT)
 
     @property
-    def timed_steps(self) -> tuple[int, ...]:
-        """The timed steps of a trial; the fewest if they fill a time."""
-        return self.steps or (MIN_STEPS if self.fills_window else DEFAULT_STEPS,)
-
-    @property
     def fills_window(self) -> bool:
         """Whether a window takes as many steps as fill its time. Samples that are loaded ahead,
         and averages of parameters, need a number of steps that is known beforehand."""
@@ -184,7 +179,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         shared.refuse_graphs_that_accumulate(self.compile, self.accumulate)
         for every in self.sync_every:
             refuse_if(
-                any(n % every for n in self.timed_steps),
+                any(n % every for n in self.steps or (DEFAULT_STEPS,)),
                 f"{option_words('sync_every', every)}: the timed window must hold whole periods; "
                 f"expected {option_words('steps')} to be a multiple of {every}",
                 *("sync_every", "steps"),

@@ -16,27 +16,28 @@ from dpbench.analysis.diagnosis.explanation import (
 from dpbench.analysis.rows import noise_note
 from dpbench.analysis.subject import analyze
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
-from dpbench.messages import option_words
+from dpbench.messages import in_python, option_words
 from dpbench.options.explain import SCRIPT_MEASURING_OPTIONS, ExplainOptions
 from dpbench.options.shared import MAX_WORD, RowFilter
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.explain import explanation_answer
+from dpbench.report.progress.trials import TrialProgress
 from dpbench.report.table import unbroken
 from dpbench.run.results import filter_choices, latest_folders
 from dpbench.specs.traits import SCRIPT
 from dpbench.store import LOGS_FOLDER, load_sweep
 
 
-def explain(options: ExplainOptions) -> Answer:
+def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     """Explain rows of a results folder, or of a script, which is measured first. Where the speeds
     are too noisy, the answer says which, and what is known in spite of that.
 
     Raises UsageError if no row can be explained, StoreError, and TrainingFailed.
     """
     if options.script_and_arguments:
-        folder = _measure(options)
+        folder = _measure(options, progress)
     else:
         folder = options.folder or latest_folders("explain", measured=True)[0]
     sweep = load_sweep(folder)
@@ -85,33 +86,32 @@ def _next(
 ) -> Iterator[str]:
     """What to do next, on one line: measure more if it is not clear, of a script what the remedy
     brings, or look at the page."""
-    once = dict.fromkeys(("as_json", "verbose", "quiet"), False)
-    again = options.model_copy(update={"name": None, **once})
+    is_command = bool(options.script_and_arguments) and not in_python()
+    once = ("name", "as_json", "verbose", "quiet")
     remedy = next((cause.option.split() for cause in explanation.causes if cause.option), None)
     command: list[str] = []
     if not is_clear:
         if (repetitions := explanation.repetitions_needed) is None:
             return
-        if not options.script_and_arguments:
-            yield f"Next: measure again with {option_words('repetitions', repetitions)}"
+        more = option_words("repetitions", repetitions)
+        if not is_command:
+            yield f"Next: measure again with {more}"
             return
-        more = again.model_copy(update={"repetitions": repetitions})
-        command = ["explain", *more.command_line()]
-    elif remedy and options.script_and_arguments:
-        command = ["sweep", "--group-sizes", MAX_WORD, *remedy, *again.command_line()]
-    elif options.script_and_arguments:
+        command = ["explain", *more.split(), *options.command_line("repetitions", *once)]
+    elif remedy and is_command:
+        command = ["sweep", "--group-sizes", MAX_WORD, *remedy, *options.command_line(*once)]
+    elif is_command:
         command = ["report", str(folder), "--open"]
     if command:  # on one line, to be copied
         yield unbroken(f"Next: {shlex.join(['dpbench', *command])}")
 
 
-def _measure(options: ExplainOptions) -> Path:
+def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
     """Measure the script as `dpbench sweep` does, in the largest group only, and return the folder.
 
     A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do, and
     Interrupted, which says how to finish and explain it.
     """
-    from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.measuring import measure
     from dpbench.run.sweep.plan import planned_sweep
 
@@ -123,7 +123,6 @@ def _measure(options: ExplainOptions) -> Path:
         group_sizes=(MAX_WORD,),
         **{name: getattr(options, name) for name in given},
     )
-    progress = TrialProgress(quiet=options.quiet)
     with planned_sweep(sweep) as plan:
         try:
             stored = measure(plan, progress)

@@ -53,9 +53,7 @@ def with_largest_batch(options: SweepOptions, node: Node, note: Say) -> SweepOpt
             f"sizes; expected one {option_words('arch')} and {option_words('scaling', 'weak')}, or "
             "a number"
         )
-    spec = build_sweep_spec(
-        options.model_copy(update={"batch_sizes": (1,)}), [node], lambda _: None
-    )
+    spec = build_sweep_spec(options.replaced(batch_sizes=(1,)), [node], lambda _: None)
     largest_group = max(spec.group_sizes)
     alone = configurations(replace(spec, group_sizes=(1,)))
     implementation = options.measured_implementations[0]
@@ -79,8 +77,7 @@ def with_largest_batch(options: SweepOptions, node: Node, note: Say) -> SweepOpt
     if largest is None:
         raise UsageError(f"{_option()}: not even the smallest batch fits; expected a number")
     note(f"{_option()}: {largest} for {Labels().series(trial)}")
-    batch_sizes = tuple(dict.fromkeys((*options.known_batch_sizes, largest)))
-    return options.model_copy(update={"batch_sizes": batch_sizes})
+    return options.replaced(batch_sizes=dict.fromkeys((*options.known_batch_sizes, largest)))
 
 
 def _option() -> str:

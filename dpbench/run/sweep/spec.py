@@ -16,7 +16,11 @@ from dpbench.data.registry import unread_notes
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
 from dpbench.messages import Say, option_words
-from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, DEFAULT_SCRIPT_WINDOW_SECONDS
+from dpbench.options.script import (
+    DEFAULT_SCRIPT_WARMUP,
+    DEFAULT_SCRIPT_WINDOW_SECONDS,
+    MIN_STEPS,
+)
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
@@ -37,10 +41,6 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], note: Say) ->
 
     `note` gets what the user must see. Raises UsageError for what the nodes cannot run.
     """
-    if options.script_and_arguments:
-        options = _with_script_defaults(options)
-    if len(nodes) > 1 and options.fills_window:  # the orders of other nodes name no steps
-        options = options.model_copy(update={"steps": (DEFAULT_STEPS,)})
     offered = tuple(len(node.devices) for node in nodes)
     most = sum(offered)
     group_sizes = tuple(
@@ -50,33 +50,40 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], note: Say) ->
         )
     )
     _require_devices(options, nodes, group_sizes)
-    decided = {
-        "timed_steps": options.timed_steps,
-        "prefetch": options.loading,
-        "threads_per_replica": _threads(options, nodes, max(group_sizes)),
-    }
-    axes: dict[str, tuple[Any, ...]] = {
-        field: decided.get(field) or getattr(options, axis.option_field)
-        for field, axis in AXES.items()
-    }
-    first = {field: values[0] for field, values in axes.items()}
+    # The orders of other nodes name no steps.
+    fills_window = options.fills_window and len(nodes) == 1
+    values: dict[str, Any] = {name: getattr(options, name) for name in SweepOptions.model_fields}
+    values["batch_sizes"] = options.known_batch_sizes
+    values["prefetch"] = options.loading
+    values["steps"] = options.steps or (MIN_STEPS if fills_window else DEFAULT_STEPS,)
+    window_seconds = DEFAULT_WINDOW_SECONDS
+    if options.script_and_arguments:
+        usual = {
+            "backends": (OWN_BACKEND,),
+            "batch_sizes": (OWN_BATCH_SIZE,),
+            "warmup": (DEFAULT_SCRIPT_WARMUP,),
+            "threads": (int(os.environ.get("OMP_NUM_THREADS", "1")),),  # as under torchrun
+        }
+        values |= {name: usual[name] for name in usual.keys() - options.model_fields_set}
+        window_seconds = DEFAULT_SCRIPT_WINDOW_SECONDS
+    asked, largest = values["threads"] or (None,), max(group_sizes)
+    values["threads"] = tuple(_threads(options, nodes, largest, threads) for threads in asked)
+    axes = {field: values[axis.option_field] for field, axis in AXES.items()}
+    first = {field: several[0] for field, several in axes.items()}
     of_workload = {field: first.pop(field) for field in AXES if field in WORKLOAD_FIELDS}
     workload, *more_workloads = map(with_files, _workloads(options, of_workload, note))
     datasets = [each.dataset for each in (workload, *more_workloads)]
     for text in unread_notes(options.data_dir, datasets):
         note(text)
     devices = tuple(device for node in nodes for device in node.devices)
-    window_seconds = (
-        DEFAULT_SCRIPT_WINDOW_SECONDS if options.script_and_arguments else DEFAULT_WINDOW_SECONDS
-    )
     base = Configuration(
         workload=workload,
         implementation=SINGLE,
         backend="none",
         group_size=1,
-        batch_size=options.known_batch_sizes[0],
+        batch_size=values["batch_sizes"][0],
         devices=devices[:1],
-        window_seconds=window_seconds if options.fills_window else None,
+        window_seconds=window_seconds if fills_window else None,
         **first,
     )
     return SweepSpec(
@@ -84,28 +91,15 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], note: Say) ->
         more_workloads=tuple(more_workloads),
         implementations=options.measured_implementations,
         largest_group_only=() if options.implementations else (INDEPENDENT,),
-        backends=options.backends or (("nccl",) if nodes[0].machine.has_cuda else ("gloo",)),
+        backends=values["backends"] or (("nccl",) if nodes[0].machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
-        batch_sizes=options.known_batch_sizes,
+        batch_sizes=values["batch_sizes"],
         devices=devices,
         devices_by_node=offered if len(nodes) > 1 else (),
         repetitions=options.repetitions,
-        axes={field: values for field, values in axes.items() if len(values) > 1},
+        axes={field: several for field, several in axes.items() if len(several) > 1},
         time_limit_seconds=options.time_limit,
     )
-
-
-def _with_script_defaults(options: SweepOptions) -> SweepOptions:
-    """The options of a script's sweep, with what stands for the script's own choice where none is
-    given."""
-    usual = {
-        "backends": (OWN_BACKEND,),
-        "batch_sizes": (OWN_BATCH_SIZE,),
-        "warmup": (DEFAULT_SCRIPT_WARMUP,),
-        "threads": (int(os.environ.get("OMP_NUM_THREADS", "1")),),  # as under torchrun
-    }
-    given = options.model_fields_set
-    return options.model_copy(update={name: usual[name] for name in usual.keys() - given})
 
 
 def _require_devices(
@@ -144,17 +138,15 @@ def _require_devices(
             )
 
 
-def _threads(options: SweepOptions, nodes: Sequence[Node], largest_group: int) -> tuple[int, ...]:
+def _threads(
+    options: SweepOptions, nodes: Sequence[Node], largest_group: int, threads: int | None
+) -> int:
     """Threads per replica: as asked for, or as many as every node has for its part of the largest
     group. Raises UsageError for more than that."""
     counts = fill_nodes(largest_group, [len(node.devices) for node in nodes])
-    several: tuple[int | None, ...] = options.threads or (None,)
-    return tuple(
-        min(
-            threads_for(threads, node.machine.cores, count, oversubscribe=options.oversubscribe)
-            for node, count in zip(nodes, counts, strict=False)  # the last ones may be idle
-        )
-        for threads in several
+    return min(
+        threads_for(threads, node.machine.cores, count, oversubscribe=options.oversubscribe)
+        for node, count in zip(nodes, counts, strict=False)  # the last ones may be idle
     )
 
 

@@ -195,8 +195,8 @@ def _going_on(options: TrainOptions, spec: TrainingSpec, path: Path) -> TrainPla
 
 def resume_words(options: TrainOptions, run: Path) -> str:
     """The command that goes on with a run of these options."""
-    again = options.model_copy(update={"resume": run, "name": None})
-    return shlex.join(["dpbench", "train", *again.command_line()])
+    words = ["dpbench", "train", *options.command_line("resume", "name"), "--resume", str(run)]
+    return shlex.join(words)
 
 
 @contextmanager
