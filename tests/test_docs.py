@@ -27,6 +27,7 @@ from tools.docs import DOCUMENTS, ROOT, outputs
 from tools.docs.blocks import GENERATED, made
 from tools.docs.outputs import without_charts
 from tools.docs.pictures import ORIGIN, origin
+from tools.docs.stub import STUB, stub
 
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in DOCUMENTS}
 README = TEXTS["README.md"]
@@ -145,6 +146,10 @@ def _anchors(text: str) -> set[str]:
 
 def test_pictures_are_those_of_the_example() -> None:
     assert ORIGIN.read_text() == origin(), "run make docs"
+
+
+def test_editors_know_the_arguments_of_python_calls() -> None:
+    assert STUB.read_text() == stub(), "run make docs"
 
 
 def test_every_implementation_and_backend_is_described() -> None:

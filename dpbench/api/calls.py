@@ -1,21 +1,24 @@
 """What calls from a Python program need: one at a time, messages for the caller in words of Python,
-documentation of their options, and a script that ranks do not import again."""
+options in their signature, and a script that ranks do not import again."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from signal import SIGINT
-from typing import Any
+from typing import Any, TypeVar
 
 from dpbench.errors import Interrupted, UsageError
 from dpbench.messages import said_to, to_stderr, worded_for_python
 from dpbench.options.model import Options, options_of
 
+F = TypeVar("F", bound=Callable[..., Any])
 NAMES_OF_MAIN = ("__spec__", "__file__")
+TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
+"""Types of Python by those of JSON."""
 _measuring = threading.Lock()
 
 
@@ -62,11 +65,43 @@ def _main_module_unseen() -> Iterator[None]:
         names.update(hidden)
 
 
-def document(function: Callable[..., Any], model: type[Options]) -> None:
-    """Add a line for each option of the model to the docstring of a call."""
-    lines = [
-        f"    {name}: {info.help}"
-        for name, info in options_of(model).items()
-        if info.scope != "shell" and name not in inspect.signature(function).parameters
-    ]
-    function.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options:", *lines])
+def takes_options(model: type[Options]) -> Callable[[F], F]:
+    """Name the options of a model in the signature and in the docstring of a call.
+
+    Its own parameters come first; those that the model has, too, are options of it.
+    """
+
+    def decorate(function: F) -> F:
+        *own, _ = inspect.signature(function).parameters.values()  # without **options
+        taken = {parameter.name for parameter in own}
+        schemas = model.model_json_schema()["properties"]
+        more = {
+            name: info
+            for name, info in options_of(model).items()
+            if info.scope != "shell" and name not in taken
+        }
+        for name, info in more.items():
+            schema, kind = schemas[name], inspect.Parameter.KEYWORD_ONLY
+            annotation = " | ".join(dict.fromkeys((*_accepted(schema), "None")))
+            default = None if info.usual else schema.get("default")
+            own.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
+        returned = inspect.signature(function).return_annotation
+        signature = inspect.Signature(own, return_annotation=returned)
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        lines = [f"    {name}: {info.help}" for name, info in more.items()]
+        function.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options:", *lines])
+        return function
+
+    return decorate
+
+
+def _accepted(schema: Mapping[str, Any]) -> list[str]:
+    """The types of Python that a JSON schema stands for; a list may be a single value, too."""
+    if "anyOf" in schema:
+        return [kind for one in schema["anyOf"] for kind in _accepted(one)]
+    if schema["type"] == "array":
+        item = " | ".join(_accepted(schema["items"]))
+        return [item, f"Sequence[{item}]"]
+    if schema.get("format") == "path":
+        return ["str", "PathLike[str]"]
+    return [TYPES[schema["type"]]]

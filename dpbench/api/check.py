@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api.calls import document, measuring_call
+from dpbench.api.calls import measuring_call, takes_options
 from dpbench.options.check import CheckOptions
 from dpbench.options.reading import keyed, read_options
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from dpbench.report.answer import Answer
 
 
-def check(arch: Any = None, *, progress: bool = True, **options: Any) -> Answer:
+@takes_options(CheckOptions)
+def check(arch: str | None = None, *, progress: bool = True, **options: Any) -> Answer:
     """Check for a performance regression, like `dpbench check`.
 
         >>> dpbench.check("my_model.py:make", against_ref="origin/main").data["outcome"]
@@ -39,6 +40,3 @@ def check(arch: Any = None, *, progress: bool = True, **options: Any) -> Answer:
         from dpbench.run.check.checking import run_check
 
         return run_check(read_options(CheckOptions, given), TrialProgress(quiet=not progress))
-
-
-document(check, CheckOptions)

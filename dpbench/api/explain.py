@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api.calls import document, measuring_call
+from dpbench.api.calls import measuring_call, takes_options
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.reading import keyed, read_options
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dpbench.report.answer import Answer
 
 
+@takes_options(ExplainOptions)
 def explain(
     folder: str | PathLike[str] | Results | None = None, *, progress: bool = True, **options: Any
 ) -> Answer:
@@ -43,6 +44,3 @@ def explain(
 
         wanted = read_options(ExplainOptions, given)
         return explaining.explain(wanted, TrialProgress(quiet=not progress))
-
-
-document(explain, ExplainOptions)

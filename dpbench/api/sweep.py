@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from dpbench.api.calls import document, measuring_call
+from dpbench.api.calls import measuring_call, takes_options
 from dpbench.api.results import Results
 from dpbench.options.reading import keyed, read_options
 from dpbench.options.sweep import SweepOptions
 
 
+@takes_options(SweepOptions)
 def sweep(
-    arch: Any = None, *, report: bool = False, progress: bool = True, **options: Any
+    arch: str | Sequence[str] | None = None,
+    *,
+    report: bool = False,
+    progress: bool = True,
+    **options: Any,
 ) -> Results:
     """Benchmark implementations, backends, group sizes and batch sizes, like `dpbench sweep`.
 
@@ -48,6 +54,3 @@ def sweep(
     if report:
         results.write_report(charts=measured.charts)
     return results
-
-
-document(sweep, SweepOptions)

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpbench.api.calls import document, measuring_call
+from dpbench.api.calls import measuring_call, takes_options
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import read_bytes
 from dpbench.options.reading import keyed, read_options
@@ -92,7 +92,8 @@ class Trained:
         return module.eval()
 
 
-def train(arch: Any = None, *, progress: bool = True, **options: Any) -> Trained:
+@takes_options(TrainOptions)
+def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> Trained:
     """Train a model for some epochs, with evaluation and checkpoints, like `dpbench train`.
 
         >>> trained = dpbench.train("mlp", epochs=5, gpus=2)
@@ -127,6 +128,3 @@ def train(arch: Any = None, *, progress: bool = True, **options: Any) -> Trained
         assert trained is not None  # as it is no dry run
     folder, finished = trained
     return Trained(folder=folder, finished=finished)
-
-
-document(train, TrainOptions)

@@ -66,7 +66,7 @@ def _metric_and_tolerance(text: Any) -> tuple[str, float | None]:
 
 JudgedMetric = Annotated[
     tuple[str, float | None],
-    BeforeValidator(_metric_and_tolerance),
+    BeforeValidator(_metric_and_tolerance, json_schema_input_type=str),
     PlainSerializer(
         lambda one: one[0] if one[1] is None else f"{one[0]}={100 * one[1]:.12g}%", when_used="json"
     ),

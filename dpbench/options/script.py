@@ -4,7 +4,7 @@ follows it is its own."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
@@ -36,12 +36,16 @@ def is_script(word: str) -> bool:
     return word.endswith(".py") and not Path(word).is_dir()
 
 
+def _words(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
 class TrainingScript(Options):
     """A training script, which the first positional argument of the command names."""
 
     named_by: ClassVar[str] = "script"
     """The field of that argument."""
-    arguments: Annotated[tuple[str, ...], BeforeValidator(tuple)] = option(
+    arguments: Annotated[tuple[str, ...], BeforeValidator(_words)] = option(
         (), "Arguments of the script.", "ARGUMENTS", argument=True, repeated=True, hidden=True
     )
     module: bool = measurement_option(

@@ -130,11 +130,11 @@ MetricKey = Annotated[str, AfterValidator(_metric)]
 """The key of a metric that can be compared."""
 Percent = Annotated[
     float,
-    BeforeValidator(_percent),
+    BeforeValidator(_percent, json_schema_input_type=str),
     PlainSerializer(lambda share: f"{round(100 * share, 12):g}%", when_used="json"),
 ]
 """A share, as a fraction, from text such as "3%": a bare number could mean 5 % or 500 %."""
-Duration = Annotated[float, BeforeValidator(_duration)]
+Duration = Annotated[float, BeforeValidator(_duration, json_schema_input_type=float | str)]
 """Seconds, from 90, "90s", "5m" or "1h"."""
 Gpus = Annotated[
     int | tuple[int, ...], BeforeValidator(_gpus), PlainSerializer(_gpus_text, when_used="json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tools.docs import DOCUMENTS, ROOT, pictures
 from tools.docs.blocks import renewed
 from tools.docs.outputs import sandbox
+from tools.docs.stub import STUB, stub
 
 with sandbox():
     for path in DOCUMENTS:
@@ -13,3 +14,4 @@ with sandbox():
             path.write_text(new)
             print(f"changed: {path.relative_to(ROOT)}")
     pictures.draw()
+STUB.write_text(stub())

@@ -1,0 +1,391 @@
+# Made by `make docs`.
+# ruff: noqa
+# fmt: off
+from collections.abc import Sequence
+from os import PathLike
+
+from dpbench.api.results import Results
+from dpbench.report.answer import Answer
+
+__version__: str
+from dpbench.data.sharding import BalancedSampler as BalancedSampler
+from dpbench.parallel.dp.data_parallel import DataParallel as DataParallel
+from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel as DistributedDataParallel
+from dpbench.training.dp_train import NonFinite as NonFinite
+from dpbench.parallel.sharded.optimizer import ShardedOptimizer as ShardedOptimizer
+from dpbench.api.train import Trained as Trained
+from dpbench.training.dp_train import TrainingResult as TrainingResult
+from dpbench.rendezvous.all_reduce import all_reduce as all_reduce
+from dpbench.analysis.scaling import analyze_scaling as analyze_scaling
+from dpbench.rendezvous.barrier import barrier as barrier
+from torch.distributed.distributed_c10d import broadcast as broadcast
+from dpbench.parallel.synchronization import broadcast_checkpoint as broadcast_checkpoint
+from dpbench.parallel.agreement import check_sync as check_sync
+from torch.distributed.distributed_c10d import destroy_process_group as destroy_process_group
+from dpbench.training.dp_train import dp_train as dp_train
+from dpbench.launch.fork_world import fork_world as fork_world
+from dpbench.parallel.dp.scatter_gather import gather as gather
+from torch.distributed.distributed_c10d import get_rank as get_rank
+from torch.distributed.distributed_c10d import get_world_size as get_world_size
+from torch.distributed.distributed_c10d import is_initialized as is_initialized
+from dpbench.api.results import load as load
+from dpbench.rendezvous.placement import local_gpu_index as local_gpu_index
+from dpbench.rendezvous.backends import missing_backends as missing_backends
+from dpbench.rendezvous.process_group import process_group as process_group
+from dpbench.specs.workload import scale_lr as scale_lr
+from dpbench.parallel.dp.scatter_gather import scatter as scatter
+
+def check(
+    arch: str | None = ...,
+    *,
+    progress: bool = ...,
+    arguments: str | Sequence[str] | None = ...,
+    module: bool | None = ...,
+    gpus: int | Sequence[int] | None = ...,
+    implementations: str | Sequence[str] | None = ...,
+    backends: str | Sequence[str] | None = ...,
+    batch_sizes: int | Sequence[int] | None = ...,
+    group_sizes: int | Sequence[int] | None = ...,
+    data: str | None = ...,
+    data_dir: str | PathLike[str] | None = ...,
+    repetitions: int | None = ...,
+    time_limit: float | str | None = ...,
+    oversubscribe: bool | None = ...,
+    results_dir: str | PathLike[str] | None = ...,
+    name: str | None = ...,
+    threads: int | None = ...,
+    warmup: int | None = ...,
+    steps: int | None = ...,
+    tolerance: str | None = ...,
+    metric: str | Sequence[str] | None = ...,
+    strict: bool | None = ...,
+    force: bool | None = ...,
+    budget: float | str | None = ...,
+    candidate: str | None = ...,
+    baseline: str | None = ...,
+    against: str | None = ...,
+    against_ref: str | None = ...,
+    against_python: str | PathLike[str] | None = ...,
+    config: str | PathLike[str] | None = ...,
+    junit: str | PathLike[str] | None = ...,
+    markdown: str | PathLike[str] | None = ...,
+) -> Answer:
+    """Check for a performance regression, like `dpbench check`.
+
+        >>> dpbench.check("my_model.py:make", against_ref="origin/main").data["outcome"]
+        >>> dpbench.check(candidate="results/new", baseline="results/old").data["summary"]
+
+    Give `against_ref` to compare your code with a Git revision, `against_python` to compare this
+    environment with another one, `against` to compare `implementations` with another one, or
+    `candidate` and `baseline` to compare stored sweeps. A `candidate` may be a training script.
+    `progress` prints on stderr.
+
+    Returns:
+        What the command prints as `text`, and the verdict of its `--json` as `data`, with the keys
+        `outcome`, `exit_status`, `summary` and `rows`. A regression does not raise.
+
+    Raises:
+        UsageError: An argument is invalid.
+        NotComparable: There is nothing to compare.
+        StoreError: A folder cannot be used.
+        KeyboardInterrupt: After Ctrl-C.
+
+    Options:
+        arguments: Arguments of the script.
+        module: The script is a module, as in python -m.
+        gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
+        implementations: Implementations to check.
+        backends: gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.
+        batch_sizes: Samples per replica.
+        group_sizes: Numbers of replicas to measure.
+        data: Dataset: a name from 'dpbench list', or file.py:function.
+        data_dir: Folder with the MNIST files.
+        repetitions: Initial runs of each row; more while inconclusive.
+        time_limit: Time limit of each run.
+        oversubscribe: Allow more replicas than cores or GPUs.
+        results_dir: Directory for results folders.
+        name: Name of the results folder.
+        threads: CPU threads per replica.
+        warmup: Warm-up steps.
+        steps: Timed steps.
+        tolerance: Slowdown to accept.
+        metric: Metric, e.g. peak_memory_bytes=5%; may be repeated.
+        strict: Fail if the verdict, or that of any row, is inconclusive.
+        force: Compare even if the environments differ.
+        budget: Time after which no runs are added.
+        candidate: Stored sweep to check, with --baseline; or a training script to measure.
+        baseline: Stored sweep to compare CANDIDATE with.
+        against: Compare with this implementation.
+        against_ref: Compare with this Git revision of your code.
+        against_python: Compare with this Python, which has another torch or other packages.
+        config: Read options from a TOML or YAML file.
+        junit: Write the verdict as JUnit XML.
+        markdown: Write the verdict as Markdown."""
+
+def explain(
+    folder: str | PathLike[str] | Results | None = ...,
+    *,
+    progress: bool = ...,
+    arguments: str | Sequence[str] | None = ...,
+    module: bool | None = ...,
+    implementations: str | Sequence[str] | None = ...,
+    backends: str | Sequence[str] | None = ...,
+    group_sizes: int | Sequence[int] | None = ...,
+    batch_sizes: int | Sequence[int] | None = ...,
+    repetitions: int | None = ...,
+    time_limit: float | str | None = ...,
+    oversubscribe: bool | None = ...,
+    results_dir: str | PathLike[str] | None = ...,
+    name: str | None = ...,
+    gpus: int | Sequence[int] | None = ...,
+    warmup: int | None = ...,
+    steps: int | None = ...,
+    threads: int | None = ...,
+) -> Answer:
+    """Show where scaling efficiency is lost and what to try, like `dpbench explain`.
+
+        >>> print(dpbench.explain("results/examples/two-cores", group_sizes=2))
+        >>> dpbench.explain("train.py", arguments=["--epochs", "1"], gpus=2).data["configurations"]
+
+    `folder` is a results folder or its `Results`, whose rows the options choose, or a training
+    script, which is measured first. Omit it for the latest folder in results/. `progress` prints
+    on stderr.
+
+    Returns:
+        What the command prints as `text`, and all that its `--json` has as `data`.
+
+    Raises:
+        UsageError: An argument is invalid, or no row can be explained.
+        StoreError: The folder cannot be used.
+        TrainingFailed: The script failed.
+        KeyboardInterrupt: After Ctrl-C.
+
+    Options:
+        arguments: Arguments of the script.
+        module: The script is a module, as in python -m.
+        implementations: Show only these implementations.
+        backends: Show only these backends.
+        group_sizes: Show only these numbers of replicas.
+        batch_sizes: Show only these batch sizes.
+        repetitions: Runs of each row in fresh processes.
+        time_limit: Time limit of each run.
+        oversubscribe: Allow more replicas than cores or GPUs.
+        results_dir: Directory for results folders.
+        name: Name of the results folder.
+        gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
+        warmup: Warm-up steps.
+        steps: Timed steps.
+        threads: CPU threads per replica."""
+
+def sweep(
+    arch: str | Sequence[str] | None = ...,
+    *,
+    report: bool = ...,
+    progress: bool = ...,
+    arguments: str | Sequence[str] | None = ...,
+    module: bool | None = ...,
+    gpus: int | Sequence[int] | None = ...,
+    implementations: str | Sequence[str] | None = ...,
+    backends: str | Sequence[str] | None = ...,
+    batch_sizes: int | str | Sequence[int | str] | None = ...,
+    group_sizes: int | str | Sequence[int | str] | None = ...,
+    data: str | None = ...,
+    data_dir: str | PathLike[str] | None = ...,
+    repetitions: int | None = ...,
+    time_limit: float | str | None = ...,
+    oversubscribe: bool | None = ...,
+    results_dir: str | PathLike[str] | None = ...,
+    name: str | None = ...,
+    script: str | None = ...,
+    scaling: str | Sequence[str] | None = ...,
+    optimizer: str | Sequence[str] | None = ...,
+    lr: float | Sequence[float] | None = ...,
+    seed: int | Sequence[int] | None = ...,
+    dtypes: str | Sequence[str] | None = ...,
+    compile: str | Sequence[str] | None = ...,
+    accumulate: int | Sequence[int] | None = ...,
+    sync_every: int | Sequence[int] | None = ...,
+    bucket_cap_mb: float | None | Sequence[float | None] | None = ...,
+    find_unused: str | None | Sequence[str | None] | None = ...,
+    comm_hook: str | Sequence[str] | None = ...,
+    batched_copy: str | None | Sequence[str | None] | None = ...,
+    overlap: str | Sequence[str] | None = ...,
+    prefetch: int | None | Sequence[int | None] | None = ...,
+    data_workers: int | None | Sequence[int | None] | None = ...,
+    threads: int | Sequence[int] | None = ...,
+    warmup: int | Sequence[int] | None = ...,
+    steps: int | Sequence[int] | None = ...,
+    lr_scaling: str | None = ...,
+    resume: bool | None = ...,
+    charts: bool | None = ...,
+    preset: str | None = ...,
+    config: str | PathLike[str] | None = ...,
+) -> Results:
+    """Benchmark implementations, backends, group sizes and batch sizes, like `dpbench sweep`.
+
+        >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
+        >>> results.rows[["implementation", "group_size", "speedup"]]
+
+    Every option that affects the measurement is an argument: `--batch-sizes 32,64` is
+    `batch_sizes=[32, 64]`. Omit an argument, or pass None, for its default or the value of the
+    `preset`. `arch` is a name, because each rank imports the model: "mlp", "my_model.py:make" or
+    "my_package.models:make". Each trial is stored in a folder in `results_dir` as soon as it ends;
+    `report` also writes the page of the command, and `progress` prints on stderr.
+
+    Returns:
+        The results, as `dpbench.load` reads them from the folder. A failed trial does not raise:
+        its row has a status and a reason.
+
+    Raises:
+        UsageError: An argument is invalid.
+        StoreError: The results folder cannot be used.
+        DataError: The dataset cannot be used.
+        KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to
+            resume.
+
+    Options:
+        arguments: Arguments of the script.
+        module: The script is a module, as in python -m.
+        gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
+        implementations: Implementations; see 'dpbench list implementations'.
+        backends: gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.
+        batch_sizes: Samples per replica; max: the largest that fits.
+        group_sizes: Numbers of replicas to measure; max: all --gpus.
+        data: Dataset: a name from 'dpbench list', or file.py:function.
+        data_dir: Folder with the MNIST files.
+        repetitions: Runs of each row in fresh processes.
+        time_limit: Time limit of each run.
+        oversubscribe: Allow more replicas than cores or GPUs.
+        results_dir: Directory for results folders.
+        name: Name of the results folder.
+        script: A training script to measure in the place of --arch.
+        scaling: Fix the batch size per replica (weak) or per group (strong).
+        optimizer: sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.
+        lr: Learning rate.
+        seed: Seed for weights and sample order.
+        dtypes: Dtype of the forward pass: f32, bf16, f16 or tf32.
+        compile: torch.compile: none, default, reduce-overhead, max-autotune.
+        accumulate: Micro-batches per optimizer step.
+        sync_every: Steps between parameter averages (local-sgd).
+        bucket_cap_mb: Bucket size in MiB, or auto (ddp, torch-ddp).
+        find_unused: Look for unused parameters: on, off or auto (ddp, torch-ddp).
+        comm_hook: Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).
+        batched_copy: Copy the gradients of a bucket at once: on, off or auto (torch-ddp).
+        overlap: Reduce gradients during the backward pass (ddp).
+        prefetch: Steps to load ahead; resident: all on the device.
+        data_workers: DataLoader workers per rank (with --prefetch, or of a script).
+        threads: CPU threads per replica.
+        warmup: Warm-up steps.
+        steps: Timed steps.
+        lr_scaling: Scale --lr with the samples per step: none, linear or sqrt.
+        resume: Run the trials of --name that have not completed.
+        charts: Draw charts.
+        preset: Start from a preset: quick, ci, full or paper.
+        config: Read options from a TOML or YAML file."""
+
+def train(
+    arch: str | None = ...,
+    *,
+    progress: bool = ...,
+    gpus: int | Sequence[int] | None = ...,
+    implementation: str | None = ...,
+    backend: str | None = ...,
+    batch_size: int | None = ...,
+    epochs: int | None = ...,
+    resume: str | PathLike[str] | None = ...,
+    optimizer: str | None = ...,
+    lr: float | None = ...,
+    seed: int | None = ...,
+    dtype: str | None = ...,
+    compile: str | None = ...,
+    accumulate: int | None = ...,
+    sync_every: int | None = ...,
+    bucket_cap_mb: float | None = ...,
+    prefetch: int | None = ...,
+    threads: int | None = ...,
+    data: str | None = ...,
+    data_dir: str | PathLike[str] | None = ...,
+    download: bool | None = ...,
+    limit_train: int | None = ...,
+    lr_scaling: str | None = ...,
+    lr_warmup: int | None = ...,
+    gamma: float | None = ...,
+    max_norm: float | None = ...,
+    last_batch: str | None = ...,
+    balance: str | None = ...,
+    max_steps: int | None = ...,
+    evaluate: str | None = ...,
+    check_sync_every: int | None = ...,
+    oversubscribe: bool | None = ...,
+    timeout: float | str | None = ...,
+    debug: bool | None = ...,
+    runs_dir: str | PathLike[str] | None = ...,
+    checkpoint: str | PathLike[str] | None = ...,
+    checkpoint_every: int | None = ...,
+    max_checkpoints: int | None = ...,
+    log_interval: int | None = ...,
+    preset: str | None = ...,
+    config: str | PathLike[str] | None = ...,
+    name: str | None = ...,
+) -> Trained:
+    """Train a model for some epochs, with evaluation and checkpoints, like `dpbench train`.
+
+        >>> trained = dpbench.train("mlp", epochs=5, gpus=2)
+        >>> trained.finished.test_accuracy
+
+    Every option that affects training is an argument (`gpus`: 2 is a count, [0, 1] are ids).
+    Omit an argument, or pass None, for its default, or its value in the file `config`. The run
+    folder is created in `runs_dir`. Under a launcher, the call trains as one of its ranks and
+    returns on every rank. `progress` prints on stderr.
+
+    Returns:
+        The run folder, the end of its log and its models.
+
+    Raises:
+        UsageError: An argument is invalid.
+        StoreError: A folder cannot be used.
+        DataError: The dataset cannot be used.
+        TrainingFailed: A rank failed.
+        KeyboardInterrupt: After Ctrl-C; the message says how to resume.
+
+    Options:
+        gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
+        implementation: Implementation; see 'dpbench list implementations'.
+        backend: gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.
+        batch_size: Samples per replica and micro-step.
+        epochs: Passes over the training samples.
+        resume: Run or checkpoint to continue; auto: the run of --name.
+        optimizer: sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.
+        lr: Learning rate.
+        seed: Seed for weights, sample order and dropout.
+        dtype: Dtype of the forward pass: f32, bf16, f16 or tf32.
+        compile: torch.compile: none, default, reduce-overhead, max-autotune.
+        accumulate: Micro-batches per optimizer step.
+        sync_every: Steps between parameter averages (local-sgd).
+        bucket_cap_mb: Bucket size in MiB (ddp, torch-ddp).
+        prefetch: Steps to load ahead.
+        threads: CPU threads per replica.
+        data: Dataset: a name from 'dpbench list'.
+        data_dir: Folder with the MNIST files.
+        download: Download the MNIST files that --data-dir lacks.
+        limit_train: Train on the first N samples.
+        lr_scaling: Scale --lr with the samples per step: none, linear or sqrt.
+        lr_warmup: Steps over which --lr rises to the scaled rate.
+        gamma: Multiply the learning rate by this each epoch (StepLR).
+        max_norm: Clip the gradient norm to this value.
+        last_batch: Incomplete batch at the end of an epoch: step or drop.
+        balance: Split batches equally or by each rank's speed.
+        max_steps: Stop after this many optimizer steps.
+        evaluate: Evaluate on all ranks, on rank 0, or not at all.
+        check_sync_every: Compare the ranks' parameters every K steps.
+        oversubscribe: Allow more replicas than cores or GPUs.
+        timeout: Time that ranks wait for each other.
+        debug: Enable debug logs of torch.distributed and NCCL.
+        runs_dir: Directory for run folders.
+        checkpoint: Also write each checkpoint to this file.
+        checkpoint_every: Steps between checkpoints.
+        max_checkpoints: Checkpoints to keep: the latest N, and the best.
+        log_interval: Steps between log lines.
+        preset: Start from a preset: torch-ddp.
+        config: Read options from a TOML or YAML file.
+        name: Name of the run folder."""
