@@ -27,17 +27,9 @@ class DpbenchError(Exception):
 
 
 class UsageError(DpbenchError):
-    """A value given by the user that cannot be used.
-
-    `about` names the options that disagree, by the fields of the command's model, so that the
-    message can say which of them came from a file or a preset.
-    """
+    """A value given by the user that cannot be used."""
 
     exit_status = 2
-
-    def __init__(self, message: str, about: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
-        self.about = about
 
 
 class NotComparable(UsageError):

@@ -150,7 +150,6 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
         refuse_if(
             twice is not None,
             f"{option_words('metric')}: {twice} is listed twice; give it one tolerance",
-            "metric",
         )
         stored = None if self.script_and_arguments else self.candidate
         given = [name for name in BASELINES if getattr(self, name) is not None]
@@ -169,7 +168,7 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
         reason = f"{stored} is stored" if is_stored else "both sides are measured here"
         no_effect = self.model_fields_set - STORED_CHECK_OPTIONS if is_stored else {"force"}
         for name in sorted(no_effect & self.model_fields_set):
-            refuse_if(True, f"{option_words(name)} has no effect, as {reason}; leave it out", name)
+            refuse_if(True, f"{option_words(name)} has no effect, as {reason}; leave it out")
         return self
 
 

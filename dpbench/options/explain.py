@@ -55,5 +55,5 @@ class ExplainOptions(Measuring, RowFilter, TrainingScript):
             wrong = frozenset(RowFilter.model_fields)
             reason = "a script has no rows to choose from; for a results folder, name it instead"
         for name in wrong & self.model_fields_set:
-            refuse_if(True, f"{option_words(name)}: {reason}", name)
+            refuse_if(True, f"{option_words(name)}: {reason}")
         return self

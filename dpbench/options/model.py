@@ -116,7 +116,7 @@ def options_of(model: type[Options]) -> dict[str, OptionInfo]:
     return options
 
 
-def refuse_if(wrong: bool, message: str, *about: str) -> None:
-    """Raise UsageError that is about these options, by their fields."""
+def refuse_if(wrong: bool, message: str) -> None:
+    """Raise UsageError for options that are wrong together."""
     if wrong:
-        raise UsageError(message, about=about)
+        raise UsageError(message)

@@ -61,11 +61,7 @@ def read_options(
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
         name = field if in_python() else options_of(model)[field].name  # arguments have a metavar
-        wrong = UsageError(f"{name}: {_problem(error)}", about=(field,))
-    except UsageError as error:
-        wrong = error
-    source = next(filter(None, (sources.get(field) for field in wrong.about)), "")
-    raise UsageError(f"{source}{wrong}", wrong.about) from None
+        raise UsageError(f"{sources.get(field, '')}{name}: {_problem(error)}") from None
 
 
 def read_value(name: str, kind: Any, value: Any) -> Any:

@@ -78,7 +78,7 @@ class TrainingScript(Options):
         given = self.model_fields_set
         for name in sorted(given & OPTIONS_A_SCRIPT_DECIDES):
             shown = option_words(name)
-            refuse_if(True, f"{shown}: a training script decides that itself; leave it out", name)
+            refuse_if(True, f"{shown}: a training script decides that itself; leave it out")
         for place, setting in PLACEHOLDERS.items():
             name = AXES[setting].option_field if setting in AXES else "batch_sizes"
             shown = option_words(name)
@@ -86,10 +86,8 @@ class TrainingScript(Options):
                 name in given and place not in places,
                 f"{shown}: the script does not read it; write its place into the arguments of the "
                 f"script, as in train.py --{place.replace('_', '-')} {{{place}}}",
-                name,
             )
             refuse_if(
                 place in places and name not in given,
                 f"{{{place}}} in the arguments of the script: expected its values in {shown}",
-                name,
             )

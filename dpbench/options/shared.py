@@ -204,7 +204,6 @@ def refuse_graphs_that_accumulate(modes: Collection[str], counts: Collection[int
         f"{option_words('compile', graphed)} with {option_words('accumulate', several)}: CUDA "
         "graphs overwrite the gradients of earlier micro-batches; expected "
         f"{option_words('compile', 'default')} or none, or {option_words('accumulate', 1)}",
-        *("compile", "accumulate"),
     )
 
 
@@ -220,5 +219,4 @@ def require_setting(
         not {*having} & {*implementations},
         f"{option_and_value}: expected {option_words(chosen)} with {' or '.join(having)}, got "
         f"{','.join(implementations)}",
-        *(field, chosen),
     )

@@ -174,7 +174,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),
             f"{option_words('backends', self.backends)}: none of the implementations "
             f"{', '.join(names)} has a choice of backend; leave it out",
-            *("backends", "implementations"),
         )
         shared.refuse_graphs_that_accumulate(self.compile, self.accumulate)
         for every in self.sync_every:
@@ -182,26 +181,22 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 any(n % every for n in self.steps or (DEFAULT_STEPS,)),
                 f"{option_words('sync_every', every)}: the timed window must hold whole periods; "
                 f"expected {option_words('steps')} to be a multiple of {every}",
-                *("sync_every", "steps"),
             )
         refuse_if(
             self.has_own_data and None in self.loading,
             f"{option_words('prefetch', 'resident')}: the samples of {self.data} may not fit on "
             "the device; expected 0 (each step loads its own), or the number of steps to load "
             "ahead",
-            *("prefetch", "data"),
         )
         refuse_if(
             any(self.data_workers) and not any(self.loading) and not self.script_and_arguments,
             f"{option_words('data_workers', self.data_workers)}: workers need "
             f"{option_words('prefetch')} of 1 or more, such as {option_words('prefetch', 2)}",
-            *("data_workers", "prefetch"),
         )
         refuse_if(
             self.resume and self.name is None,
             f"{option_words('resume', True)} needs the {option_words('name')} of the sweep to "
             "finish",
-            "resume",
         )
         return self
 
@@ -211,7 +206,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             self.script is not None and not self.script_and_arguments,
             f"script: got {self.script!r}; expected a training script, whose name ends in .py, or "
             "-m and a module",
-            "script",
         )
         self.require_script_or_nothing()
         if self.script_and_arguments:
@@ -220,12 +214,10 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 self.searches_batch,
                 f"{option_words('batch_sizes', MAX_WORD)}: it is not looked for with a script; "
                 "expected numbers",
-                "batch_sizes",
             )
         for name in names:
             refuse_if(
                 name not in SCRIPT_IMPLEMENTATIONS if self.script_and_arguments else name == SCRIPT,
                 f"{option_words('implementations', name)}: a training script can be measured with "
                 f"{', '.join(SCRIPT_IMPLEMENTATIONS)}, and only a training script with {SCRIPT}",
-                "implementations",
             )

@@ -159,7 +159,6 @@ class TrainOptions(Options):
             self.backend is not None and IMPLEMENTATIONS[self.implementation].backend is not None,
             f"{option_words('backend', self.backend)}: {self.implementation} has no choice of "
             "backend; leave it out, or take an implementation that has one, such as ddp",
-            *("backend", "implementation"),
         )
         shared.refuse_graphs_that_accumulate((self.compile,), (self.accumulate,))
         scaling = option_words("lr_scaling", "none")
@@ -168,13 +167,11 @@ class TrainOptions(Options):
             f"{option_words('lr_warmup', self.lr_warmup)}: the rate rises from "
             f"{option_words('lr')} to the scaled one, and with {scaling} they are the same; add "
             f"{option_words('lr_scaling', 'linear')} or sqrt",
-            *("lr_warmup", "lr_scaling"),
         )
         refuse_if(
             self.download and (self.data != "mnist" or self.data_dir is None),
             f"{option_words('download', True)} fetches MNIST; it needs "
             f"{option_words('data', 'mnist')}, and {option_words('data_dir')} with the folder to "
             "download to",
-            *("download", "data", "data_dir"),
         )
         return self

@@ -214,8 +214,7 @@ def unusable_configurations(
         words = dict.fromkeys(unusable[each] for each in in_groups)
         raise UsageError(
             f"{option_words('backends', tuple(backends))}: {'; '.join(words)} (dpbench list names "
-            "the backends that can be used)",
-            about=("backends",),
+            "the backends that can be used)"
         )
     return unusable
 
