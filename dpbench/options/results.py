@@ -58,24 +58,23 @@ class ReportOptions(RowFilter):
     verbose: bool = print_option("Also print how to read the numbers.", also=("-v",))
 
     @property
-    def rows_format(self) -> str | None:
-        """The format of rows for documents and programs; None for the table and the page."""
-        asked = next(iter(self._asked().values()), TABLE_AND_PAGE)
-        return None if asked == TABLE_AND_PAGE else asked
-
-    @property
     def file(self) -> Path | None:
         """The file that rows, or the page alone, are written into; None for a folder."""
         path = self.output
         return path if path and path.suffix and not path.is_dir() else None
 
-    def _asked(self) -> dict[str, str]:
-        """The format that each option asks for, by the option as it was typed."""
+    @property
+    def rows_format(self) -> str | None:
+        """The format of rows for documents and programs; None for the table and the page."""
+        asked = next(iter(self._formats()), TABLE_AND_PAGE)
+        return None if asked == TABLE_AND_PAGE else asked
+
+    def _formats(self) -> set[str]:
+        """The formats that the options ask for."""
         named = TABLE_AND_PAGE if self.format == "text" else self.format
         ending = ENDINGS.get(self.file.suffix.lower()) if self.file else TABLE_AND_PAGE
-        found = {"--json": "json" if self.as_json else None, f"--format {self.format}": named}
-        found[f"--output {self.output}"] = ending if self.output else None
-        return {option: asked for option, asked in found.items() if asked is not None}
+        asked = {named, "json" if self.as_json else None, ending if self.output else None}
+        return {one for one in asked if one is not None}
 
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
@@ -85,8 +84,8 @@ class ReportOptions(RowFilter):
             f"{', '.join(ENDINGS)}",
         )
         refuse_if(
-            len({*self._asked().values()}) > 1,
-            f"{' and '.join(self._asked())} ask for different formats; leave one out",
+            len(self._formats()) > 1,
+            "--json, --format and --output ask for different formats; leave one out",
         )
         return self
 

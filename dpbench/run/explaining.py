@@ -39,7 +39,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     if options.script_and_arguments:
         folder = _measure(options, progress)
     else:
-        folder = options.folder or latest_folders("explain", measured=True)[0]
+        folder = options.folder or latest_folders("explain")[0]
     sweep = load_sweep(folder)
     subject = analyze(sweep)
     rows = [row for row in subject.rows if options.passes(row)]

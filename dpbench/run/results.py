@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from dpbench.errors import DpbenchError, UsageError
 from dpbench.messages import option_words, say
 from dpbench.options.shared import RowFilter, row_value
 from dpbench.records.environment import environment_line
-from dpbench.records.trial import Status
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 if TYPE_CHECKING:
@@ -55,18 +54,13 @@ def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]
     return sorted(folders, key=lambda folder: (_written(folder), folder.name))
 
 
-def latest_folders(
-    command: str, count: int = 1, *, sweeps_only: bool = True, measured: bool = False
-) -> list[Path]:
+def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
     """The latest results folders, the latest last, for a `command` without one; says which.
 
-    With `measured`, those in which nothing completed are taken only if there are no others. Raises
-    UsageError if there are too few.
+    Raises UsageError if there are too few.
     """
     place = Path("results")
-    folders = results_folders(place, sweeps_only=sweeps_only)
-    with_speeds = islice(filter(_has_completed, reversed(folders)), count) if measured else ()
-    latest = [*with_speeds][::-1] or folders[-count:]
+    latest = results_folders(place, sweeps_only=sweeps_only)[-count:]
     if len(latest) < count:
         there = f"only {latest[0]}" if latest else "none"
         wanted = units.counted(count, "results folder")
@@ -76,18 +70,8 @@ def latest_folders(
         )
     named = " and ".join(map(str, latest))
     which = "the latest" if count == 1 else "the latest two"
-    if latest != folders[-count:]:
-        which += " that measured something"
     say(f"{command}: no folder given; using {which}: {named}")
     return latest
-
-
-def _has_completed(folder: Path) -> bool:
-    """Whether a trial in a results folder has completed."""
-    try:
-        return any(record.status is Status.COMPLETED for record in load_stored(folder).records)
-    except (DpbenchError, OSError):
-        return False
 
 
 def describe_results(folder: Path) -> FolderEntry:

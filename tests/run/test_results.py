@@ -69,16 +69,6 @@ def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> 
     assert latest_folders("x") == [folders / "zero"]
 
 
-def test_a_sweep_in_which_nothing_completed_is_not_explained_unless_there_is_no_other(
-    folders: Path, capsys: Capture
-) -> None:
-    (folders / "one" / "trials.jsonl").write_text("")
-    assert latest_folders("explain", measured=True) == [folders / "zero"]
-    assert "using the latest that measured something: results/zero" in capsys.readouterr().err
-    shutil.rmtree(folders / "zero")
-    assert latest_folders("explain", measured=True) == [folders / "one"]
-
-
 @pytest.mark.parametrize("word", ["implementation=ddp", "backend=gloo"])
 def test_a_selection_without_its_key_gets_it_suggested(word: str) -> None:
     with pytest.raises(UsageError, match=rf"not key=value; did you mean first:{word}\?$"):
