@@ -76,9 +76,8 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
 
-def sharded(model: nn.parallel.DistributedDataParallel) -> torch.optim.Optimizer:
-    optimizer: torch.optim.Optimizer = dpbench.ShardedOptimizer(model, adamw(model))
-    return optimizer
+def sharded(model: dpbench.DistributedDataParallel) -> torch.optim.Optimizer:
+    return dpbench.ShardedOptimizer(model, adamw(model))
 
 
 def zero_redundancy(model: nn.Module) -> torch.optim.Optimizer:

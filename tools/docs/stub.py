@@ -30,7 +30,7 @@ CALLS = ("check", "explain", "sweep", "train")
 def stub() -> str:
     """The content of `STUB`."""
     lines = [HEAD, "__version__: str"]
-    for name in sorted({*dpbench.__all__} - {"__version__", *CALLS}):
+    for name in sorted({*dir(dpbench)} - {"__version__", *CALLS}):
         lines.append(f"from {getattr(dpbench, name).__module__} import {name} as {name}")
     return "\n".join([*lines, "", *(_declared(getattr(dpbench, name)) for name in CALLS)])
 

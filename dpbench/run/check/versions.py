@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
 
 from dpbench import shipped, store, units
 from dpbench.analysis.comparisons.matching import Side
@@ -70,31 +69,42 @@ class Version:
             "folder": str(self.folder.absolute()),
             "command": [*command],
         }
+        program = [self.python, "-m", worker.__name__, json.dumps(sweep)]
+        environ = without_git_variables()
+        if self.paths:
+            paths = [*map(str, self.paths), *filter(None, [environ.get("PYTHONPATH")])]
+            environ |= {"PYTHONPATH": os.pathsep.join(paths)}
         with (
             TemporaryFile("w+", errors="backslashreplace") as said,
-            self.start("-m", worker.__name__, stderr=said) as process,
+            subprocess.Popen(
+                # SIGTERM lets it end its ranks and remove its temporary files.
+                tied_to_this_process(program, signal.SIGTERM),
+                cwd=self.directory,
+                env=environ,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                process_group=0,  # Ctrl-C reaches this process alone, which ends the other once
+                text=True,
+            ) as process,
         ):
             asks, answers = process.stdin, process.stdout
             assert asks is not None
             assert answers is not None
 
-            def ask(line: str) -> None:
-                with suppress(BrokenPipeError):  # why it has ended is read from what it said
-                    print(line, file=asks, flush=True)
-
             def measure(number: int) -> list[TrialRecord]:
-                ask(str(number + 1))
+                with suppress(BrokenPipeError):  # why it has ended is read from what it said
+                    print(number + 1, file=asks, flush=True)
                 if answers.readline().strip() != worker.DONE:
                     status = process.wait()
                     said.seek(0)
-                    kind = UsageError if status == UsageError.exit_status else LaunchError
-                    raise kind(
-                        f"{self.label}: {_last_line(said.read()) or f'exit status {status}'}"
+                    last = said.read().strip().rpartition("\n")[2].removeprefix("dpbench: ")
+                    raise (LaunchError if number else UsageError)(
+                        f"{self.label}: {last or f'exit status {status}'}"
                     )
                 records = store.load_sweep(self.folder).records
                 return [record for record in records if record.trial.repetition == number]
 
-            ask(json.dumps(sweep))
             try:
                 yield measure
             finally:
@@ -102,23 +112,6 @@ class Version:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(END_SECONDS)
                 process.kill()
-
-    def start(self, *words: str, stderr: IO[str] | int) -> subprocess.Popen[str]:
-        """Start its Python in a process that ends with this one."""
-        environ = without_git_variables()
-        paths = [*map(str, self.paths), *filter(None, [environ.get("PYTHONPATH")])]
-        return subprocess.Popen(
-            # SIGTERM lets it end its ranks and remove its temporary files.
-            tied_to_this_process([self.python, *words], signal.SIGTERM),
-            cwd=self.directory,
-            env=environ | ({"PYTHONPATH": os.pathsep.join(paths)} if self.paths else {}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            process_group=0,  # Ctrl-C reaches this process alone, which ends the other once
-            text=True,
-            errors="backslashreplace",
-        )
 
     def side(self) -> Side:
         """The measurements as a side of one sweep, so that they are compared by repetition."""
@@ -194,16 +187,7 @@ def _baseline(
                 (place / path.name).symlink_to(path)
         # Not resolved: a link is how a Python knows its virtual environment.
         python = str(Path(python).absolute())
-        version = Version(label=typed, folder=folder, python=python, paths=[str(place)])
-        with version.start("-c", "import dpbench.cli.app, torch", stderr=subprocess.PIPE) as probe:
-            _, said = probe.communicate()
-        if probe.returncode:
-            why = _last_line(said) or f"exit status {probe.returncode}"
-            raise UsageError(
-                f"{option_words('against_python', typed)}: {why}; "
-                "expected a Python that has torch and what dpbench needs: pip install dpbench"
-            )
-        yield version
+        yield Version(label=typed, folder=folder, python=python, paths=[str(place)])
 
 
 def _user_files(workload: WorkloadSpec) -> list[str]:
@@ -225,7 +209,3 @@ def _user_files(workload: WorkloadSpec) -> list[str]:
     if workload.script:
         return user_code
     return [name.origin for name in map(parse_name, user_code) if name.source == "file"]
-
-
-def _last_line(said: str) -> str:
-    return said.strip().rpartition("\n")[2].removeprefix("dpbench: ")

@@ -1,7 +1,7 @@
 """The program that measures one version for a check, repetitions as they are asked for.
 
 It keeps its Python, its torch and the server that its ranks are forked from, so that a repetition
-takes little more than its steps. stdin has one line of JSON about the sweep, then a line with each
+takes little more than its steps. Its argument is JSON about the sweep; stdin has a line with each
 number of repetitions to reach; stdout has a line when that many are stored. Like `__main__` it
 imports nothing heavy at the top, as ranks import their main module again.
 """
@@ -48,7 +48,7 @@ def _measure(answers: int) -> None:
             yield int(line)
             os.write(answers, f"{DONE}\n".encode())
 
-    sweep = json.loads(sys.stdin.readline())
+    sweep = json.loads(sys.argv[1])
     options = read_options(SweepOptions, sweep["options"])
     plan = plan_judged_sweep(options, Path(sweep["folder"]), sweep["command"])
     measure(plan, TrialProgress(quiet=True), repetitions())
