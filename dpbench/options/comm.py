@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil, log
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
@@ -24,11 +25,8 @@ def _range(value: Any) -> Any:
     size, largest = map(TypeAdapter(MessageSize).validate_python, value.split("-", 1))
     if size > largest:
         raise ValueError("expected smallest-largest, as in 4B-256MB")
-    sizes = []
-    while size < largest:
-        sizes.append(size)
-        size = ByteSize(size * RANGE_FACTOR)
-    return [*sizes, largest]
+    steps = ceil(log(largest / size, RANGE_FACTOR))
+    return [*(size * RANGE_FACTOR**step for step in range(steps)), largest]
 
 
 MessageSizes = Annotated[

@@ -117,7 +117,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     resume: bool = output_option(
         False, "Run the trials of --name that have not completed.", scope="call"
     )
-    dry_run: bool = print_option("Print the plan and its estimated time, and exit.")
+    dry_run: bool = print_option("Print the plan and the least time it takes, and exit.")
     charts: bool = shared.charts_option()
     verbose: bool = print_option("Also print notes.", also=("-v",))
     preset: str | None = option(
