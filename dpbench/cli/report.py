@@ -27,8 +27,6 @@ def report(typed: dict[str, Any]) -> None:
     from dpbench.run.results import is_current, is_table, latest_folders, read_subject, select_rows
 
     path = options.path or latest_folders("report", sweeps_only=False)[0]
-    if path.is_file() and not is_table(path):
-        raise UsageError(f"{path}: expected a results folder or a .csv file")
     if options.open and options.output is None and is_table(path):
         raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
     subject = read_subject(path)

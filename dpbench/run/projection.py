@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
-from dpbench.messages import option_words
 from dpbench.options.results import LATENCY_US, ProjectOptions
 from dpbench.options.shared import RowFilter
 from dpbench.run.results import filter_choices, is_table
@@ -69,15 +68,7 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Ser
                 f"{options.path}: a published table has no gradient trace to simulate steps from; "
                 "leave out --topology and --bandwidth"
             )
-        for name in ("implementations", "backends", "batch_sizes"):
-            if getattr(options, name):
-                raise UsageError(
-                    f"{options.path}: {option_words(name)} chooses rows of a sweep; "
-                    "keep only the wanted rows in the table"
-                )
         sweep, rows = None, from_csv(options.path)
-    elif options.path.is_file():
-        raise UsageError(f"{options.path}: expected a results folder or a .csv file")
     else:
         sweep = load_sweep(options.path)
         rows = summarize(sweep.records)
