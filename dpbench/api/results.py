@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from os import PathLike
@@ -153,10 +152,7 @@ class Results:
             measured = {record.collective.configuration for record in stored.records}
             content = units.counted(len(measured), "collective")
         else:
-            ended = Counter(row.status.words for row in self._subject.rows)
-            each = ", ".join(f"{count:,} {words}" for words, count in ended.items())
-            counted = units.counted(len(self._subject.rows), "configuration")
-            content = f"{counted} ({each})" if each else counted
+            content = units.counted(len(self._subject.rows), "configuration")
         return f"<Results {str(self.folder)!r}: {content}>"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -91,13 +92,11 @@ def _gpus(value: Any) -> int | tuple[int, ...]:
     if isinstance(value, str) and "," in value:
         value = value.removesuffix(",").split(",")
     count, ids = 0, tuple[int, ...]()
-    try:
+    with suppress(TypeError, ValueError):  # neither of the two
         if isinstance(value, int | str):
             count = int(value)
         else:
             ids = tuple(int(str(one)) for one in value)
-    except (TypeError, ValueError):
-        pass  # neither of the two
     if (count < 1 and not ids) or min(ids, default=0) < 0 or len({*ids}) < len(ids):
         raise ValueError(
             "expected a number of GPUs, 1 or more, or distinct ids: "
