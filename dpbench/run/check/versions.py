@@ -23,7 +23,7 @@ from tempfile import TemporaryFile
 from dpbench import shipped, store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
-from dpbench.errors import LaunchError, UsageError
+from dpbench.errors import DpbenchError, LaunchError, UsageError
 from dpbench.git import without_git_variables
 from dpbench.messages import Say, option_words
 from dpbench.options.check import CheckOptions
@@ -61,8 +61,8 @@ class Version:
     ) -> Iterator[Callable[[int], list[TrialRecord]]]:
         """Start the process that measures the sweep of these options, whose `command` is stored.
 
-        Gives a function that measures repetition `number` and returns its records; it raises
-        UsageError or LaunchError, in that process's words, if nothing can be measured.
+        Gives a function that measures repetition `number` and returns its records. Raises
+        UsageError, and the function LaunchError, in the words of a process that has ended.
         """
         sweep = {
             "options": options.model_dump(mode="json", exclude_unset=True),
@@ -92,20 +92,22 @@ class Version:
             assert asks is not None
             assert answers is not None
 
-            def measure(number: int) -> list[TrialRecord]:
-                with suppress(BrokenPipeError):  # why it has ended is read from what it said
-                    print(number + 1, file=asks, flush=True)
+            def wait(error: type[DpbenchError]) -> None:
                 if answers.readline().strip() != worker.DONE:
                     status = process.wait()
                     said.seek(0)
                     last = said.read().strip().rpartition("\n")[2].removeprefix("dpbench: ")
-                    raise (LaunchError if number else UsageError)(
-                        f"{self.label}: {last or f'exit status {status}'}"
-                    )
+                    raise error(f"{self.label}: {last or f'exit status {status}'}")
+
+            def measure(number: int) -> list[TrialRecord]:
+                with suppress(BrokenPipeError):  # why it has ended is read from what it said
+                    print(number + 1, file=asks, flush=True)
+                wait(LaunchError)
                 records = store.load_sweep(self.folder).records
                 return [record for record in records if record.trial.repetition == number]
 
             try:
+                wait(UsageError)  # until it has planned its sweep
                 yield measure
             finally:
                 process.terminate()

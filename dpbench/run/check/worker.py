@@ -2,7 +2,8 @@
 
 It keeps its Python, its torch and the server that its ranks are forked from, so that a repetition
 takes little more than its steps. Its argument is JSON about the sweep; stdin has a line with each
-number of repetitions to reach; stdout has a line when that many are stored. Like `__main__` it
+number of repetitions to reach; stdout has a line when the sweep is planned, and one when that many
+are stored. Like `__main__` it
 imports nothing heavy at the top, as ranks import their main module again.
 """
 
@@ -44,6 +45,7 @@ def _measure(answers: int) -> None:
     from dpbench.run.sweep.measuring import measure
 
     def repetitions() -> Iterator[int]:
+        os.write(answers, f"{DONE}\n".encode())
         for line in sys.stdin:
             yield int(line)
             os.write(answers, f"{DONE}\n".encode())
