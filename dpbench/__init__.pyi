@@ -11,11 +11,11 @@ __version__: str
 from dpbench.data.sharding import BalancedSampler as BalancedSampler
 from dpbench.parallel.dp.data_parallel import DataParallel as DataParallel
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel as DistributedDataParallel
-from dpbench.training.dp_train import NonFinite as NonFinite
+from dpbench.training.divergence import Diverged as Diverged
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer as ShardedOptimizer
 from dpbench.api.train import Trained as Trained
 from dpbench.training.dp_train import TrainingResult as TrainingResult
-from dpbench.rendezvous.all_reduce import all_reduce as all_reduce
+from dpbench.parallel.groups import all_reduce as all_reduce
 from dpbench.analysis.scaling import analyze_scaling as analyze_scaling
 from dpbench.rendezvous.barrier import barrier as barrier
 from torch.distributed.distributed_c10d import broadcast as broadcast
@@ -216,6 +216,7 @@ def sweep(
     warmup: int | Sequence[int] | None = ...,
     steps: int | Sequence[int] | None = ...,
     lr_scaling: str | None = ...,
+    stop_after_failure: bool | None = ...,
     resume: bool | None = ...,
     charts: bool | None = ...,
     preset: str | None = ...,
@@ -278,6 +279,7 @@ def sweep(
         warmup: Warm-up steps.
         steps: Timed steps.
         lr_scaling: Scale --lr with the samples per step: none, linear or sqrt.
+        stop_after_failure: Skip the larger group sizes of a row that failed.
         resume: Run the trials of --name that have not completed.
         charts: Draw charts.
         preset: Start from a preset: quick, ci, full or paper.

@@ -110,6 +110,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     )
 
     lr_scaling: shared.LrRule = shared.measurement_option("none", HELP["lr_scaling"], "RULE")
+    stop_after_failure: bool = shared.measurement_option(
+        False, "Skip the larger group sizes of a row that failed."
+    )
     debug: bool = shared.machine_option(False, HELP["debug"], scope="shell")
     nnodes: Count | None = node_option("Number of nodes; run the command on each.", "N")
     node_rank: Number | None = node_option("Rank of this node; node 0 writes the results.", "N")

@@ -96,10 +96,18 @@ class SyntheticLauncher(Launcher):
         return Outcome(status=Status.COMPLETED, ranks=ranks)
 
 
-def run_trials(spec: SweepSpec, launcher: Launcher | None = None) -> list[TrialRecord]:
+def run_trials(
+    spec: SweepSpec, launcher: Launcher | None = None, *, stop_after_failure: bool = False
+) -> list[TrialRecord]:
     """The records of all trials, as a sweep runs them."""
     node = Node(number=0, environment=HERE, machine=machine(), devices=spec.devices, common={})
-    plan = SweepPlan(spec=spec, nodes=[node], folder=Path("unused"), command=())
+    plan = SweepPlan(
+        spec=spec,
+        nodes=[node],
+        folder=Path("unused"),
+        command=(),
+        stop_after_failure=stop_after_failure,
+    )
     run = SweepRun(plan, launcher or SyntheticLauncher())
     return [run.trial(trial) for trial in run.left(spec.repetitions)]
 

@@ -162,15 +162,21 @@ class SweepRun:
         return missing(self._trials, [*chain.from_iterable(self._records.values())])
 
     def _failed_before(self, trial: TrialSpec) -> str | None:
-        """Why the script of a trial is not worth running: it has failed in the same way, or in the
-        largest group (on one rank alone some cannot run)."""
-        largest = max(self._plan.spec.group_sizes)
-        for failed, records in self._records.items() if trial.script_command else ():
+        """Why a trial is not worth running: its script has failed in the same way, or in the
+        largest group (on one rank alone some cannot run); or, with --stop-after-failure, the same
+        has failed with as many replicas or fewer."""
+        configuration = trial.configuration
+        largest, stops = max(self._plan.spec.group_sizes), self._plan.stop_after_failure
+        for failed, records in self._records.items():
             if all(record.status in (Status.COMPLETED, Status.SKIPPED) for record in records):
                 continue
-            whole = IMPLEMENTATIONS[failed.implementation].communicates
-            again = (whole and failed.group_size == largest) or failed == trial.configuration
-            if again and trial.script_command == failed.script_command:
+            if trial.script_command and trial.script_command == failed.script_command:
+                whole = IMPLEMENTATIONS[failed.implementation].communicates
+                again = (whole and failed.group_size == largest) or failed == configuration
+            else:
+                again = stops and failed.of_one_replica == configuration.of_one_replica
+                again = again and failed.group_size <= trial.group_size
+            if again:
                 return f"{plain_label(failed)} failed"
         return None
 

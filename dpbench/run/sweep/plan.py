@@ -42,6 +42,7 @@ class SweepPlan:
     data_dir: Path | None = None
     earlier: StoredSweep | None = None
     """What --resume found in the folder; None for a new folder."""
+    stop_after_failure: bool = False
     notes: Sequence[str] = ()
     """Notes that the user must see once it is known that the sweep can run."""
     cluster: Cluster | None = None
@@ -116,6 +117,7 @@ def planned_sweep(
             command=("sweep", *options.command_line()),
             data_dir=options.data_dir,
             earlier=earlier,
+            stop_after_failure=options.stop_after_failure,
             notes=notes,
             cluster=cluster,
         )

@@ -108,6 +108,19 @@ def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
     assert [record.trial for record in records[len(lacking) :]] == launcher.ran
 
 
+def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
+    spec = sweep_spec(
+        implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
+    )
+    failed = Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
+    launcher = Answering(lambda trial: failed if trial.group_size >= 2 else None)
+    records = run_trials(spec, launcher, stop_after_failure=True)
+    sizes = [trial.group_size for trial in launcher.ran if trial.implementation == "ddp"]
+    assert sizes == [1, 2, 1]
+    (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
+    assert reason == "ddp/gloo ×2, batch 4 failed"
+
+
 @pytest.mark.parametrize(
     ("fails", "ran"),
     [("script", {"script": 1}), ("independent", {"script": 3, "independent": 1, "single": 3})],
