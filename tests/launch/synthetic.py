@@ -108,8 +108,8 @@ def run_trials(
         command=(),
         stop_after_failure=stop_after_failure,
     )
-    run = SweepRun(plan, launcher or SyntheticLauncher())
-    return [run.trial(trial) for trial in run.left(spec.repetitions)]
+    sweep = SweepRun(plan, launcher or SyntheticLauncher())
+    return [sweep.run(trial) for trial in sweep.left(spec.repetitions)]
 
 
 def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:

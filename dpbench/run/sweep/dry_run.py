@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpbench import units
 from dpbench.report.answers.listing import PlannedRow
-from dpbench.run.sweep.measuring import lasting, launcher_for, unusable_configurations
+from dpbench.run.sweep.measuring import kept_records, launcher_for, unusable_configurations
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs.configuration import MAX_FILLING_STEPS
 from dpbench.store.unfinished import missing
@@ -33,7 +33,7 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     with temporary_folder() as logs, launcher_for(plan, logs) as launcher:
         reasons = unusable_configurations(plan.trials, launcher)
     usable = [trial for trial in plan.trials if trial.configuration not in reasons]
-    left = missing(usable, lasting(plan.earlier.records) if plan.earlier else ())
+    left = missing(usable, kept_records(plan.earlier.records) if plan.earlier else ())
     duration = "as long as its steps take"
     if (window := plan.spec.base.window_seconds) is not None:
         windows = sum(2 if trial.has_unsynced_window else 1 for trial in left)

@@ -48,30 +48,30 @@ def measure(
     is stored, if a signal ends the sweep.
     """
     with launcher_for(plan) as launcher:
-        run = SweepRun(plan, launcher)
+        sweep = SweepRun(plan, launcher)
         busy = load_warning(launcher.load, plan.trials[0])
-        progress.note(*plan.notes, *_skipped(run.unusable), *busy)
+        progress.note(*plan.notes, *_skipped(sweep.unusable), *busy)
         label = Labels.among(plan.trials).label
         opened = (
             ResultsStore(plan.folder)
             if plan.earlier
             else ResultsStore.create(plan.folder, plan.command, plan.spec)
         )
-        with opened as results, interruptible(run.interrupted_words), progress:
+        with opened as results, interruptible(sweep.interrupted_words), progress:
             for node in plan.nodes:
                 results.add_environment(node.environment)
             if plan.earlier:
-                progress.note(f"resuming: {run.stored_words()}")
+                progress.note(f"resuming: {sweep.stored_words()}")
             for count in repetitions or (plan.spec.repetitions,):
-                left = run.left(count)
-                waiting = [trial for trial in left if trial.configuration not in run.unusable]
+                left = sweep.left(count)
+                waiting = [trial for trial in left if trial.configuration not in sweep.unusable]
                 progress.planned(waiting, label)
                 for trial in left:
-                    run.require_same_code()
+                    sweep.require_same_code()
                     progress.started(trial)
-                    record = run.trial(trial)
+                    record = sweep.run(trial)
                     results.append(record)
-                    if trial.configuration not in run.unusable:
+                    if trial.configuration not in sweep.unusable:
                         progress.finished(record)
     return store.load_sweep(plan.folder)
 
@@ -100,7 +100,7 @@ class SweepRun:
         """Configurations that cannot run here, each with the reason."""
         self._trials = plan.trials
         self._records = defaultdict[Configuration, list[TrialRecord]](list)
-        for record in lasting(plan.earlier.records, self.unusable) if plan.earlier else ():
+        for record in kept_records(plan.earlier.records, self.unusable) if plan.earlier else ():
             self._records[record.trial.configuration].append(record)
 
     def left(self, repetitions: int) -> list[TrialSpec]:
@@ -109,7 +109,7 @@ class SweepRun:
         self._trials = plan_trials(self._plan.spec, repetitions)
         return sorted(self._missing(), key=lambda trial: trial.configuration not in self.unusable)
 
-    def trial(self, trial: TrialSpec) -> TrialRecord:
+    def run(self, trial: TrialSpec) -> TrialRecord:
         """Run a trial, once more if something outside killed it.
 
         A training script that has failed is not run again in the same way, and after a failure in
@@ -117,14 +117,14 @@ class SweepRun:
         """
         repetitions = self._records[trial.configuration]
 
-        def run() -> Outcome[RankMeasurement]:
+        def outcome_now() -> Outcome[RankMeasurement]:
             reason = self.unusable.get(trial.configuration) or self._failed_before(trial)
             if reason:
                 return Outcome(status=Status.SKIPPED, reason=reason)
             limit = self._plan.spec.time_limit_seconds
             return self._launcher.run(_with_chosen_steps(trial, repetitions), limit)
 
-        outcome, timing = attempt(plain_label(trial), run)
+        outcome, timing = attempt(plain_label(trial), outcome_now)
         nodes = self._plan.nodes[: trial.node_count]
         record = TrialRecord(
             trial=trial,
@@ -190,7 +190,7 @@ def _with_chosen_steps(trial: TrialSpec, repetitions: Sequence[TrialRecord]) -> 
     return replace(trial, window_seconds=None, timed_steps=ran.ranks[0].timed_steps)
 
 
-def lasting(
+def kept_records(
     records: Sequence[TrialRecord], unusable: Container[Configuration] = ()
 ) -> list[TrialRecord]:
     """The records that a resumed sweep keeps: the last one of each trial that has completed, or
