@@ -159,7 +159,7 @@ def train_as_first(
         return _train(ranks, job)
 
     environment = capture(cuda=torch.version.cuda)
-    trained = run_plan(plan, environment, output, train, launched=True)
+    trained = run_plan(plan, environment, output, train)
     assert trained is not None  # as it is no dry run
     return trained
 

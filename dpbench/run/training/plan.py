@@ -193,12 +193,6 @@ def _going_on(options: TrainOptions, spec: TrainingSpec, path: Path) -> TrainPla
     return TrainPlan(options=options, spec=spec, folder=path, existing=run, resume=RESUME_LATEST)
 
 
-def resume_words(options: TrainOptions, run: Path) -> str:
-    """The command that goes on with a run of these options."""
-    words = ["dpbench", "train", *options.command_line("resume", "name"), "--resume", str(run)]
-    return shlex.join(words)
-
-
 @contextmanager
 def prepared_samples(
     options: TrainOptions, spec: TrainingSpec, note: Say

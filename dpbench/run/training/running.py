@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -31,7 +33,7 @@ from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import environment_here
-from dpbench.run.training.plan import TrainPlan, plan_here, prepared_samples, resume_words
+from dpbench.run.training.plan import TrainPlan, plan_here, prepared_samples
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import Event, Finished
@@ -41,8 +43,6 @@ from dpbench.training.run_folder import RANKS, RunFolder, RunStatus
 
 MAX_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
-ON_EVERY_NODE = "the same launcher on every node, with "
-"""Before the command of a training whose ranks somebody else has started."""
 SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
     **{kind.__name__: kind for kind in (UsageError, DataError, StoreError)},
     **dict.fromkeys(("Diverged", "OutOfSync", "TrainingFailed", "DpbenchError"), TrainingFailed),
@@ -88,11 +88,8 @@ def run_plan(
     environment: Environment,
     output: TrainOutput,
     train: Callable[[TrainingJob], Finished],
-    *,
-    launched: bool = False,
 ) -> tuple[Path, Finished] | None:
-    """Train as planned, and store and print what happens; `launched` if somebody else has started
-    the ranks. Returns and raises as `train_here`."""
+    """Train as planned, and store and print what happens. Returns and raises as `train_here`."""
     options, spec = plan.options, plan.spec
     with prepared_samples(options, spec, output.note) as (samples, steps_per_epoch):
         loaded = architecture.load_architecture(spec.workload.architecture)
@@ -110,7 +107,7 @@ def run_plan(
             prepared=samples,
             resume=plan.resume,
         )
-        with ended_well(plan, folder, launched=launched):
+        with ended_well(plan, folder):
             log = folder.follow()
             log.new()  # skips the events before the resumption
             with as_exceptions(), following(log, output.listener(spec, plan.folder)):
@@ -129,7 +126,7 @@ def run_plan(
 
 
 @contextmanager
-def ended_well(plan: TrainPlan, folder: RunFolder, *, launched: bool) -> Iterator[None]:
+def ended_well(plan: TrainPlan, folder: RunFolder) -> Iterator[None]:
     """A context that stores why the training in it failed, and adds to the error how to continue.
 
     What a rank refused leaves no new folder behind.
@@ -158,16 +155,17 @@ def ended_well(plan: TrainPlan, folder: RunFolder, *, launched: bool) -> Iterato
     except StoreError as trouble:  # on a full disk; the first error is still the cause
         words += f"; {trouble}"
     if not refused:
-        words += f"; {_next_step(plan, folder, launched=launched)}"
-    if isinstance(error, Interrupted):
-        raise Interrupted(error.signal_number, words) from None
-    raise type(error)(words) from None
+        words += f"; {_next_step(plan, folder)}"
+    error.args = (words,)
+    raise error from None
 
 
-def _next_step(plan: TrainPlan, folder: RunFolder, *, launched: bool = False) -> str:
+def _next_step(plan: TrainPlan, folder: RunFolder) -> str:
+    """How to go on with a training that has not completed."""
+    again = [*plan.options.command_line("resume", "name"), "--resume", str(folder.path)]
+    launcher = "the same launcher on every node, with " if "RANK" in os.environ else ""
+    command = f"{launcher}{shlex.join(['dpbench', 'train', *again])}"
     checkpoint = latest_checkpoint(folder.checkpoints)
-    again = resume_words(plan.options, folder.path)
-    command = f"{ON_EVERY_NODE if launched else ''}{again}"
     if checkpoint is None:
         return f"there is no checkpoint yet; to begin again: {command}"
     return f"to go on from {checkpoint.name}: {command}"

@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.options.train import TrainOptions
-from dpbench.run.training.plan import TrainPlan, resume_words, with_folder
+from dpbench.run.training.plan import TrainPlan, with_folder
 from dpbench.run.training.running import following
 from dpbench.specs.training import TrainingRunOptions
 from dpbench.training.events import Event, Note, to_line
@@ -89,12 +89,6 @@ def test_a_run_is_named_once(runs: Path) -> None:
         place(runs, name="two", resume="one")
     with pytest.raises(UsageError, match="--resume auto needs --name"):
         place(runs, resume="auto")
-
-
-def test_the_command_that_goes_on_repeats_the_options() -> None:
-    options = TrainOptions(arch="mlp", name="one", epochs="3")
-    words = "dpbench train --arch mlp --epochs 3 --resume runs/one"
-    assert sorted(resume_words(options, Path("runs/one")).split()) == sorted(words.split())
 
 
 def test_every_event_is_passed_on_once_the_last_ones_at_the_end(runs: Path) -> None:
