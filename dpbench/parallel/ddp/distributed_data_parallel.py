@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -207,10 +208,15 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         self._hook = partial(hook, state)
         self._reducer.averager = HookAverager(self._hook)
 
-    def keep_buckets(self) -> Sequence[Bucket]:
+    def keep_buckets(self, *, overlap: bool) -> Sequence[Bucket]:
         """Make the buckets before the first forward, and keep their order after it; a collective on
-        `shm`. It is for hooks that divide other tensors in the same way."""
-        return self._reducer.keep_buckets()
+        `shm`. It is for hooks that divide other tensors in the same way.
+
+        A hook that communicates at the end of backward (`overlap=False`) has one bucket for each
+        dtype and device, unless the wrapper was given a cap: ranks wait for each other less often.
+        """
+        merges = not overlap and self._caps == caps_in_bytes(None, None)
+        return self._reducer.keep_buckets((sys.maxsize,) if merges else self._caps)
 
     @property
     def reduced_bytes(self) -> int:

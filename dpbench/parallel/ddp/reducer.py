@@ -179,9 +179,9 @@ class Reducer:
         self._awaited[-1].extend(sorted(self._sparse))
         self._bucket_of = {i: number for number, each in enumerate(self._awaited) for i in each}
 
-    def keep_buckets(self) -> Sequence[Bucket]:
+    def keep_buckets(self, caps: Sequence[int]) -> Sequence[Bucket]:
         """Make the buckets if there are none, and never in another order; a collective."""
-        self._order.learns = False
+        self._order.learns, self._caps = False, caps
         self.ensure_buckets(reorder=False)
         return self._buckets
 

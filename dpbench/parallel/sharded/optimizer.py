@@ -97,7 +97,8 @@ class ShardedOptimizer(Optimizer):
         make: Any = type(optimizer)
         transfers = ShardTransfers(self._group, self._parameters[0].device)
         self._shards = [
-            BucketShard(bucket, groups, make, transfers) for bucket in model.keep_buckets()
+            BucketShard(bucket, groups, make, transfers)
+            for bucket in model.keep_buckets(overlap=transfers.overlap)
         ]
         self._messages: dist.ProcessGroup | None = None
         self._has_reduced = False
@@ -229,24 +230,23 @@ class ShardedOptimizer(Optimizer):
             )
         full: dict[Tensor, State] = {}
         for shard in self._shards:
-            states = [(part, shard.state_of(part)) for part in shard.parts]
-            part_states = [
-                (part.parameter_index, part.begin, state) for part, state in states if state
-            ]
-            bucket = shard.bucket
-            parameter_of = dict(zip(bucket.indices, bucket.parameters, strict=True))
-            for index, begin, state in chain(*gather_values(part_states, self._messages, root=0)):
-                parameter = parameter_of[index]
-                full_state = full.setdefault(parameter, {})
-                for name, value in state.items():
-                    if not _is_elementwise(name, value):
-                        full_state[name] = value
-                        continue
-                    if name not in full_state:
-                        full_state[name] = torch.empty_strided(
-                            parameter.size(), parameter.stride(), dtype=value.dtype
-                        )
-                    elements(full_state[name], parameter)[begin:][: len(value)] = value
+            parts = {part.parameter: part for part in shard.parts}
+            for parameter in shard.bucket.parameters:
+                part, own = parts.get(parameter), None
+                if part is not None and (state := shard.state_of(part)):
+                    own = part.begin, state
+                states = filter(None, gather_values(own, self._messages, root=0))
+                for begin, state in states:
+                    full_state = full.setdefault(parameter, {})
+                    for name, value in state.items():
+                        if not _is_elementwise(name, value):
+                            full_state[name] = value
+                            continue
+                        if name not in full_state:
+                            full_state[name] = torch.empty_strided(
+                                parameter.size(), parameter.stride(), dtype=value.dtype
+                            )
+                        elements(full_state[name], parameter)[begin:][: len(value)] = value
         return full
 
 

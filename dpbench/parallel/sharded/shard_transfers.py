@@ -25,10 +25,15 @@ class ShardTransfers:
     On gloo, ranks send each other messages: its all-gather takes twice as long, and its
     reduce-scatter is an all-reduce. A thread posts them, as to post one blocks while gloo reads or
     writes another. On shm, which takes less time than to wake a thread, all is done by what waits.
+
+    Attributes:
+        group, rank, size: the group, and this rank in it.
+        overlap: whether they proceed before something waits for them.
     """
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+        self.overlap = not isinstance(group, ShmProcessGroup)
         self._peers = [rank for rank in range(self.size) if rank != self.rank]
         sends = device.type == "cpu" and has_backend(group, device, "gloo")
         self._thread = ThreadPoolExecutor(1, "dpbench-sharded") if sends else None
@@ -51,7 +56,7 @@ class ShardTransfers:
         return self._start(partial(all_gather_single, flat, sent))
 
     def _start(self, collective: Callable[..., Any]) -> Wait:
-        if isinstance(self.group, ShmProcessGroup):
+        if not self.overlap:
             return partial(collective, group=self.group)
         wait: Wait = collective(group=self.group, async_op=True).wait
         return wait

@@ -26,14 +26,12 @@ class ParameterShard(NamedTuple):
     """The elements of one parameter in this rank's shard, which are stepped like a parameter.
 
     Attributes:
-        parameter_index: index of the parameter in the reducer, as in `Bucket.indices`.
         parameter: the whole parameter.
         begin, end: of these elements, in the memory order of the parameter.
         values: these elements, 1-D, in the memory of the parameter.
         averages: of their gradients, 1-D.
     """
 
-    parameter_index: int
     parameter: nn.Parameter
     begin: int
     end: int
@@ -81,14 +79,14 @@ class BucketShard:
         self.averages = bucket.flat.new_zeros(numel)
         self.parts = []
         low, start = transfers.rank * numel, self._flat.storage_offset()
-        for index, parameter, view in zip(bucket.indices, parameters, views, strict=True):
+        for parameter, view in zip(parameters, views, strict=True):
             first = int(view.storage_offset() - start)
             begin, end = max(low, first), min(low + numel, first + view.numel())
             if begin < end:
                 values = nn.Parameter(self._flat[begin:end])
                 averages = self.averages[begin - low : end - low]
                 self.parts.append(
-                    ParameterShard(index, parameter, begin - first, end - first, values, averages)
+                    ParameterShard(parameter, begin - first, end - first, values, averages)
                 )
         # With the groups of the whole optimizer, some of which may be empty here.
         self._optimizer = make_optimizer(

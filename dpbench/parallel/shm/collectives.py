@@ -43,7 +43,7 @@ except where that is said. What is not reduced is moved as bytes, so any dtype w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -52,7 +52,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm.member import ShmMember
-from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES, Allocation
+from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES
 
 PIECE_BYTES = 256 * 1024
 """Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
@@ -100,6 +100,10 @@ def _reduce(op: str, operands: Sequence[Tensor], out: Tensor) -> None:
 
     `out` may be one of the first two operands.
     """
+    if out.nbytes > PIECE_BYTES:
+        for target, *pieces in _pieces(out, *operands):
+            _reduce(op, pieces, out=target)
+        return
     if len(operands) == 1:
         out.copy_(operands[0])
         return
@@ -111,9 +115,20 @@ def _reduce(op: str, operands: Sequence[Tensor], out: Tensor) -> None:
         out.mul_(1 / len(operands))
 
 
+def _pieces(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    """Divide tensors of one size and dtype into pieces that fit the cache."""
+    return zip(*(torch.split(t, PIECE_BYTES // t.element_size()) for t in tensors), strict=True)
+
+
 def barrier(member: ShmMember) -> None:
     """Pass when all ranks have arrived."""
     member.enter_collective("barrier()")
+
+
+def allocate(member: ShmMember, nbytes: int) -> Tensor:
+    """Allocate memory that is reduced in place: see `GroupMemory.allocate`."""
+    member.enter_collective(f"allocate({nbytes} bytes)")
+    return member.memory.allocate(nbytes)
 
 
 def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
@@ -124,36 +139,23 @@ def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
         slots[member.rank].copy_(tensor)
         member.enter_collective(operation)
         _reduce(op, slots, out=tensor)
-        return
-    if (allocation := member.enter_collective(operation, tensor)) is not None:
-        for operands in _share_pieces(member, allocation, tensor):
-            result = operands[0]
-            _reduce(op, operands, out=result)
+    elif (allocation := member.enter_collective(operation, tensor)) is not None:
+        share = tensor.tensor_split(member.size)[member.rank]
+        shares = [allocation.of_rank(peer, share) for peer in range(member.size)]
+        for operands in _pieces(*shares):
+            _reduce(op, operands, out=operands[0])
             for copy in operands[1:]:
-                copy.copy_(result)
+                copy.copy_(operands[0])
         member.barrier()
     else:
         _all_reduce_staged(member, tensor, op)
 
 
-def _share_pieces(
-    member: ShmMember, allocation: Allocation, tensor: Tensor
-) -> Sequence[tuple[Tensor, ...]]:
-    """This rank's share of the elements, in pieces, each with one view per rank; made once."""
-    key = (tensor.data_ptr(), tensor.dtype, tensor.numel())
-    pieces = allocation.views.get(key)
-    if pieces is None:
-        share = tensor.tensor_split(member.size)[member.rank]
-        shares = [allocation.of_rank(peer, share) for peer in range(member.size)]
-        split = [torch.split(part, PIECE_BYTES // part.element_size()) for part in shares]
-        pieces = allocation.views[key] = list(zip(*split, strict=True))
-    return pieces
-
-
 def _all_reduce_staged(member: ShmMember, tensor: Tensor, op: str) -> None:
     """Reduce chunk by chunk: each rank reduces its share and stages the result for the others."""
-    buffers, results, numel = member.staging_buffers(tensor.dtype)
-    own_buffers, chunks = buffers[member.rank], torch.split(tensor, numel)
+    *buffers, results = member.memory.buffers(tensor.dtype)
+    own_buffers = buffers[member.rank]
+    chunks = torch.split(tensor, own_buffers[0].numel())
     line = max(1, LINE_BYTES // tensor.element_size())
 
     def share_of(chunk: Tensor) -> slice:
@@ -178,7 +180,16 @@ def _all_reduce_staged(member: ShmMember, tensor: Tensor, op: str) -> None:
         chunk = chunks[number]
         chunk.copy_(results[number % 2][: chunk.numel()])
 
-    pipelined(member, len(chunks), contribute, reduce_share, collect)
+    # In step t, each stage works on a chunk of its own, and reads what the stage before it wrote
+    # in step t - 1 from the buffer to which that stage does not write now.
+    stages = (contribute, reduce_share, collect)
+    steps = len(chunks) + len(stages) - 1
+    for step in range(steps):
+        for number, stage in enumerate(stages):
+            if 0 <= step - number < len(chunks):
+                stage(step - number)
+        if step < steps - 1:
+            member.barrier()
 
 
 def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) -> None:
@@ -186,49 +197,25 @@ def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) 
 
     `operand` has one part for each rank, of one size; `output` may be this rank's part.
     """
-    rank, operation = member.rank, f"reduce_scatter({op}, {_kind(output)})"
-    if operand.nbytes <= SLOT_BYTES:
-        slots = member.slots(operand.dtype, operand.numel())
-        slots[rank].copy_(operand)
-        member.enter_collective(operation)
-        part = slice(rank * output.numel(), (rank + 1) * output.numel())
-        _reduce(op, [slot[part] for slot in slots], out=output)
-        return
-    if (allocation := member.enter_collective(operation, operand)) is not None:
-        targets = torch.split(output, PIECE_BYTES // output.element_size())
-        for target, pieces in zip(targets, _share_pieces(member, allocation, operand), strict=True):
-            # The first two operands are combined into the target, which may be the third's memory.
-            operands = [p.clone() if r == rank >= 2 else p for r, p in enumerate(pieces)]
-            _reduce(op, operands, out=target)
-        member.barrier()
-        return
-    buffers, _, numel = member.staging_buffers(output.dtype)
-    numel //= member.size  # a buffer holds a piece for each rank
-    parts = [torch.split(part, numel) for part in operand.view(member.size, output.numel())]
-    places = [[torch.split(buffer, numel) for buffer in turns] for turns in buffers]
-    outputs = torch.split(output, numel)
-
-    def contribute(number: int) -> None:
-        for part, place in zip(parts, places[rank][number % 2], strict=False):
-            place[: part[number].numel()].copy_(part[number])
-
-    def reduce_piece(number: int) -> None:
-        target = outputs[number]
-        _reduce(op, [turns[number % 2][rank][: target.numel()] for turns in places], out=target)
-
-    pipelined(member, len(outputs), contribute, reduce_piece)
+    rank, size = member.rank, member.size
+    own_part = operand.view(size, output.numel())[rank]
+    operation = f"reduce_scatter({op}, {_kind(output)})"
+    for piece, operands in _exchange(
+        member, operation, operand, rows=size, full=operand, places=[own_part] * size
+    ):
+        # The first two operands are combined in the output, which may be the memory of a third.
+        if rank >= 2 and output.data_ptr() == operands[rank].data_ptr():
+            operands[rank] = own_part.clone()
+        _reduce(op, operands, out=output[piece])
 
 
 def broadcast(member: ShmMember, tensor: Tensor, root: int) -> None:
     """Every rank gets the root's tensor: `tensor` is the root's operand, the result elsewhere."""
     data, is_root = tensor.view(torch.uint8), member.rank == root
-    sent, received = (data, {}) if is_root else (None, {root: data})
     operation = f"broadcast({_kind(tensor)}, root {root})"
-    if tensor.nbytes <= SLOT_BYTES:
-        _send_through_slots(member, operation, sent, received, tensor.nbytes)
-        return
-    member.enter_collective(operation)
-    _send_through_buffers(member, sent, received, tensor.nbytes)
+    for piece, operands in _exchange(member, operation, data, sends=is_root):
+        if not is_root:
+            data[piece].copy_(operands[root])
 
 
 def all_gather(
@@ -242,78 +229,74 @@ def all_gather(
     `outputs` are the results by rank, of which this rank's may be `tensor`; empty where none are
     wanted. If they are the parts of one tensor, on all ranks, that is `full`.
     """
-    data = tensor.view(torch.uint8)
-    received = {peer: output.view(torch.uint8) for peer, output in enumerate(outputs)}
-    own_output = received.pop(member.rank, None)
-    if own_output is not None and own_output.data_ptr() != data.data_ptr():
-        own_output.copy_(data)
+    data, results = tensor.view(torch.uint8), [output.view(torch.uint8) for output in outputs]
+    if results and results[member.rank].data_ptr() != data.data_ptr():
+        results[member.rank].copy_(data)
     operation = f"all_gather({_kind(tensor)})"
-    if tensor.nbytes <= SLOT_BYTES:
-        _send_through_slots(member, operation, data, received, tensor.nbytes)
-        return
-    if (allocation := member.enter_collective(operation, full)) is not None:
-        for peer, part in received.items():
-            part.copy_(allocation.of_rank(peer, part))
-        member.barrier()
-    else:
-        _send_through_buffers(member, data, received, tensor.nbytes)
+    for piece, operands in _exchange(member, operation, data, full=full, places=results):
+        for peer, result in enumerate(results):
+            if peer != member.rank:
+                result[piece].copy_(operands[peer])
 
 
-def _send_through_slots(
+def _exchange(
     member: ShmMember,
     operation: str,
-    sent: Tensor | None,
-    received: Mapping[int, Tensor],
-    nbytes: int,
-) -> None:
-    """Send a few bytes, if this rank has any for the others, and receive theirs, by rank."""
-    slots = member.slots(torch.uint8, nbytes)
-    if sent is not None:
-        slots[member.rank].copy_(sent)
-    member.enter_collective(operation)
-    for peer, target in received.items():
-        target.copy_(slots[peer])
+    operand: Tensor,
+    *,
+    rows: int = 1,
+    sends: bool = True,
+    full: Tensor | None = None,
+    places: Sequence[Tensor] = (),
+) -> Iterator[tuple[slice, list[Tensor]]]:
+    """Enter a collective in which each rank reads the operands of the others; one of three ways.
 
+    Args:
+        member: this rank.
+        operation: as text; equal on all ranks.
+        operand: what this rank has for the others.
+        rows: how many equal rows `operand` has: one for each rank, or one for all of them.
+        sends: whether the others read it.
+        full: what has to lie in the group's memory, at one offset on all ranks, to work in place.
+        places: by rank, where in `full` that rank has its row for this rank.
 
-def _send_through_buffers(
-    member: ShmMember, sent: Tensor | None, received: Mapping[int, Tensor], nbytes: int
-) -> None:
-    """Send many bytes chunk by chunk, if this rank has any for the others, and receive theirs."""
-    buffers, _, room = member.staging_buffers(torch.uint8)
+    Yields:
+        A slice of a row, and by rank that rank's row for this rank, there. It can be read until the
+        next one is taken; every rank must take all.
+    """
+    own_row = member.rank if rows > 1 else 0
+    if operand.nbytes <= SLOT_BYTES:
+        slots = member.slots(operand.dtype, operand.numel())
+        if sends:
+            slots[member.rank].copy_(operand)
+        member.enter_collective(operation)
+        yield slice(None), slots if rows == 1 else [slot.view(rows, -1)[own_row] for slot in slots]
+        return
+    if (allocation := member.enter_collective(operation, full)) is not None:
+        yield slice(None), [allocation.of_rank(peer, place) for peer, place in enumerate(places)]
+        member.barrier()
+        return
+    *buffers, _ = member.memory.buffers(operand.dtype)
+    width = buffers[0][0].numel() // rows
+    copies = [[turn[: rows * width].view(rows, width) for turn in turns] for turns in buffers]
+    chunks = torch.split(operand.view(rows, -1), width, dim=1)
 
     def send(number: int) -> None:
-        if sent is not None:
-            chunk = sent[number * room :][:room]
-            buffers[member.rank][number % 2][: chunk.numel()].copy_(chunk)
+        if sends and number < len(chunks):
+            chunk = chunks[number]
+            copies[member.rank][number % 2][:, : chunk.shape[1]].copy_(chunk)
 
-    def receive(number: int) -> None:
-        for peer, target in received.items():
-            chunk = target[number * room :][:room]
-            chunk.copy_(buffers[peer][number % 2][: chunk.numel()])
-
-    pipelined(member, -(-nbytes // room), send, receive)
+    send(0)
+    for number, chunk in enumerate(chunks):
+        member.barrier()
+        send(number + 1)  # to the buffers that all have read before the barrier
+        begin, numel = number * width, chunk.shape[1]
+        yield (
+            slice(begin, begin + numel),
+            [turns[number % 2][own_row, :numel] for turns in copies],
+        )
 
 
 def _kind(tensor: Tensor) -> str:
     """Size and dtype of an operand for messages, as in "12 × torch.float32"."""
     return f"{tensor.numel()} × {tensor.dtype}"
-
-
-def pipelined(member: ShmMember, chunks: int, *stages: Callable[[int], None]) -> None:
-    """Run every stage on every chunk; a stage sees what all ranks did in the stage before it.
-
-    In step t, stage s works on chunk t − s. With two alternating buffers, stage s + 1 reads from
-    one what stage s wrote in the step before, while stage s writes to the other.
-
-    Args:
-        member: this rank, after `enter_collective`.
-        chunks: how many; equal on all ranks, as is the number of stages.
-        stages: each called with the numbers of the chunks, in order.
-    """
-    steps = chunks + len(stages) - 1
-    for step in range(steps):
-        for number, stage in enumerate(stages):
-            if 0 <= step - number < chunks:
-                stage(step - number)
-        if step < steps - 1:
-            member.barrier()

@@ -6,7 +6,7 @@ maps them, however that process ends. The memory of a group holds
 
     left          per rank: whether it has left the group
     semaphores    per ordered pair of ranks: one
-    slots         per rank: two for small operations, used in turn
+    slots         per rank: two for small operations, used in turn, each with a header
     buffers       for large ones, used in turn: two times a buffer per rank and one for results
     allocations   of all ranks; each extends the memory
 
@@ -19,7 +19,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Any
+import weakref
+from functools import cache, lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -36,12 +37,14 @@ LINE_BYTES = 64
 semaphore has one of its own; glibc's sem_t has 32 bytes."""
 PAGE_BYTES = mmap.PAGESIZE
 MFD_CLOEXEC = 1  # of linux/memfd.h
+# Number of sizes of small operands whose views are cached.
+_CACHED_VIEWS = 256
 # Not os.memfd_create, which a Python that was built for older systems lacks, such as uv's.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def create_memory(layout: Layout) -> int:
-    """Create the memory of a group, with its semaphores, and return its descriptor.
+def create_memory(size: int) -> int:
+    """Create the memory of a group of `size` ranks, and return its descriptor.
 
     Raises:
         OSError: there is no such memory, or the process has no descriptors left.
@@ -49,13 +52,7 @@ def create_memory(layout: Layout) -> int:
     descriptor: int = _libc.memfd_create(b"dpbench-shm", MFD_CLOEXEC)
     if descriptor < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    os.ftruncate(descriptor, layout.nbytes)
-    mapped = as_bytes(mmap.mmap(descriptor, layout.nbytes))
-    for poster in range(layout.size):
-        for taker in range(layout.size):
-            semaphore = ctypes.c_void_p(mapped.data_ptr() + layout.semaphore(poster, taker))
-            if _libc.sem_init(semaphore, 1, 0):
-                raise OSError("sem_init failed: this system has no semaphores between processes")
+    os.ftruncate(descriptor, sum(_sections(size)))
     return descriptor
 
 
@@ -68,42 +65,105 @@ def open_memory(pid: int, descriptor: int) -> int:
     return os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
 
 
-def as_bytes(mapping: mmap.mmap) -> Tensor:
-    """The whole mapping as a uint8 tensor, whose storage keeps it mapped."""
-    return torch.frombuffer(mapping, dtype=torch.uint8)
+def _sections(size: int) -> list[int]:
+    """Bytes of all but the allocations, in their order; each section begins on a page boundary."""
+    # A slot holds a header and the operand, on pages of its own.
+    chunk = _pages(max(MIN_CHUNK, size * MIN_SHARE))
+    slot = PAGE_BYTES + SLOT_BYTES
+    return [_pages(size), _pages(size * size * LINE_BYTES), 2 * size * slot, 2 * (size + 1) * chunk]
 
 
-class Layout:
-    """Offsets in bytes. Slots and buffers begin on page boundaries.
+class GroupMemory:
+    """The memory of a group, as one rank maps it.
 
     Attributes:
-        size: ranks.
-        chunk_bytes: of a buffer for large operations.
-        nbytes: of all.
+        size, rank: of the group, and in it.
+        left: by rank, whether it has left the group.
+        headers: by turn and rank, HEADER_BYTES each.
+        slots: from a dtype, a number of elements and a turn to the operands by rank.
+        buffers: from a dtype to the buffers by rank and turn; those for results are last.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.chunk_bytes = pages(max(MIN_CHUNK, size * MIN_SHARE))
-        self._semaphores = pages(size)
-        self._slots = self._semaphores + pages(size * size * LINE_BYTES)
-        # A slot holds a header and the operand, on pages of its own.
-        self._slot_bytes = PAGE_BYTES + SLOT_BYTES
-        self._buffers = self._slots + 2 * size * self._slot_bytes
-        self.nbytes = self._buffers + 2 * (size + 1) * self.chunk_bytes
+    def __init__(self, size: int, rank: int, descriptor: int) -> None:
+        """Map the memory; `close` closes the descriptor.
 
-    def semaphore(self, poster: int, taker: int) -> int:
-        return self._semaphores + (poster * self.size + taker) * LINE_BYTES
+        Raises:
+            OSError: the process has no address space left.
+        """
+        self.size, self.rank, self._descriptor, self._pid = size, rank, descriptor, os.getpid()
+        sections = _sections(size)
+        self._end = sum(sections)
+        mapping = mmap.mmap(descriptor, self._end)
+        view = memoryview(mapping)
+        _, semaphores, slots, buffers = torch.split(_as_bytes(mapping), sections)
+        self.left = view[:size]
+        self._semaphores = semaphores[: size * size * LINE_BYTES].view(size, size, LINE_BYTES)
+        slots = slots.view(size, 2, -1)
+        self.headers = [
+            [view[slot.storage_offset() :][:HEADER_BYTES] for slot in slots[:, turn]]
+            for turn in (0, 1)
+        ]
+        # Every training step asks for the same ones.
+        self.slots = lru_cache(_CACHED_VIEWS)(partial(_slots, slots[:, :, PAGE_BYTES:]))
+        self.buffers = cache(partial(_buffers, buffers.view(size + 1, 2, -1)))
+        # Those that still have a tensor on this rank, by the address at which its part starts,
+        # which is that of the tensor's storage.
+        self._allocations: dict[int, Allocation] = {}
 
-    def header_of(self, rank: int, turn: int) -> int:
-        return self._slots + (2 * rank + turn) * self._slot_bytes
+    def semaphore(self, poster: int, taker: int) -> ctypes.c_void_p:
+        """The semaphore that one rank posts and another one takes, for functions of libc."""
+        return ctypes.c_void_p(self._semaphores[poster, taker].data_ptr())
 
-    def operand_of(self, rank: int, turn: int) -> int:
-        return self.header_of(rank, turn) + PAGE_BYTES
+    @property
+    def is_own_process(self) -> bool:
+        """Whether this is the process that mapped it, and none forked from it."""
+        return os.getpid() == self._pid
 
-    def buffer_of(self, rank: int, turn: int) -> int:
-        """Offset of a buffer for one chunk; `rank=size` means the buffer for results."""
-        return self._buffers + (2 * rank + turn) * self.chunk_bytes
+    def allocate(self, nbytes: int) -> Tensor:
+        """Extend the memory by a part of `nbytes`, 1 or more, for each rank; all ranks do.
+
+        Returns:
+            This rank's part: uint8, `(nbytes,)`, zeroed, on a page boundary.
+
+        Raises:
+            OSError: this process cannot have so much memory.
+        """
+        stride, offset = _pages(nbytes), self._end
+        self._end += stride * self.size
+        os.ftruncate(self._descriptor, self._end)
+        mapping = mmap.mmap(self._descriptor, stride * self.size, offset=offset)
+        allocation = Allocation(mapping, offset, stride, self.rank)
+        self._allocations[allocation.address] = allocation
+        # Its buffer keeps nothing but the mapping alive; the entry goes with it.
+        begin = self.rank * stride
+        part = memoryview(mapping)[begin:][:nbytes]
+        free = weakref.finalize(part, self._free, allocation.address, mapping, begin, stride)
+        free.atexit = False  # the kernel frees everything
+        return torch.frombuffer(part, dtype=torch.uint8)
+
+    def _free(self, start: int, mapping: mmap.mmap, offset: int, stride: int) -> None:
+        """Forget an allocation, and free this rank's pages of it; a forked child keeps them."""
+        del self._allocations[start]
+        if self.is_own_process:
+            mapping.madvise(mmap.MADV_REMOVE, offset, stride)
+
+    def locate(self, tensor: Tensor) -> tuple[Allocation | None, int]:
+        """The allocation in which a tensor lies, and its offset in the group's memory; None and -1
+        outside of all."""
+        start = tensor.untyped_storage().data_ptr()
+        if (allocation := self._allocations.get(start)) is None:
+            return None, -1
+        return allocation, allocation.offset + tensor.data_ptr() - start
+
+    def leave(self) -> None:
+        """Tell the other ranks that this one has left the group."""
+        self.left[self.rank] = True
+
+    def close(self) -> None:
+        """Close the descriptor; what is mapped stays."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class Allocation:
@@ -117,14 +177,12 @@ class Allocation:
     Attributes:
         offset: in the memory of the group; the same on all ranks.
         address: of this rank's part.
-        views: views of it that collectives cache here.
     """
 
     def __init__(self, mapping: mmap.mmap, offset: int, stride: int, rank: int) -> None:
         """`mapping` stays mapped as long as this object; `stride` is the size of a rank's part."""
         self.offset = offset
-        self.views: dict[Any, Any] = {}
-        self._parts = torch.split(as_bytes(mapping), stride)
+        self._parts = torch.split(_as_bytes(mapping), stride)
         self.address = self._parts[rank].data_ptr()
 
     def of_rank(self, rank: int, tensor: Tensor) -> Tensor:
@@ -133,6 +191,19 @@ class Allocation:
         return self._parts[rank][offset : offset + tensor.nbytes].view(tensor.dtype)
 
 
-def pages(nbytes: int) -> int:
+def _pages(nbytes: int) -> int:
     """Round a number of bytes up to whole pages."""
     return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def _as_bytes(mapping: mmap.mmap) -> Tensor:
+    """The whole mapping as a uint8 tensor, whose storage keeps it mapped."""
+    return torch.frombuffer(mapping, dtype=torch.uint8)
+
+
+def _slots(slots: Tensor, dtype: torch.dtype, numel: int, turn: int) -> list[Tensor]:
+    return [slot[: numel * dtype.itemsize].view(dtype) for slot in slots[:, turn]]
+
+
+def _buffers(buffers: Tensor, dtype: torch.dtype) -> list[list[Tensor]]:
+    return [[buffer.view(dtype) for buffer in turns] for turns in buffers]

@@ -62,7 +62,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         allocated: list[Tensor] = []
 
         def allocate(member: ShmMember) -> None:
-            allocated.append(member.allocate(nbytes))
+            allocated.append(collectives.allocate(member, nbytes))
 
         self._start(allocate, (), _BARRIER, [], []).wait()
         return allocated[0]
@@ -243,12 +243,12 @@ def create_shm_group(options: Any, backend_options: Any) -> ShmProcessGroup:
         raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
     if sys.platform != "linux":
         raise RuntimeError(f"backend 'shm' needs Linux (memfd), got {sys.platform}; use gloo")
-    rank, layout = options.group_rank, memory.Layout(options.group_size)
-    names = [f"rank {number}" for number in options.global_ranks_in_group or range(layout.size)]
+    rank, size = options.group_rank, options.group_size
+    names = [f"rank {number}" for number in options.global_ranks_in_group or range(size)]
     member, descriptor, problem = None, -1, ""
     with ExitStack() as on_error:
         if rank == 0:
-            descriptor = memory.create_memory(layout)
+            descriptor = memory.create_memory(size)
             on_error.callback(os.close, descriptor)
         identity = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
         identities = map(json.loads, _exchange("identity", identity, options))
@@ -264,7 +264,7 @@ def create_shm_group(options: Any, backend_options: Any) -> ShmProcessGroup:
             if rank > 0:
                 descriptor = memory.open_memory(pids[0], descriptors[0])
                 on_error.callback(os.close, descriptor)
-            member = ShmMember(layout, descriptor, rank, pids, names)
+            member = ShmMember(memory.GroupMemory(size, rank, descriptor), pids, names)
         except (OSError, psutil.NoSuchProcess) as error:
             problem = f"{names[rank]}: {error}"
         # When this passes, all ranks have opened the memory, so rank 0 may leave.

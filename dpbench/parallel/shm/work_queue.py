@@ -151,7 +151,7 @@ class WorkQueue:
 
     def close(self) -> None:
         """Fail all operations, and wait until no thread runs one; a forked child does nothing."""
-        if not self._member.is_own_process:
+        if not self._member.memory.is_own_process:
             return
         self._member.broken = self._member.broken or "it has been destroyed"
         # Another thread may end the last operation first.

@@ -37,7 +37,7 @@ def test_memory_needs_no_function_of_os_that_some_pythons_lack(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    descriptor = memory.create_memory(memory.Layout(2))
+    descriptor = memory.create_memory(2)
     # It has no name in /dev/shm that a killed process could leave behind.
     name = Path(f"/proc/self/fd/{descriptor}").readlink()
     assert str(name) == "/memfd:dpbench-shm (deleted)"
