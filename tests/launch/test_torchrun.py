@@ -120,7 +120,6 @@ def test_what_only_its_run_refuses_is_a_usage_error_too(
 @pytest.mark.parametrize(
     ("arguments", "place"),
     [
-        ([], ("127.0.0.1", 0)),
         (["--nnodes", "2", "--standalone"], ("127.0.0.1", 0)),
         (["--nnodes", "2"], ("127.0.0.1", 29500)),
         (["--nnodes", "1:2", "--master-addr", "host0", "--master-port", "5"], ("host0", 5)),
