@@ -74,17 +74,12 @@ class RankGroup:
 
 @contextmanager
 def rank_group(
-    backend: str,
-    size: int,
-    *,
-    timeout: timedelta = COLLECTIVE_TIMEOUT,
-    debug: bool = False,
+    backend: str, size: int, *, timeout: timedelta = COLLECTIVE_TIMEOUT
 ) -> Iterator[RankGroup]:
     """Join the process group of `size` ranks that the backend needs; leave it at the end.
 
-    `timeout` bounds every wait for another rank, in all groups. `debug` makes torch.distributed and
-    NCCL log more on stderr. Raises the errors of `process_group`. For NCCL the current CUDA device
-    is this rank's.
+    `timeout` bounds every wait for another rank, in all groups. Raises the errors of
+    `process_group`. For NCCL the current CUDA device is this rank's.
     """
     has_group = BACKENDS[backend].process_group
     if size == 1 and not has_group:
@@ -92,7 +87,7 @@ def rank_group(
         return
     group_backend = backend if has_group else "gloo"
     device = current_cuda_device() if BACKENDS[group_backend].cuda_only else "cpu"
-    with process_group(group_backend, timeout=timeout, device=device, debug=debug) as membership:
+    with process_group(group_backend, timeout=timeout, device=device) as membership:
         if group_backend == "gloo":
             control = dist.group.WORLD
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import perf_counter
@@ -25,7 +25,6 @@ from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
 from dpbench.specs.traits import BACKENDS, PROCESS_GROUP_BACKENDS
-from dpbench.temporary import temporary_variables
 
 DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
 
@@ -55,7 +54,6 @@ def process_group(
     timeout: timedelta = DEFAULT_TIMEOUT,
     wait_for_workers: bool = True,
     device: DeviceLike | None = None,
-    debug: bool = False,
 ) -> Iterator[Membership]:
     """Join the default process group of a launcher's ranks, and leave it after the block.
 
@@ -78,7 +76,6 @@ def process_group(
         device: where this rank computes (torch's `device_id`); None means CUDA if there is any or
             NCCL is asked for, else the CPU. "cuda" without an index means the GPU of
             `local_gpu_index`.
-        debug: let torch.distributed and NCCL log more to stderr while the block runs.
 
     Raises:
         TypeError, ValueError: an argument or an environment variable is invalid.
@@ -94,7 +91,7 @@ def process_group(
     placement = Placement.read(environ)
     backend, device = _backend_and_device(backend, device, placement)
     rank, world_size = placement.rank, placement.world_size
-    with _logging_more() if debug else nullcontext(), _left_at_end(backend):
+    with _left_at_end(backend):
         try:
             shared = _find_store(store, init_method, placement, environ, timeout)
             shared = PrefixStore("process_group", shared)
@@ -123,6 +120,14 @@ def process_group(
                 torch.cuda.synchronize(device)
         seconds = perf_counter() - started
         yield Membership(rank, world_size, backend, device, comm_init_seconds=seconds)
+
+
+def log_more() -> None:
+    """Have torch.distributed and NCCL log more to stderr, from this process's next group on."""
+    os.environ.update(DEBUG_VARIABLES)
+    dist.set_debug_level_from_env()  # type: ignore[attr-defined]
+    words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
+    print(f"process_group: debug: {words}", file=sys.stderr)
 
 
 def default_group_class(device: torch.device) -> str:
@@ -204,17 +209,3 @@ def _find_store(
         f"process_group: got init_method={init_method!r}, expected 'env://', 'tcp://HOST:PORT' "
         "or 'file:///PATH'"
     )
-
-
-@contextmanager
-def _logging_more() -> Iterator[None]:
-    """Set the variables for more logging, which torch and NCCL read when a group is made; restore
-    them at the end."""
-    try:
-        with temporary_variables(DEBUG_VARIABLES):
-            dist.set_debug_level_from_env()  # type: ignore[attr-defined]
-            words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
-            print(f"process_group: debug: {words}", file=sys.stderr)
-            yield
-    finally:
-        dist.set_debug_level_from_env()  # type: ignore[attr-defined]

@@ -29,6 +29,7 @@ from dpbench.measure.device import (
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.parallel.agreement import tensors_sha256
+from dpbench.rendezvous.process_group import log_more
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import BEST, Checkpoint, from_bytes, latest_checkpoint
 from dpbench.training.events import Finished, Note, Started
@@ -51,9 +52,9 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
     devices = set_devices_and_threads(job.spec, rank)
     timeout = timedelta(seconds=run.timeout_seconds)
     set_tf32(job.spec.workload.dtype)
-    with rank_group(
-        job.spec.backend, job.spec.process_count, timeout=timeout, debug=run.debug
-    ) as ranks:
+    if run.debug:
+        log_more()
+    with rank_group(job.spec.backend, job.spec.process_count, timeout=timeout) as ranks:
         return train_in_group(job, ranks, devices)
 
 

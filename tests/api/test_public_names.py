@@ -55,8 +55,7 @@ OTHERS = {
     "load": "path",
     "local_gpu_index": "rank world_size environ",
     "missing_backends": "",
-    "process_group": "backend * init_method store rank world_size timeout wait_for_workers device"
-    " debug",
+    "process_group": "backend * init_method store rank world_size timeout wait_for_workers device",
     "scale_lr": "base ratio rule",
     "sweep": "arch * report progress",
     "train": "arch * progress",

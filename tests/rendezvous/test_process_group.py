@@ -21,7 +21,7 @@ import torch.distributed as dist
 from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous import process_group as process_groups
 from dpbench.rendezvous.placement import LOOPBACK, Placement
-from dpbench.rendezvous.process_group import default_group_class, process_group
+from dpbench.rendezvous.process_group import process_group
 from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store, serve_store
 from tests.ports import free_port, listening
 
@@ -59,14 +59,15 @@ def a_group_is_left_after_an_error_and_none_is_nested(_: int) -> None:
     assert not dist.is_initialized()
 
 
-def debugging_ends_with_the_group(_: int) -> None:
-    with process_group("gloo", timeout=LONG, debug=True):
+def more_is_logged_in_groups_after_it(_: int) -> None:
+    process_groups.log_more()
+    with process_group("gloo", timeout=LONG):
         assert os.environ["TORCH_DISTRIBUTED_DEBUG"] == "DETAIL"
-        assert os.environ["NCCL_DEBUG"] == "INFO"
         assert dist.get_debug_level() == dist.DebugLevel.DETAIL
         assert sum_of_ranks() == 3.0
-    assert "TORCH_DISTRIBUTED_DEBUG" not in os.environ
-    assert dist.get_debug_level() == dist.DebugLevel.OFF
+    for name in process_groups.DEBUG_VARIABLES:
+        del os.environ[name]
+    dist.set_debug_level_from_env()
 
 
 def the_absent_ranks_are_named_in_time(_: int) -> None:
@@ -90,7 +91,7 @@ def the_first_collective_has_passed_when_the_block_begins(_: int) -> None:
                 assert reducing.call_count == expected
                 assert sum_of_ranks() == 3.0
                 assert not waits or ranks.comm_init_seconds > 0
-                classes.append(default_group_class(ranks.device))
+                classes.append(process_groups.default_group_class(ranks.device))
     assert classes == ["ProcessGroupGloo"] * 2 + ["ShmProcessGroup"] * 2
 
 
@@ -123,7 +124,7 @@ def the_checks_of_two_ranks(port: int, rank: int) -> None:
     os.environ["MASTER_PORT"] = str(port)
     two_ranks_join_leave_and_join_again(rank)
     a_group_is_left_after_an_error_and_none_is_nested(rank)
-    debugging_ends_with_the_group(rank)
+    more_is_logged_in_groups_after_it(rank)
     the_absent_ranks_are_named_in_time(rank)
     the_first_collective_has_passed_when_the_block_begins(rank)
     a_place_and_a_rank_may_be_arguments(rank)
