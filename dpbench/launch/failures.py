@@ -91,6 +91,8 @@ class RankFailure:
     """Seconds from the start of its node's ranks until it raised, as clocks of nodes differ."""
     exception_type: str = ""
     """Type of the exception that it raised, if it did."""
+    is_own_error: bool = False
+    """Whether that is an error of dpbench's, whose message needs no addition."""
     message: str = ""
     """First line of that exception's message, up to MAX_TEXT characters."""
     details: str = ""
@@ -161,6 +163,7 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
         status=Status.OUT_OF_MEMORY if out_of_memory else Status.FAILED,
         at_seconds=time.monotonic() - started,
         exception_type=kind,
+        is_own_error=isinstance(error, DpbenchError),
         message=message,
         details="".join(traceback.format_exception(error)),
     )

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from threading import Event
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from dpbench import architecture
 from dpbench.data.registry import is_function
-from dpbench.errors import DpbenchError, UsageError
+from dpbench.errors import UsageError
 from dpbench.launch.rank_process import is_rank
 from dpbench.launch.ranks import RanksFailed, run_one_rank
 from dpbench.measure.try_out import TryOutResult, try_out
@@ -44,18 +44,13 @@ def run_user_code(subject: str, work: Callable[[], T]) -> T:
     Raises UsageError: that of `work`, or one that begins with `subject` if the code ends the rank.
     """
     try:
-        result, message = run_one_rank(partial(_result_or_message, work), LIMIT_SECONDS)
+        return run_one_rank(partial(_take_step, work), LIMIT_SECONDS)
     except RanksFailed as failed:
+        if failed.cause is not None and failed.cause.is_own_error:
+            raise UsageError(failed.cause.message) from None
         raise UsageError(f"{subject}: trying it on the CPU failed: {failed}") from None
-    if message is not None:
-        raise UsageError(message)
-    return cast(T, result)
 
 
-def _result_or_message(work: Callable[[], T], _: int) -> tuple[T | None, str | None]:
-    """The result, or the message of an error that the user has to read as it is."""
+def _take_step(work: Callable[[], T], _: int) -> T:
     _taking_step.set()
-    try:
-        return work(), None
-    except DpbenchError as error:
-        return None, str(error)
+    return work()
