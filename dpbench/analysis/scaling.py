@@ -127,32 +127,17 @@ def reference_finder(known: Iterable[Configuration]) -> Callable[[Configuration]
 
 def speedup_of(records: Sequence[TrialRecord], reference: Sequence[TrialRecord]) -> Estimate | None:
     """Ratio of the throughputs of usable repetitions, UNITY over themselves; None if the reference
-    has none. It is paired if it can be, see `paired_speedup`."""
-    if not reference:
-        return None
-    if records == reference:
+    has none. It is that within each repetition if they `ran_in_turn`."""
+    if reference and records == reference:
         return UNITY
-    paired = paired_speedup(records, reference)
-    return paired or _ratio_of_speeds(records, reference, paired=False)
-
-
-def paired_speedup(
-    records: Sequence[TrialRecord], reference: Sequence[TrialRecord]
-) -> Estimate | None:
-    """Ratio of the throughputs in each pass of the palindrome; None unless both sides have the same
-    repetitions, and enough."""
-    passes = {record.trial.repetition for record in records}
-    if len(passes) < MIN_PAIRS or passes != {record.trial.repetition for record in reference}:
-        return None
-    return _ratio_of_speeds(records, reference, paired=True)
-
-
-def _ratio_of_speeds(
-    records: Sequence[TrialRecord], reference: Sequence[TrialRecord], *, paired: bool
-) -> Estimate:
     mine, theirs = (
         {r.trial.repetition: items_per_second(r) for r in side} for side in (records, reference)
     )
-    change = change_between(theirs, mine, paired=paired)
-    assert change is not None, "both sides have usable repetitions"
-    return change.estimate
+    change = change_between(theirs, mine, paired=ran_in_turn(records, reference))
+    return change and change.estimate
+
+
+def ran_in_turn(records: Sequence[TrialRecord], others: Sequence[TrialRecord]) -> bool:
+    """Whether both have the same repetitions, passes of the palindrome, and enough to be paired."""
+    passes, theirs = ({record.trial.repetition for record in side} for side in (records, others))
+    return len(passes) >= MIN_PAIRS and passes == theirs

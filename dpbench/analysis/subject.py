@@ -20,7 +20,7 @@ from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.remarks import environment_notes, hints
 from dpbench.analysis.rows import Row, summarize
-from dpbench.analysis.scaling import paired_speedup
+from dpbench.analysis.scaling import ran_in_turn, speedup_of
 from dpbench.records.trial import NOT_A_MEAN, Status
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 from dpbench.store import StoredCollectives, StoredSweep
@@ -130,7 +130,8 @@ def _compared_in_turn(best: Best) -> tuple[Best, Lead | None]:
     ratios = {
         row: ratio
         for row in best.others
-        if (ratio := paired_speedup(best.row.records, row.records)) and not ratio.is_too_noisy
+        if ran_in_turn(best.row.records, row.records)
+        if (ratio := speedup_of(best.row.records, row.records)) and not ratio.is_too_noisy
     }
     rivals = tuple(row for row in best.rivals if row not in ratios or ratios[row].ends[0] <= 1)
     nearest = next(iter((*rivals, *best.others)), None)
