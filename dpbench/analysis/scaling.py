@@ -134,7 +134,7 @@ def speedup_of(records: Sequence[TrialRecord], reference: Sequence[TrialRecord])
         {r.trial.repetition: items_per_second(r) for r in side} for side in (records, reference)
     )
     change = change_between(theirs, mine, paired=ran_in_turn(records, reference))
-    return change and change.estimate
+    return None if change is None else change.estimate
 
 
 def ran_in_turn(records: Sequence[TrialRecord], others: Sequence[TrialRecord]) -> bool:

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpbench.analysis.diagnosis.causes import explain_rows
-from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
 from dpbench.analysis.published import from_csv

@@ -8,7 +8,8 @@ from itertools import chain
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import Cause, Explanation, not_too_noisy
+from dpbench.analysis.diagnosis.causes import Cause
+from dpbench.analysis.diagnosis.explanation import Explanation, not_too_noisy
 from dpbench.analysis.diagnosis.factors import LARGE, Part
 from dpbench.analysis.noise import MAX_ADVISED, WAS_BUSY
 from dpbench.analysis.rows import MAX_LISTED, Row

@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.analysis.comparisons.change import Change, change_between
+from dpbench.analysis.comparisons.change import change_between
 from dpbench.analysis.comparisons.comparison import Changes
-from dpbench.analysis.comparisons.matching import MatchedRow
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess, judge
 from dpbench.analysis.estimate import Floats
 from dpbench.errors import NotComparable
@@ -40,11 +39,10 @@ TOLERANCE = 0.05
 
 def changes(before: Floats, after: Floats) -> Changes:
     """Changes of one sweep from the logarithms of their costs, (rows, repetitions)."""
-    found: dict[MatchedRow, Change | None] = {}
-    for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True):
-        first, second = (dict(enumerate(costs)) for costs in sides)
-        found[replace(ROW.matched)] = change_between(first, second, paired=True)
-    return found
+    return {
+        replace(ROW.matched): change_between(*map(dict, map(enumerate, sides)), paired=True)
+        for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True)
+    }
 
 
 def frequencies(

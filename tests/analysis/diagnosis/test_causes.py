@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpbench.analysis.diagnosis.causes import explain_rows
-from dpbench.analysis.diagnosis.explanation import Cause
+from dpbench.analysis.diagnosis.causes import Cause
+from dpbench.analysis.diagnosis.explanation import explain_rows
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import GpuState, Phases, TrialRecord
 from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window

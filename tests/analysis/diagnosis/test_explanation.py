@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.analysis.diagnosis.causes import explain_rows
-from dpbench.analysis.diagnosis.explanation import Explanation, slowest_of
+from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows, slowest_of
 from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.phases import REPLICA_PHASES, step_phases
 from dpbench.analysis.rows import summarize

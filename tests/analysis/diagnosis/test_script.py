@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpbench.analysis.diagnosis.causes import explain_rows
-from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
 from dpbench.report.answers.explain import explanation_answer
