@@ -72,8 +72,7 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
 def _names() -> Iterator[NameEntry]:
     """All names, kind by kind."""
     from dpbench import architecture
-    from dpbench.data.mnist import MNIST_PLACE
-    from dpbench.data.registry import DATASETS, MNIST
+    from dpbench.data.registry import DATASETS, MNIST, MNIST_PLACE
     from dpbench.launch.machine import inspect_machine, missing_package_reason
     from dpbench.report.answers.listing import NameEntry
     from dpbench.report.charts.kinds import CHARTS

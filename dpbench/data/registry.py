@@ -21,6 +21,8 @@ Split = Literal["train", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 SYNTHETIC = "synthetic"
 MNIST = "mnist"
+MNIST_PLACE = "in --data-dir, where dpbench train --download puts them"
+"""Where the files of MNIST are expected."""
 DATASETS = {
     "digits": "1,797 handwritten digits, as 28×28 images; comes with dpbench",
     MNIST: "60,000 handwritten digits, 28×28; needs its files in a data folder",
@@ -76,15 +78,15 @@ def prepare_dataset(
         raise UnknownName("dataset", name, DATASETS)
     if name == SYNTHETIC:
         return None
-    from dpbench.data import bundled, mnist
+    from dpbench.data import digits
     from dpbench.data.datasets import write_arrays
 
     counts = []
     for split in SPLITS if held_out else (None,):
         if name == MNIST:
-            inputs, targets = mnist.read_mnist(data_dir, split or "train")
+            inputs, targets = digits.read_mnist(data_dir, split or "train")
         else:
-            inputs, targets = bundled.read_digits(split)
+            inputs, targets = digits.read_digits(split)
         write_arrays(cache / name / (split or ""), inputs, targets)
         counts.append(len(targets))
     return counts[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.data.mnist import PUBLISHED
+from dpbench.data.digits import PUBLISHED
 from dpbench.data.registry import Split
 
 TRAIN_IMAGES, TRAIN_LABELS = PUBLISHED["train"]

@@ -8,9 +8,9 @@ import torch
 from sklearn.datasets import load_digits
 
 from dpbench.architecture import load_architecture
-from dpbench.data import bundled, datasets, registry
-from dpbench.data.bundled import every_fifth
+from dpbench.data import datasets, digits, registry
 from dpbench.data.datasets import write_arrays
+from dpbench.data.digits import every_fifth
 from dpbench.errors import DataError, UnknownName, UsageError
 from tests.data.mnist_folder import put_set
 
@@ -103,8 +103,8 @@ def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:
 
 def test_digits_are_those_of_scikit_learn_as_normalized_images_of_mnists_size() -> None:
     theirs = load_digits()
-    levels = bundled.read_idx(bundled.DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")
-    images, targets = bundled.read_digits()
+    levels = digits.read_idx(digits.DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")
+    images, targets = digits.read_digits()
     assert np.array_equal(levels, theirs.images)
     assert np.array_equal(targets, theirs.target)
     assert (images.shape, images.dtype) == ((1797, 1, 28, 28), np.float32)
@@ -114,10 +114,10 @@ def test_digits_are_those_of_scikit_learn_as_normalized_images_of_mnists_size() 
 
 
 def test_the_splits_are_all_images_and_every_fifth_of_each_digit_is_held_out() -> None:
-    images, targets = bundled.read_digits()
+    images, targets = digits.read_digits()
     held_out = every_fifth(targets)
     for split, chosen in (("train", ~held_out), ("test", held_out)):
-        part_images, part_targets = bundled.read_digits(split)  # type: ignore[arg-type]
+        part_images, part_targets = digits.read_digits(split)  # type: ignore[arg-type]
         assert np.array_equal(part_images, images[chosen])
         assert np.array_equal(part_targets, targets[chosen])
     counts = np.bincount(targets[held_out]).tolist()

@@ -15,8 +15,8 @@ from pathlib import Path
 from dpbench import architecture, units
 from dpbench.architecture.user_files import with_files
 from dpbench.codec import differing_fields
-from dpbench.data import mnist
 from dpbench.data.datasets import synthetic_samples
+from dpbench.data.digits import download_mnist
 from dpbench.data.registry import prepare_dataset, unread_notes
 from dpbench.data.sharding import DistributedBatchSampler
 from dpbench.errors import UsageError
@@ -207,7 +207,7 @@ def prepared_samples(
     dataset, count = spec.workload.dataset, spec.train_samples
     with temporary_folder() as cache:
         if options.download and options.data_dir is not None:
-            mnist.fetch(options.data_dir, note)
+            download_mnist(options.data_dir, note)
         available = prepare_dataset(dataset, data_dir=options.data_dir, cache=cache, held_out=True)
         if count is None:
             count = available or synthetic_samples(

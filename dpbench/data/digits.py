@@ -1,8 +1,16 @@
-"""MNIST: 28×28 images of handwritten digits, from the user's files or downloaded.
+"""Handwritten digits as 28×28 images: those that come with dpbench, and MNIST.
 
-LeCun, Cortes and Burges, "The MNIST database of handwritten digits". The files are in the IDX
-format: two zero bytes, the type of the elements (8 is unsigned byte), the number of dimensions, the
-dimensions as big-endian 32-bit integers, then the elements, the last dimension fastest.
+The former, in files beside this one, are 1,797, which scikit-learn has too: 8×8 images of 17 gray
+levels, the test set of the UCI "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak,
+1998); `digits-licence.txt` has their license. A sweep trains on all of them; `dpbench train` holds
+out a fifth.
+
+MNIST (LeCun, Cortes and Burges, "The MNIST database of handwritten digits") is read from the user's
+files, or downloaded.
+
+All files are in the IDX format: two zero bytes, the type of the elements (8 is unsigned byte), the
+number of dimensions, the dimensions as big-endian 32-bit integers, then the elements, the last
+dimension fastest.
 """
 
 from __future__ import annotations
@@ -13,16 +21,24 @@ import struct
 import zlib
 from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dpbench.data.registry import Split
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch.hub import download_url_to_file
+
+from dpbench.data.registry import MNIST_PLACE, Split
 from dpbench.errors import DataError
 from dpbench.messages import Say
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+DIGITS_FOLDER = Path(__file__).parent
+EVERY = 5
+"""One of so many digits is held out."""
+BRIGHTEST = 16
+"""The gray level of full ink; 0 is paper."""
+SIDE = 28
+"""Side in pixels after resizing: that of MNIST, so that both fit the same architectures."""
 PUBLISHED: dict[Split, dict[str, str]] = {
     "train": {
         "train-images-idx3-ubyte.gz": "440fcabf73cc546f",
@@ -34,16 +50,42 @@ PUBLISHED: dict[Split, dict[str, str]] = {
     },
 }
 """The files of the images and of the labels of each split, with 16 digits of their SHA-256."""
-MEAN = 0.1307
+MNIST_MEAN = 0.1307
 """Mean of all pixels of the training images, scaled to [0, 1]."""
-STANDARD_DEVIATION = 0.3081
+MNIST_DEVIATION = 0.3081
 """Standard deviation of the same pixels."""
 SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist"
 """The mirror, which torchvision uses too."""
-MNIST_PLACE = "in --data-dir, where dpbench train --download puts them"
-"""Where the files are expected."""
 SOURCE_VARIABLE = "DPBENCH_MNIST_URL"
 """Environment variable that names another mirror."""
+
+
+def read_digits(split: Split | None = None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Images, float32 (n, 1, 28, 28), and digits, int64 (n,).
+
+    These are all 1,797, the 1,442 training or the 355 test samples, in their order. The images are
+    scaled to [0, 1], resized bilinearly, and standardized with the mean (about 0.305) and the
+    standard deviation (about 0.325) of all pixels.
+    """
+    levels = read_idx(DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")  # (1797, 8, 8)
+    labels = read_idx(DIGITS_FOLDER / "digits-labels-idx1-ubyte.gz")
+    planes = torch.from_numpy(levels / BRIGHTEST).unsqueeze(1)
+    pixels = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False).numpy()
+    images = (pixels - pixels.mean()) / pixels.std()
+    chosen = slice(None) if split is None else every_fifth(labels) == (split == "test")
+    return images[chosen].astype(np.float32), labels[chosen].astype(np.int64)
+
+
+def every_fifth(targets: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """A mask, bool (n,), of every fifth sample of each class, in order.
+
+    So every class has the same share of test samples, whatever the order, and they are always the
+    same ones.
+    """
+    held_out = np.zeros(len(targets), dtype=np.bool_)
+    for target in np.unique(targets):
+        held_out[np.flatnonzero(targets == target)[EVERY - 1 :: EVERY]] = True
+    return held_out
 
 
 def read_mnist(
@@ -53,8 +95,6 @@ def read_mnist(
 
     Raises DataError if a file is missing or damaged.
     """
-    import numpy as np
-
     names = [*PUBLISHED[split]]
     missing = [n for n in names if data_dir is None or not (data_dir / n).is_file()]
     if data_dir is None or missing:
@@ -67,19 +107,17 @@ def read_mnist(
     # In place: the training set takes 188 MB as float32.
     inputs = images[:, np.newaxis].astype(np.float32)
     inputs /= 255
-    inputs -= MEAN
-    inputs /= STANDARD_DEVIATION
+    inputs -= MNIST_MEAN
+    inputs /= MNIST_DEVIATION
     return inputs, labels.astype(np.int64)
 
 
-def fetch(folder: Path, say: Say) -> None:
+def download_mnist(folder: Path, say: Say) -> None:
     """Download those of the four files that `folder` lacks; make the folder.
 
     `say` is called with a message before each download. Raises DataError for a file that cannot be
     fetched, or is not the published one.
     """
-    from torch.hub import download_url_to_file
-
     source = os.environ.get(SOURCE_VARIABLE, SOURCE).rstrip("/")
     for name, sha256 in (PUBLISHED["train"] | PUBLISHED["test"]).items():
         if (folder / name).is_file():
@@ -95,8 +133,6 @@ def fetch(folder: Path, say: Say) -> None:
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """The array in a gzip-compressed IDX file of unsigned bytes; raises DataError."""
-    import numpy as np
-
     try:
         content = gzip.decompress(path.read_bytes())
         if content[:3] != b"\0\0\x08":

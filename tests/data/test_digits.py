@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpbench.data import mnist
+from dpbench.data import digits
 from dpbench.errors import DataError
 from tests.data.mnist_folder import TRAIN_IMAGES, TRAIN_LABELS, idx_bytes, images, put, put_set
 
@@ -18,20 +18,20 @@ ARRAY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 
 def test_a_file_is_decoded_and_damage_is_found(tmp_path: Path) -> None:
     plain = idx_bytes(ARRAY)
-    assert np.array_equal(mnist.read_idx(put(tmp_path, "whole.gz", plain)), ARRAY)
+    assert np.array_equal(digits.read_idx(put(tmp_path, "whole.gz", plain)), ARRAY)
     for content in (b"", b"\0\0\x0d\x03rest", plain[:3], plain[:10], plain[:-1], plain * 2):
         with pytest.raises(DataError, match=r"cannot read .*damaged.gz: .*; expected a gzip-comp"):
-            mnist.read_idx(put(tmp_path, "damaged.gz", content))
+            digits.read_idx(put(tmp_path, "damaged.gz", content))
     path = tmp_path / "cut.gz"
     for content in (plain, gzip.compress(plain)[:-9]):
         path.write_bytes(content)
         with pytest.raises(DataError, match=r"cannot read .*cut.gz: "):
-            mnist.read_idx(path)
+            digits.read_idx(path)
 
 
 def test_images_and_labels_are_read_and_normalized(tmp_path: Path) -> None:
     put_set(tmp_path, "train", 12)
-    inputs, targets = mnist.read_mnist(tmp_path, "train")
+    inputs, targets = digits.read_mnist(tmp_path, "train")
     assert (inputs.shape, inputs.dtype) == ((12, 1, 28, 28), np.float32)
     assert (targets.tolist(), targets.dtype) == ([*range(10), 0, 1], np.int64)
     assert inputs[0].max() == pytest.approx((0 - 0.1307) / 0.3081, rel=1e-5)
@@ -40,10 +40,10 @@ def test_images_and_labels_are_read_and_normalized(tmp_path: Path) -> None:
 
 def test_missing_files_are_named_with_what_needs_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"{TRAIN_IMAGES} and {TRAIN_LABELS}"):
-        mnist.read_mnist(None, "train")
+        digits.read_mnist(None, "train")
     put(tmp_path, TRAIN_IMAGES, idx_bytes(images(3)))
     with pytest.raises(DataError, match=rf"expected {TRAIN_LABELS}.*--data digits needs no"):
-        mnist.read_mnist(tmp_path, "train")
+        digits.read_mnist(tmp_path, "train")
 
 
 def test_published_files_are_downloaded_once_and_others_are_not_kept(
@@ -52,21 +52,21 @@ def test_published_files_are_downloaded_once_and_others_are_not_kept(
     said: list[str] = []
     mirror, data = tmp_path / "mirror", tmp_path / "data"
     mirror.mkdir()
-    monkeypatch.setenv(mnist.SOURCE_VARIABLE, mirror.as_uri())
+    monkeypatch.setenv(digits.SOURCE_VARIABLE, mirror.as_uri())
     with pytest.raises(DataError, match=r"cannot download MNIST .*No such file"):
-        mnist.fetch(data, said.append)
+        digits.download_mnist(data, said.append)
     put_set(mirror, "train", 4)
     put_set(mirror, "test", 4)
     with pytest.raises(DataError, match="invalid hash value"):
-        mnist.fetch(data, said.append)
+        digits.download_mnist(data, said.append)
     assert not [*data.iterdir()]
-    for names in mnist.PUBLISHED.values():
+    for names in digits.PUBLISHED.values():
         for name in names:
             digest = hashlib.sha256((mirror / name).read_bytes()).hexdigest()
             monkeypatch.setitem(names, name, digest[:16])
     said.clear()
     for _ in range(2):
-        mnist.fetch(data, said.append)
+        digits.download_mnist(data, said.append)
     assert len(said) == 4
     assert said[0] == f"downloading {mirror.as_uri()}/{TRAIN_IMAGES} to {data}"
-    assert mnist.read_mnist(data, "train")[1].tolist() == [0, 1, 2, 3]
+    assert digits.read_mnist(data, "train")[1].tolist() == [0, 1, 2, 3]
