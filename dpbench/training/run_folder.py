@@ -70,14 +70,6 @@ class RunFolder:
         self._log: LineWriter | None = None
 
     @classmethod
-    def create(cls, path: Path, spec: TrainingSpec, run: TrainingRunOptions) -> RunFolder:
-        """Make the folder, for a training to begin in; raises StoreError if it exists or cannot be
-        made."""
-        require_new_run(path)
-        make_folder(path, LOG_FILE)
-        return cls(path, RunManifest(spec=spec, run=run, starts=(), status="running"))
-
-    @classmethod
     def open(cls, path: Path) -> RunFolder:
         """Read run.json; raises StoreError if there is none, or it is damaged or of a later
         dpbench."""
@@ -89,32 +81,43 @@ class RunFolder:
         folder_inside(path, CHECKPOINTS)
         return cls(path, manifest)
 
+    @classmethod
     def begin(
-        self,
+        cls,
+        path: Path,
         spec: TrainingSpec,
         run: TrainingRunOptions,
         command: Sequence[str],
         environment: Environment,
-    ) -> None:
-        """Write the specification of a training that starts or resumes; raises StoreError while
-        another training writes to the log."""
-        self.open_log()
-        try:
-            for folder in (self.path, folder_inside(self.path, CHECKPOINTS, make=True)):
-                remove_leftovers(folder)
-        except OSError as error:
-            raise StoreError(f"cannot write into {self.path}: {error.strerror}") from None
-        finally:
-            self.close()  # rank 0 opens it again, which may be another process
+        *,
+        earlier: RunFolder | None = None,
+    ) -> RunFolder:
+        """Write the specification of a training that starts in a new folder, or goes on in that of
+        an `earlier` one.
+
+        Raises StoreError: a new one exists or cannot be made, or another training writes to the
+        log.
+        """
+        if earlier is None:
+            require_new_run(path)
+            make_folder(path, LOG_FILE)
         start = RunStart(
             command=tuple(command),
             environment=environment,
             started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
-        self.manifest = replace(
-            self.manifest, spec=spec, run=run, starts=(*self.manifest.starts, start)
-        )
-        self.set_status("running")
+        starts = (*(earlier.manifest.starts if earlier else ()), start)
+        folder = cls(path, RunManifest(spec=spec, run=run, starts=starts, status="running"))
+        folder.open_log()
+        try:
+            for place in (path, folder_inside(path, CHECKPOINTS, make=True)):
+                remove_leftovers(place)
+        except OSError as error:
+            raise StoreError(f"cannot write into {path}: {error.strerror}") from None
+        finally:
+            folder.close()  # rank 0 opens it again, which may be another process
+        folder.set_status("running")
+        return folder
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
         """Write run.json again, atomically; raises StoreError if it cannot be written."""

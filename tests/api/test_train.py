@@ -73,8 +73,7 @@ def test_a_run_folder_is_opened_without_running_anything(trained: Trained, tmp_p
 
 
 def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRunOptions())
-    folder.begin(training_spec(), TrainingRunOptions(), [], HERE)
+    folder = RunFolder.begin(tmp_path / "one", training_spec(), TrainingRunOptions(), [], HERE)
     folder.open_log()
     folder.append(Note(text="begun"))
     folder.close()

@@ -57,7 +57,7 @@ def training_job(
     resume: str | None = None,
 ) -> TrainingJob:
     """With a new run folder."""
-    RunFolder.create(folder, spec, run).begin(spec, run, ("train",), HERE)
+    RunFolder.begin(folder, spec, run, ("train",), HERE)
     return TrainingJob(spec=spec, run=run, folder=folder, prepared=None, resume=resume)
 
 

@@ -18,9 +18,7 @@ RUN = TrainingRunOptions(log_interval=7)
 
 
 def made(path: Path) -> RunFolder:
-    folder = RunFolder.create(path, SPEC, RUN)
-    folder.begin(SPEC, RUN, ["train", "--epochs", "2"], HERE)
-    return folder
+    return RunFolder.begin(path, SPEC, RUN, ["train", "--epochs", "2"], HERE)
 
 
 def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
@@ -51,7 +49,8 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     there = replace(HERE, hostname="there")
     for place in (folder.path, folder.checkpoints):
         (place / "file.01234567.tmp").touch()  # of one that was killed
-    folder.begin(longer, RUN, ["train", "--resume", "one"], there)
+    again = ["train", "--resume", "one"]
+    RunFolder.begin(folder.path, longer, RUN, again, there, earlier=folder)
     header = RunFolder.open(folder.path).manifest
     assert (header.status, header.reason, header.spec) == ("running", None, longer)
     first, second = header.starts
@@ -69,8 +68,8 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     before = (first.path / RUN_FILE).read_bytes()
     first.open_log()
     with pytest.raises(StoreError, match="one is in use: another training is writing to it"):
-        second.begin(SPEC, RUN, ["train"], HERE)
+        RunFolder.begin(second.path, SPEC, RUN, ["train"], HERE, earlier=second)
     assert (first.path / RUN_FILE).read_bytes() == before
     first.close()
-    second.begin(SPEC, RUN, ["train"], HERE)
+    RunFolder.begin(second.path, SPEC, RUN, ["train"], HERE, earlier=second)
     assert len(RunFolder.open(first.path).manifest.starts) == 2

@@ -98,8 +98,10 @@ def run_plan(
         output.introduce(spec, options.run, steps_per_epoch, contents)
         if output.dry_run:
             return None
-        folder = plan.existing or RunFolder.create(plan.folder, spec, options.run)
-        folder.begin(spec, options.run, ("train", *options.command_line()), environment)
+        command = ("train", *options.command_line())
+        folder = RunFolder.begin(
+            plan.folder, spec, options.run, command, environment, earlier=plan.existing
+        )
         job = TrainingJob(
             spec=spec,
             run=options.run,

@@ -30,8 +30,7 @@ def runs(here: Path) -> Path:
 
 
 def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFolder:
-    run = RunFolder.create(runs / name, spec, TrainingRunOptions())
-    run.begin(spec, TrainingRunOptions(), ["train"], HERE)
+    run = RunFolder.begin(runs / name, spec, TrainingRunOptions(), ["train"], HERE)
     for checkpoint in checkpoints:
         (run.checkpoints / checkpoint).touch()
     return run
