@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 import torch
@@ -31,37 +32,19 @@ from dpbench.parent_death import end_with
 T = TypeVar("T")
 
 
-class DeviceCopy:
-    """Copies samples to one device; to CUDA from pinned memory, on a stream of its own.
-
-    The copy may be started in another thread than the one that computes with the samples.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = side_stream(device) if device.type == "cuda" else None
-
-    def start(self, samples: T) -> tuple[T, torch.Event | None]:
-        """The samples on the device, and the end of the copy if it may still be running."""
-        if self._stream is None:
-            return map_tensors(lambda tensor: tensor.to(self._device), samples), None
-        # The context also makes the device current in the thread: otherwise pinning would make a
-        # context on the first GPU for every rank.
-        with on_stream(self._stream):
-            copied = map_tensors(
-                lambda tensor: tensor.pin_memory().to(self._device, non_blocking=True), samples
-            )
-            return copied, self._stream.record_event()
-
-    def finish(self, samples: T, copied: torch.Event | None) -> T:
-        """The samples. The computation waits for their copies, and their memory is kept until it is
-        done."""
-        if copied is not None:
-            stream = current_stream(self._device)
-            stream.wait_event(copied)
-            for tensor in tensors(samples):
-                tensor.record_stream(stream)
-        return samples
+def _copied(
+    samples: T, device: torch.device, stream: torch.Stream | None
+) -> tuple[T, torch.Event | None]:
+    """The samples on the device, and the end of the copy if it may still be running."""
+    if stream is None:
+        return map_tensors(lambda tensor: tensor.to(device), samples), None
+    # The context also makes the device current in the thread: otherwise pinning would make a
+    # context on the first GPU for every rank.
+    with on_stream(stream):
+        there = map_tensors(
+            lambda tensor: tensor.pin_memory().to(device, non_blocking=True), samples
+        )
+        return there, stream.record_event()
 
 
 _END = object()
@@ -70,6 +53,9 @@ _END = object()
 
 class Prefetcher(Generic[T]):
     """Iterates once over `items` on a device; a thread makes up to `depth` of them ahead.
+
+    They are copied to CUDA from pinned memory, on a stream of its own that the computation waits
+    for.
 
     An error of `items` reaches the consumer at the same position, with its traceback. Closing it,
     or dropping the last reference, ends the thread after the item that it is making.
@@ -84,8 +70,10 @@ class Prefetcher(Generic[T]):
         self.waited_seconds = 0.0
         """Seconds that the consumer has waited for items so far; without a thread, the time to make
         them all."""
-        self._copy = DeviceCopy(device)
-        self._started = map(self._copy.start, items)
+        self._device = device
+        stream = side_stream(device) if device.type == "cuda" else None
+        # Without a reference to this object, which would keep the thread alive.
+        self._started: Iterator[Any] = map(partial(_copied, device=device, stream=stream), items)
         self._thread = ThreadPoolExecutor(1, "dpbench-prefetch") if depth else None
         self._ahead: deque[Future[Any]] = deque()
         for _ in range(depth):
@@ -97,7 +85,7 @@ class Prefetcher(Generic[T]):
 
     def close(self) -> None:
         """End the thread and the iteration; items made ahead are dropped."""
-        self._started = map(self._copy.start, ())
+        self._started = iter(())
         self._ahead.clear()
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
@@ -116,7 +104,12 @@ class Prefetcher(Generic[T]):
             self.close()
             raise StopIteration
         self._make_one()
-        samples: T = self._copy.finish(*item)
+        samples: T = item[0]
+        if (copied := item[1]) is not None:
+            stream = current_stream(self._device)
+            stream.wait_event(copied)
+            for tensor in tensors(samples):
+                tensor.record_stream(stream)  # keeps its memory until the computation is done
         return samples
 
 

@@ -17,7 +17,7 @@ import torch
 
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
-from dpbench.data.loading import DeviceCopy, Prefetcher, loaded_by_workers
+from dpbench.data.loading import Prefetcher, loaded_by_workers
 from dpbench.data.sharding import SampleOrder
 from dpbench.data.user_dataset import SampleSource
 from dpbench.errors import DataError
@@ -106,17 +106,13 @@ def loading_batches(
     trial: TrialSpec, rank: int, plan: StepPlan, source: SampleSource, device: torch.device
 ) -> Iterator[LoadSamples]:
     """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
-    context. Where they are loaded ahead, they come in the order of the plan.
+    context. They come in the order of the plan.
 
     Worker processes are forked here, so enter it before joining the process group.
     """
     if trial.prefetch is None:
         assert isinstance(source, Dataset)
         yield source.to(device).select
-        return
-    if trial.prefetch == 0:
-        copy = DeviceCopy(device)
-        yield lambda indices: copy.finish(*copy.start(source.select(indices)))
         return
     stream, depth = plan.micro_steps(), trial.prefetch
     with ExitStack() as stack:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from dpbench.data.datasets import Dataset
-from dpbench.data.loading import Batch, DeviceCopy, Prefetcher, load_epoch, loaded_by_workers
+from dpbench.data.loading import Batch, Prefetcher, load_epoch, loaded_by_workers
 from dpbench.data.sharding import DistributedBatchSampler
 from dpbench.data.user_dataset import UserDataset
 from dpbench.errors import DataError
@@ -81,8 +81,7 @@ def test_copies_to_a_gpu_run_on_a_stream_of_their_own_that_the_computation_waits
 ) -> None:
     cuda = RecordingCuda()
     put_into_parallel(cuda, monkeypatch)
-    copy = DeviceCopy(GPU)
-    samples, weight = copy.finish(*copy.start((torch.ones(2).as_subclass(Pinned), 0.5)))
+    samples, weight = next(Prefetcher([(torch.ones(2).as_subclass(Pinned), 0.5)], 0, GPU))
     assert (samples.tolist(), weight) == ([1.0, 1.0], 0.5)
     assert cuda.calls == [
         "begin side stream of cuda:1",
