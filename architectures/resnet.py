@@ -12,7 +12,6 @@ torchvision, whose documentation gives the parameters at 224×224 and 1000 class
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -31,78 +30,45 @@ BLOCKS = {
 """Number of blocks in each stage, by depth; basic blocks up to 34, bottlenecks from 50."""
 WIDTHS = (64, 128, 256, 512)
 """Width of the blocks of each stage; each stage but the first halves the image's side."""
+EXPANSION = 4
+"""Output channels of a bottleneck, in its widths."""
 CLASSES = {32: 10, 224: 1000}
 """Number of classes, by the side of an image: those of CIFAR-10 and ImageNet."""
 
 
-class BasicBlock(nn.Module):
-    """Two 3×3 convolutions beside a shortcut."""
+def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
+    """A convolution and its batch normalization."""
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False),
+        nn.BatchNorm2d(outputs),
+    )
 
-    EXPANSION = 1
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+class Block(nn.Module):
+    """Two 3×3 convolutions beside a shortcut; in a bottleneck a 3×3 one between two 1×1, which take
+    the channels to a quarter and back."""
+
+    def __init__(self, inputs: int, width: int, stride: int, *, bottleneck: bool) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.shortcut = _shortcut(inputs, width, stride)
+        outputs = EXPANSION * width if bottleneck else width
+        if bottleneck:
+            self.convolutions = nn.Sequential(
+                _convolution(inputs, width, 1),
+                nn.ReLU(),
+                _convolution(width, width, 3, stride),
+                nn.ReLU(),
+                _convolution(width, outputs, 1),
+            )
+        else:
+            self.convolutions = nn.Sequential(
+                _convolution(inputs, width, 3, stride), nn.ReLU(), _convolution(width, width, 3)
+            )
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            self.shortcut = _convolution(inputs, outputs, 1, stride)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        inner = F.relu(self.bn1(self.conv1(images)))
-        return F.relu(self.bn2(self.conv2(inner)) + self.shortcut(images))
-
-
-class Bottleneck(nn.Module):
-    """A 3×3 convolution between two 1×1, which take the channels to a quarter and back."""
-
-    EXPANSION = 4
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__()
-        outputs = width * self.EXPANSION
-        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(outputs)
-        self.shortcut = _shortcut(inputs, outputs, stride)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        inner = F.relu(self.bn1(self.conv1(images)))
-        inner = F.relu(self.bn2(self.conv2(inner)))
-        return F.relu(self.bn3(self.conv3(inner)) + self.shortcut(images))
-
-
-def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
-    if stride == 1 and inputs == outputs:
-        return nn.Identity()
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-
-
-def _block(depth: int) -> type[BasicBlock | Bottleneck]:
-    return BasicBlock if depth < 50 else Bottleneck
-
-
-def _stages(depth: int) -> Iterator[list[tuple[int, int, int]]]:
-    """Input channels, width and stride of each block of each stage."""
-    inputs = WIDTHS[0]
-    for width, blocks in zip(WIDTHS, BLOCKS[depth], strict=True):
-        outputs = width * _block(depth).EXPANSION
-        stride = 1 if width == WIDTHS[0] else 2
-        yield [(inputs, width, stride), *[(outputs, width, 1)] * (blocks - 1)]
-        inputs = outputs
-
-
-def _stem(image: int) -> dict[str, nn.Module]:
-    channels = WIDTHS[0]
-    if image == 32:
-        conv = nn.Conv2d(3, channels, kernel_size=3, padding=1, bias=False)
-        return {"conv": conv, "bn": nn.BatchNorm2d(channels), "relu": nn.ReLU()}
-    conv = nn.Conv2d(3, channels, kernel_size=7, stride=2, padding=3, bias=False)
-    pool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
-    return {"conv": conv, "bn": nn.BatchNorm2d(channels), "relu": nn.ReLU(), "maxpool": pool}
+        return F.relu(self.convolutions(images) + self.shortcut(images))
 
 
 class Architecture(ImageClassifier):
@@ -124,11 +90,20 @@ class Architecture(ImageClassifier):
 
     def build_model(self) -> nn.Module:
         """A new model: images (n, 3, image, image) to logits (n, classes)."""
-        block = _block(self.depth)
-        layers: OrderedDict[str, nn.Module] = OrderedDict(_stem(self.image))
-        for i, stage in enumerate(_stages(self.depth), start=1):
-            layers[f"stage{i}"] = nn.Sequential(*(block(*shape) for shape in stage))
+        channels, is_small = WIDTHS[0], self.image == 32
+        stem = _convolution(3, channels, 3) if is_small else _convolution(3, channels, 7, 2)
+        layers = OrderedDict[str, nn.Module](stem=stem, relu=nn.ReLU())
+        if not is_small:
+            layers["maxpool"] = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
+        bottleneck = self.depth >= 50
+        for number, (width, blocks) in enumerate(zip(WIDTHS, BLOCKS[self.depth], strict=True)):
+            stage = nn.Sequential()
+            for block in range(blocks):
+                stride = 2 if number and not block else 1
+                stage.append(Block(channels, width, stride, bottleneck=bottleneck))
+                channels = EXPANSION * width if bottleneck else width
+            layers[f"stage{number + 1}"] = stage
         layers["pool"] = nn.AdaptiveAvgPool2d(1)
         layers["flatten"] = nn.Flatten()
-        layers["fc"] = nn.Linear(WIDTHS[-1] * block.EXPANSION, self.classes)
+        layers["fc"] = nn.Linear(channels, self.classes)
         return nn.Sequential(layers)
