@@ -76,7 +76,7 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
                 to_stderr(summary)
             return 0
         if plan.here.number:
-            follow(plan, progress)
+            follow(plan)
             return 0
         stored = measure(plan, progress)
     from dpbench.analysis.subject import analyze

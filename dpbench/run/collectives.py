@@ -11,7 +11,7 @@ from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch import collectives as launch_collectives
 from dpbench.launch.machine import Machine
-from dpbench.messages import option_words
+from dpbench.messages import option_words, said_to, say
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
 from dpbench.report.progress.trials import TrialProgress
@@ -39,10 +39,12 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")
     store.require_free(folder)
     machine = machine_here()
-    specs, notes = build_collective_specs(options, machine)
+    notes = list[str]()
+    with said_to(notes.append):
+        specs = build_collective_specs(options, machine)
     run = (test_launchers() or launch_collectives).run_collective
     logs = folder_inside(folder, LOGS_FOLDER)
-    progress.note(*notes)
+    say(*notes)  # as it is known that they can run
     environment = environment_here(machine)
     opened = ResultsStore.create(folder, ["comm", *options.command_line()])
     done = 0
@@ -63,19 +65,14 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
     return store.load_collectives(folder)
 
 
-def build_collective_specs(
-    options: CommOptions, machine: Machine
-) -> tuple[tuple[CollectiveSpec, ...], list[str]]:
-    """The measurements for this machine in their order, and the notes that the user must see.
-    Raises UsageError for a backend that cannot run here.
+def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[CollectiveSpec, ...]:
+    """The measurements for this machine in their order. Raises UsageError for a backend that cannot
+    run here.
 
     The backends of one collective, which are compared most often, lie closest together.
     """
-    notes: list[str] = []
     oversubscribe = options.oversubscribe
-    devices = devices_for(
-        machine, options.gpus, options.group_sizes, notes.append, oversubscribe=oversubscribe
-    )
+    devices = devices_for(machine, options.gpus, options.group_sizes, oversubscribe=oversubscribe)
     several = tuple(size for size in default_group_sizes(len(devices)) if size > 1)
     group_sizes = options.group_sizes or several
     if not group_sizes:
@@ -113,4 +110,4 @@ def build_collective_specs(
                 for backend in options.backends or usable
             ]
     passes = palindrome(first_pass, range(options.repetitions))
-    return tuple(replace(spec, repetition=number) for spec, number in passes), notes
+    return tuple(replace(spec, repetition=number) for spec, number in passes)

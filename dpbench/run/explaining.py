@@ -16,7 +16,7 @@ from dpbench.analysis.diagnosis.explanation import (
 from dpbench.analysis.rows import noise_note
 from dpbench.analysis.subject import analyze
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
-from dpbench.messages import in_python, option_words
+from dpbench.messages import in_python, option_words, say
 from dpbench.options.explain import SCRIPT_MEASURING_OPTIONS, ExplainOptions
 from dpbench.options.shared import MAX_WORD, RowFilter
 from dpbench.options.sweep import SweepOptions
@@ -129,7 +129,7 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
         except Interrupted as stopped:
             afterwards = shlex.join(["dpbench", "explain", str(plan.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None
-    progress.note(f"records are in {stored.folder}")
+    say(f"records are in {stored.folder}")
     for record in stored.records:
         if record.status is not Status.COMPLETED and record.trial.implementation == SCRIPT:
             kept = f"; its output is in {stored.folder / LOGS_FOLDER}"

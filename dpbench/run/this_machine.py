@@ -10,7 +10,7 @@ from types import ModuleType
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.messages import Say, option_words
+from dpbench.messages import option_words, say
 from dpbench.records.environment import Environment, capture
 
 TEST_LAUNCHERS = "DPBENCH_TEST_LAUNCHERS"
@@ -54,7 +54,6 @@ def devices_for(
     machine: Machine,
     gpus: int | Sequence[int] | None,
     sizes: Sequence[int] | None,
-    note: Say,
     *,
     oversubscribe: bool,
 ) -> tuple[str, ...]:
@@ -94,9 +93,9 @@ def devices_for(
     if machine.has_cuda:
         return tuple(f"cuda:{number % there_are}" for number in ids or range(count))
     if given is not None:
-        note(f"no CUDA device here: using {units.counted(count, 'CPU replica')}")
+        say(f"no CUDA device here: using {units.counted(count, 'CPU replica')}")
     if count > machine.cores:
-        note(f"oversubscribed: {count} replicas share {machine.cores} cores")
+        say(f"oversubscribed: {count} replicas share {machine.cores} cores")
     return ("cpu",) * count
 
 

@@ -31,9 +31,6 @@ class TrainOutput:
     quiet: bool = False
     to_stderr: bool = False
 
-    note = staticmethod(say)
-    """Prints a message, in any case."""
-
     def write(self, line: str) -> None:
         """Prints a line for people, who share stdout with no program."""
         apart = self.as_json or self.json_lines or self.to_stderr

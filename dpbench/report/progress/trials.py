@@ -13,7 +13,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from dpbench import units
-from dpbench.messages import say
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
@@ -90,9 +89,6 @@ class TrialProgress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
-
-    note = staticmethod(say)
-    """Prints a message, in any case."""
 
     def planned(
         self, specs: Sequence[Spec], label: Callable[[Any], str] = attrgetter("label")

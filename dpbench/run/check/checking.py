@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.errors import INCONCLUSIVE, NotComparable, UsageError
 from dpbench.files import write_output
-from dpbench.messages import option_words
+from dpbench.messages import option_words, say
 from dpbench.options.check import CheckOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
@@ -110,8 +110,8 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
         )
         return [(base, candidate) for candidate in candidates]
 
-    measure(plan, progress, interim_analyses(options, sides, progress.note))
-    progress.note(f"records are in {plan.folder}")
+    measure(plan, progress, interim_analyses(options, sides))
+    say(f"records are in {plan.folder}")
     return sides()
 
 

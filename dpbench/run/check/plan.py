@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.errors import StoreError
-from dpbench.messages import option_words
+from dpbench.messages import option_words, said_to
 from dpbench.options.check import SWEEP_OPTIONS_OF_CHECK, CheckOptions
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
@@ -56,8 +56,9 @@ def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str
     """The sweep of these options on this machine alone, without what no verdict uses:
     `single`, steps without synchronization and the phases of a step. Raises UsageError."""
     notes = list[str]()
-    node = this_node(options, notes.append)
-    spec = build_sweep_spec(options, [node], notes.append)
+    with said_to(notes.append):
+        node = this_node(options)
+        spec = build_sweep_spec(options, [node])
     base = replace(spec.base, phase_steps=0, gradient_steps=0, wants_unsynced_window=False)
     return SweepPlan(
         spec=replace(spec, base=base, measures_single=False),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpbench.errors import UsageError
 from dpbench.git import git_error, run_git
-from dpbench.messages import Say, option_words
+from dpbench.messages import option_words, say
 from dpbench.temporary import temporary_folder
 
 PLAIN_CHECKOUT = (
@@ -39,7 +39,7 @@ def find_commit(revision: str) -> tuple[Path, str]:
 
 
 @contextmanager
-def checked_out(revision: str, files: Sequence[str], note: Say) -> Iterator[tuple[Path, list[str]]]:
+def checked_out(revision: str, files: Sequence[str]) -> Iterator[tuple[Path, list[str]]]:
     """Check a revision out: this process's working directory in it, and the folders where it finds
     packages that are installed from the repository.
 
@@ -58,9 +58,9 @@ def checked_out(revision: str, files: Sequence[str], note: Say) -> Iterator[tupl
                     f"{here.relative_to(root) / name}; expected a revision that has it: commit it "
                     "first, or name a later one"
                 )
-        note(f"{option_words('against_ref', revision)} is commit {commit[:12]}")
+        say(f"{option_words('against_ref', revision)} is commit {commit[:12]}")
         if not _git(revision, root, "diff", commit, "--"):
-            note(f"nothing has changed since {revision} in the files that Git tracks")
+            say(f"nothing has changed since {revision} in the files that Git tracks")
         inside = [Path(p).resolve() for p in sys.path if p]
         mapped = [tree / p.relative_to(root) for p in inside if p.is_relative_to(root)]
         yield folder, [str(path) for path in (folder, *mapped, tree / "src")]

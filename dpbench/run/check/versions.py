@@ -25,7 +25,7 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.errors import DpbenchError, LaunchError, UsageError
 from dpbench.git import without_git_variables
-from dpbench.messages import Say, option_words
+from dpbench.messages import option_words, say
 from dpbench.options.check import CheckOptions
 from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
@@ -132,7 +132,7 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
     sweep = sweep_options(options)
     plan = plan_check(options, sweep)
-    progress.note(*plan.notes)
+    say(*plan.notes)
     trials = plan_trials(plan.spec, 1)
     names = Labels.among(trials)
     before = plan.folder.with_name(f"{plan.folder.name}-baseline")
@@ -152,31 +152,29 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
 
     with (
         interruptible(interrupted_words),
-        _baseline(options, plan.spec.base.workload, before, progress.note) as then,
+        _baseline(options, plan.spec.base.workload, before) as then,
         then.measuring(sweep, plan.command) as measure_then,
         now.measuring(sweep, plan.command) as measure_now,
         progress,
     ):
         versions = ((then, measure_then), (now, measure_now))
-        for goal in interim_analyses(options, sides, progress.note):
+        for goal in interim_analyses(options, sides):
             progress.planned(trials * 2 * (goal - done), title)
             for (version, measure), number in palindrome(versions, range(done, goal)):
                 measured, done = version, number
                 for record in measure(number):
                     progress.finished(record)
             done = goal
-    progress.note(f"records are in {now.folder} and {then.folder}")
+    say(f"records are in {now.folder} and {then.folder}")
     return sides()
 
 
 @contextmanager
-def _baseline(
-    options: CheckOptions, workload: WorkloadSpec, folder: Path, note: Say
-) -> Iterator[Version]:
+def _baseline(options: CheckOptions, workload: WorkloadSpec, folder: Path) -> Iterator[Version]:
     """The version that the present one is compared with."""
     if options.against_ref is not None:
         revision = options.against_ref
-        with checked_out(revision, _user_files(workload), note) as (directory, paths):
+        with checked_out(revision, _user_files(workload)) as (directory, paths):
             yield Version(label=revision, folder=folder, directory=directory, paths=paths)
         return
     typed = str(options.against_python)

@@ -18,7 +18,7 @@ from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
 from dpbench.launch.cluster import Node
 from dpbench.launch.launcher import Launcher
-from dpbench.messages import Say, option_words
+from dpbench.messages import option_words, said_to, say
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -42,8 +42,8 @@ NOISE_BYTES = 16 * 2**20
 """Smallest growth that is assumed, so that noise predicts no batch that is too large."""
 
 
-def with_largest_batch(options: SweepOptions, node: Node, note: Say) -> SweepOptions:
-    """The options with the largest batch as a plain number; `note` gets what was tried.
+def with_largest_batch(options: SweepOptions, node: Node) -> SweepOptions:
+    """The options with the largest batch as a plain number; says what was tried.
 
     Raises UsageError if no batch fits, or if the largest differs between rows of the sweep.
     """
@@ -53,7 +53,8 @@ def with_largest_batch(options: SweepOptions, node: Node, note: Say) -> SweepOpt
             f"sizes; expected one {option_words('arch')} and {option_words('scaling', 'weak')}, or "
             "a number"
         )
-    spec = build_sweep_spec(options.replaced(batch_sizes=(1,)), [node], lambda _: None)
+    with said_to(lambda _: None):
+        spec = build_sweep_spec(options.replaced(batch_sizes=(1,)), [node])
     largest_group = max(spec.group_sizes)
     alone = configurations(replace(spec, group_sizes=(1,)))
     implementation = options.measured_implementations[0]
@@ -73,10 +74,10 @@ def with_largest_batch(options: SweepOptions, node: Node, note: Say) -> SweepOpt
         else:
             memory = SHARE_OF_MEMORY["cpu"] * psutil.virtual_memory().available
             sharing = largest_group
-        largest = by_predicting(partial(_peak, launcher, trial, note), memory / sharing, most)
+        largest = by_predicting(partial(_peak, launcher, trial), memory / sharing, most)
     if largest is None:
         raise UsageError(f"{_option()}: not even the smallest batch fits; expected a number")
-    note(f"{_option()}: {largest} for {Labels().series(trial)}")
+    say(f"{_option()}: {largest} for {Labels().series(trial)}")
     return options.replaced(batch_sizes=dict.fromkeys((*options.known_batch_sizes, largest)))
 
 
@@ -84,7 +85,7 @@ def _option() -> str:
     return option_words("batch_sizes", MAX_WORD)
 
 
-def _peak(launcher: Launcher, trial: TrialSpec, note: Say, batch_size: int) -> int | None:
+def _peak(launcher: Launcher, trial: TrialSpec, batch_size: int) -> int | None:
     """Peak memory in bytes; None for a batch that does not fit.
 
     Raises UsageError for a failure that is not of memory or time.
@@ -94,12 +95,12 @@ def _peak(launcher: Launcher, trial: TrialSpec, note: Say, batch_size: int) -> i
         words = f"{_option()}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
         if outcome.status not in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
             raise UsageError(words)
-        note(words)
+        say(words)
         return None
     peak = max(
         rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in outcome.ranks
     )
-    note(f"{_option()}: {batch_size} takes {units.bytes_binary(peak)}")
+    say(f"{_option()}: {batch_size} takes {units.bytes_binary(peak)}")
     return peak
 
 

@@ -21,7 +21,7 @@ from dpbench.files import folder_inside
 from dpbench.launch.cluster import ClusterLauncher, follow_orders
 from dpbench.launch.launcher import Launcher, attempt
 from dpbench.launch.preflight import run_user_code
-from dpbench.messages import option_words
+from dpbench.messages import option_words, say
 from dpbench.records.trial import Outcome, RankMeasurement, Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
@@ -50,7 +50,7 @@ def measure(
     with launcher_for(plan) as launcher:
         sweep = SweepRun(plan, launcher)
         busy = load_warning(launcher.load, plan.trials[0])
-        progress.note(*plan.notes, *_skipped(sweep.unusable), *busy)
+        say(*plan.notes, *_skipped(sweep.unusable), *busy)
         label = Labels.among(plan.trials).label
         opened = (
             ResultsStore(plan.folder)
@@ -61,7 +61,7 @@ def measure(
             for node in plan.nodes:
                 results.add_environment(node.environment)
             if plan.earlier:
-                progress.note(f"resuming: {sweep.stored_words()}")
+                say(f"resuming: {sweep.stored_words()}")
             for count in repetitions or (plan.spec.repetitions,):
                 left = sweep.left(count)
                 waiting = [trial for trial in left if trial.configuration not in sweep.unusable]
@@ -76,12 +76,12 @@ def measure(
     return store.load_sweep(plan.folder)
 
 
-def follow(plan: SweepPlan, progress: TrialProgress) -> None:
+def follow(plan: SweepPlan) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
     NodeLost."""
     cluster = plan.cluster
     assert cluster is not None, "only a node follows"
-    progress.note(*plan.notes)
+    say(*plan.notes)
     try:
         with launcher_for(plan) as launcher:
             follow_orders(cluster, launcher, plan.trials, plan.spec.time_limit_seconds)

@@ -14,7 +14,7 @@ from dpbench.codec import differing_fields
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_name
 from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster
-from dpbench.messages import Say, option_words
+from dpbench.messages import option_words, said_to
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
@@ -91,7 +91,8 @@ def planned_sweep(
         else:
             store.require_free(folder)
     notes = [f"warning: {warning}" for warning in earlier.warnings] if earlier else []
-    here = this_node(options, notes.append, placement, folder.name)
+    with said_to(notes.append):
+        here = this_node(options, placement, folder.name)
     cluster = None
     with ExitStack() as stack:
         if placement is not None:
@@ -102,12 +103,13 @@ def planned_sweep(
                 )
             stack.enter_context(as_exceptions())
             cluster = stack.enter_context(joined_cluster(placement, token, here))
-        elif options.searches_batch:
-            from dpbench.run.sweep.largest_batch import with_largest_batch
-
-            options = with_largest_batch(options, here, notes.append)
         nodes = cluster.nodes if cluster else (here,)
-        spec = build_sweep_spec(options, nodes, notes.append)
+        with said_to(notes.append):
+            if options.searches_batch:
+                from dpbench.run.sweep.largest_batch import with_largest_batch
+
+                options = with_largest_batch(options, here)
+            spec = build_sweep_spec(options, nodes)
         if earlier is not None:
             _require_resumable(earlier, spec)
         plan = SweepPlan(
@@ -127,9 +129,7 @@ def planned_sweep(
             raise NodeLost(lost.reason, f"; to finish, {plan.to_finish}") from None
 
 
-def this_node(
-    options: SweepOptions, note: Say, placement: Placement | None = None, folder: str = ""
-) -> Node:
+def this_node(options: SweepOptions, placement: Placement | None = None, folder: str = "") -> Node:
     """The node of this process, alone or among several, with the devices that it offers; raises
     UsageError for those that it does not have."""
     machine = machine_here()
@@ -140,9 +140,7 @@ def this_node(
         number=placement.node if placement else 0,
         environment=environment,
         machine=machine,
-        devices=devices_for(
-            machine, options.gpus, counts, note, oversubscribe=options.oversubscribe
-        ),
+        devices=devices_for(machine, options.gpus, counts, oversubscribe=options.oversubscribe),
         common=common_options(options, environment),
         folder=folder,
     )

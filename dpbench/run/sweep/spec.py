@@ -15,7 +15,7 @@ from dpbench.architecture.user_files import with_files
 from dpbench.data.registry import unread_notes
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
-from dpbench.messages import Say, option_words
+from dpbench.messages import option_words, say
 from dpbench.options.script import (
     DEFAULT_SCRIPT_WARMUP,
     DEFAULT_SCRIPT_WINDOW_SECONDS,
@@ -36,10 +36,10 @@ ON_GPUS_ONLY = {"f16": "f16 (float16, fp16)", "tf32": "tf32"}
 """Dtypes that no CPU computes in fast, with their other names."""
 
 
-def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], note: Say) -> SweepSpec:
+def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> SweepSpec:
     """The sweep of these options on the nodes, of which the first plans and records.
 
-    `note` gets what the user must see. Raises UsageError for what the nodes cannot run.
+    Raises UsageError for what the nodes cannot run.
     """
     offered = tuple(len(node.devices) for node in nodes)
     most = sum(offered)
@@ -71,10 +71,9 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node], note: Say) ->
     axes = {field: values[axis.option_field] for field, axis in AXES.items()}
     first = {field: several[0] for field, several in axes.items()}
     of_workload = {field: first.pop(field) for field in AXES if field in WORKLOAD_FIELDS}
-    workload, *more_workloads = map(with_files, _workloads(options, of_workload, note))
+    workload, *more_workloads = map(with_files, _workloads(options, of_workload))
     datasets = [each.dataset for each in (workload, *more_workloads)]
-    for text in unread_notes(options.data_dir, datasets):
-        note(text)
+    say(*unread_notes(options.data_dir, datasets))
     devices = tuple(device for node in nodes for device in node.devices)
     base = Configuration(
         workload=workload,
@@ -150,7 +149,7 @@ def _threads(
     )
 
 
-def _workloads(options: SweepOptions, settings: Mapping[str, Any], note: Say) -> list[WorkloadSpec]:
+def _workloads(options: SweepOptions, settings: Mapping[str, Any]) -> list[WorkloadSpec]:
     """The workload of the script, or of each architecture, with the first values of all other axes.
 
     The first step of an architecture is taken here, so that errors of the user's code are known
@@ -166,8 +165,7 @@ def _workloads(options: SweepOptions, settings: Mapping[str, Any], note: Say) ->
     workloads = []
     for named in options.arch:
         tried = preflight(named, dataset=options.data, seed=options.seed[0])
-        for text in tried.notes:
-            note(text)
+        say(*tried.notes)
         workloads.append(
             WorkloadSpec(
                 **{**settings, "architecture": named},

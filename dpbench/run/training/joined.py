@@ -122,7 +122,7 @@ def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
     if ranks.rank == 0:
         return train_as_first(ranks, options, output)
     with said_to(lambda message: None):
-        return train_as_other(ranks, options, output)
+        return train_as_other(ranks, options)
 
 
 def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
@@ -150,8 +150,8 @@ def train_as_first(
     """Train as rank 0, which decides, writes the run folder and shows what happens."""
     if output.dry_run:
         raise UsageError("--dry-run trains nothing; run it without the launcher")
-    spec = spec_of_world(options, ranks.descriptions, output)
-    plan = with_folder(options, spec, output.note)
+    spec = spec_of_world(options, ranks.descriptions)
+    plan = with_folder(options, spec)
     ranks.put("place", folder=str(plan.folder.absolute()), resume=plan.resume)
 
     def train(job: TrainingJob) -> Finished:
@@ -164,17 +164,15 @@ def train_as_first(
     return trained
 
 
-def train_as_other(
-    ranks: JoinedRanks, options: TrainOptions, output: TrainOutput
-) -> tuple[Path, Finished]:
+def train_as_other(ranks: JoinedRanks, options: TrainOptions) -> tuple[Path, Finished]:
     """Train as another rank; the first one of each host prepares its samples."""
-    spec = spec_of_world(options, ranks.descriptions, output)
+    spec = spec_of_world(options, ranks.descriptions)
     place = ranks.wait_for("place")
     key = f"samples {ranks.rank}"
     with ExitStack() as stack:
         if ranks.preparer == ranks.rank:
             try:
-                folder, _ = stack.enter_context(prepared_samples(options, spec, output.note))
+                folder, _ = stack.enter_context(prepared_samples(options, spec))
             except DpbenchError as error:
                 said = f"rank {ranks.rank} on {platform.node()}: {error}"
                 ranks.put(key, error=said, kind=type(error).__name__)
@@ -206,9 +204,7 @@ def _train(ranks: JoinedRanks, job: TrainingJob) -> Finished:
         raise
 
 
-def spec_of_world(
-    options: TrainOptions, ranks: Sequence[RankDescription], output: TrainOutput
-) -> TrainingSpec:
+def spec_of_world(options: TrainOptions, ranks: Sequence[RankDescription]) -> TrainingSpec:
     """The training with a replica on each rank. Raises UsageError."""
     size = len(ranks)
     leave_out = ", or run dpbench train without a launcher"
@@ -231,7 +227,7 @@ def spec_of_world(
         counts[tightest.host],
         oversubscribe=options.oversubscribe,
     )
-    spec = build_spec(options, [rank.device for rank in ranks], threads, output.note)
+    spec = build_spec(options, [rank.device for rank in ranks], threads)
     reason = missing_backends().get(spec.backend)
     if spec.backend == "shm" and len(counts) > 1:
         reason = f"it is for the ranks of one host, and these are on {len(counts)}"

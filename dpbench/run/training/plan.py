@@ -23,7 +23,7 @@ from dpbench.errors import UsageError
 from dpbench.files import folder_name
 from dpbench.launch.machine import Machine, missing_package_reason
 from dpbench.launch.preflight import preflight
-from dpbench.messages import Say, option_words
+from dpbench.messages import option_words, said_to, say
 from dpbench.options.train import TrainOptions
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import devices_for, threads_for
@@ -53,7 +53,7 @@ class TrainPlan:
     """See TrainingJob.resume."""
 
 
-def plan_here(options: TrainOptions, machine: Machine, note: Say) -> TrainPlan:
+def plan_here(options: TrainOptions, machine: Machine) -> TrainPlan:
     """The training on this host: without CUDA with one replica unless the user asks for more.
 
     Raises UsageError for what it cannot do, StoreError.
@@ -68,22 +68,20 @@ def plan_here(options: TrainOptions, machine: Machine, note: Say) -> TrainPlan:
         )
     several = options.oversubscribe
     sizes = (1,) if alone else None
-    devices = devices_for(machine, options.gpus, sizes, notes.append, oversubscribe=several)
+    with said_to(notes.append):
+        devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
     threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=several)
-    for text in notes:
-        note(text)
-    spec = build_spec(options, devices, threads, note)
+    say(*notes)
+    spec = build_spec(options, devices, threads)
     if reason := machine.unusable_reason(spec):
         name = spec.implementation
         about_it = name == "torch-dp" or missing_package_reason(name)
         what = ("implementation", name) if about_it else ("backend", spec.backend)
         raise UsageError(f"{option_words(*what)}: {reason}")
-    return with_folder(options, spec, note)
+    return with_folder(options, spec)
 
 
-def build_spec(
-    options: TrainOptions, devices: Sequence[str], threads: int, note: Say
-) -> TrainingSpec:
+def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> TrainingSpec:
     """The training with a replica on each of `devices`. Raises UsageError."""
     architecture.make_importable(options.arch)
     tried = preflight(options.arch, dataset=options.data, seed=options.seed)
@@ -135,13 +133,12 @@ def build_spec(
             f"{option_words('lr_scaling', rule)}: the learning rate is {rate:.3g}, for "
             f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
         )
-    for text in notes:
-        note(text)
+    say(*notes)
     refuse_unusable(spec, options.run)
     return spec
 
 
-def with_folder(options: TrainOptions, spec: TrainingSpec, note: Say) -> TrainPlan:
+def with_folder(options: TrainOptions, spec: TrainingSpec) -> TrainPlan:
     """The training with its run folder, which is not made: new, or the one that --resume names.
 
     Raises UsageError for another training than the one to go on with, StoreError for a folder that
@@ -157,7 +154,7 @@ def with_folder(options: TrainOptions, spec: TrainingSpec, note: Say) -> TrainPl
             raise UsageError(f"{resume_option} needs {option_words('name')}: the run to go on with")
         if os.path.lexists(folder / RUN_FILE):
             return _going_on(options, spec, folder)
-        note(f"{resume_option}: no {folder} yet; starts a new run")
+        say(f"{resume_option}: no {folder} yet; starts a new run")
     elif resume is not None:
         places = (Path(resume), options.runs_dir / resume)
         checkpoint = next((place for place in places if place.exists()), None)
@@ -194,9 +191,7 @@ def _going_on(options: TrainOptions, spec: TrainingSpec, path: Path) -> TrainPla
 
 
 @contextmanager
-def prepared_samples(
-    options: TrainOptions, spec: TrainingSpec, note: Say
-) -> Iterator[tuple[Path, int]]:
+def prepared_samples(options: TrainOptions, spec: TrainingSpec) -> Iterator[tuple[Path, int]]:
     """A context in which the ranks of this host may read the prepared samples: their folder, as in
     TrainingJob.prepared, and the steps of an epoch.
 
@@ -207,7 +202,7 @@ def prepared_samples(
     dataset, count = spec.workload.dataset, spec.train_samples
     with temporary_folder() as cache:
         if options.download and options.data_dir is not None:
-            download_mnist(options.data_dir, note)
+            download_mnist(options.data_dir, say)
         available = prepare_dataset(dataset, data_dir=options.data_dir, cache=cache, held_out=True)
         if count is None:
             count = available or synthetic_samples(

@@ -27,7 +27,7 @@ from dpbench.errors import (
 from dpbench.files import folder_inside
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, remove_scratch, run_ranks
-from dpbench.messages import option_words
+from dpbench.messages import option_words, say
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainOutput
@@ -58,7 +58,7 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
     TrainingFailed, Interrupted, or what a rank refused; each says how to continue.
     """
     machine = inspect_machine()
-    plan = plan_here(options, machine, output.note)
+    plan = plan_here(options, machine)
 
     def train(job: TrainingJob) -> Finished:
         # What the ranks print is beside that of earlier starts.
@@ -75,7 +75,7 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
                 raise TrainingFailed(f"{failed}{hint}") from None
             raise kind(cause.message + ("" if kind in REFUSALS else hint)) from None
         if options.debug:
-            output.note(f"{option_words('debug', True)}: what the ranks printed is in {scratch}")
+            say(f"{option_words('debug', True)}: what the ranks printed is in {scratch}")
         else:
             remove_scratch(scratch)
         return finished
@@ -91,7 +91,7 @@ def run_plan(
 ) -> tuple[Path, Finished] | None:
     """Train as planned, and store and print what happens. Returns and raises as `train_here`."""
     options, spec = plan.options, plan.spec
-    with prepared_samples(options, spec, output.note) as (samples, steps_per_epoch):
+    with prepared_samples(options, spec) as (samples, steps_per_epoch):
         loaded = architecture.load_architecture(spec.workload.architecture)
         items = architecture.items_per_sample(loaded)
         contents = "" if items == 1 else f" of {items:,} {loaded.item}"
@@ -119,7 +119,7 @@ def run_plan(
     else:
         limit = option_words("max_steps", options.max_steps)
         folder.set_status("interrupted", limit)
-        output.note(
+        say(
             f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
             f"{finished.epochs + 1} of {spec.epochs}; {_next_step(plan, folder)}"
         )

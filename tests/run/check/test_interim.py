@@ -8,6 +8,7 @@ import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.analysis.noise import Disturbance
+from dpbench.messages import said_to
 from dpbench.options.check import CheckOptions
 from dpbench.run.check import interim as module
 from dpbench.run.check.interim import interim_analyses
@@ -71,8 +72,9 @@ def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
     options = CheckOptions(against="torch-ddp", repetitions=2, budget=budget)
     given = iter(verdicts)
     monkeypatch.setattr(module, "assess_sides", lambda *_: next(given))
-    for goal in interim_analyses(options, list, notes.append):
-        reached.append(goal)
-        now = float(goal)
+    with said_to(notes.append):
+        for goal in interim_analyses(options, list):
+            reached.append(goal)
+            now = float(goal)
     assert reached == goals
     assert notes[-len(said) :] == said

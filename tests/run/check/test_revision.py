@@ -11,6 +11,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.git import git_error
+from dpbench.messages import said_to
 from dpbench.run.check.revision import checked_out, find_commit
 from tests.cli.command import ROOT, git
 
@@ -18,7 +19,7 @@ CHECK_OUT = f"""
 import os, sys
 sys.path[0] = {str(ROOT)!r}
 from dpbench.run.check.revision import checked_out
-with checked_out("HEAD", ["model.py"], print) as (folder, _):
+with checked_out("HEAD", ["model.py"]) as (folder, _):
     print("then:", (folder / "model.py").read_text())
     if sys.argv[1:] == ["die"]:
         os._exit(9)
@@ -81,7 +82,7 @@ def test_variables_of_another_repository_are_not_followed(
     monkeypatch.setenv("GIT_DIR", str(other / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
     monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git" / "index"))
-    with checked_out("HEAD", ["model.py"], print) as (folder, _):
+    with checked_out("HEAD", ["model.py"]) as (folder, _):
         assert (folder / "model.py").read_text() == "old"
     assert files(tmp_path) == before
 
@@ -105,10 +106,10 @@ def test_a_submodule_is_checked_out_at_the_commit_that_the_revision_has(
     commit(whole / "part", "new")
     before = files(whole)
     monkeypatch.chdir(whole)
-    with checked_out("HEAD", ["part/model.py"], print) as (folder, _):
+    with checked_out("HEAD", ["part/model.py"]) as (folder, _):
         assert (folder / "part" / "model.py").read_text() == "old"
     monkeypatch.chdir(whole / "part")
-    with checked_out("HEAD", ["model.py"], print) as (folder, _):
+    with checked_out("HEAD", ["model.py"]) as (folder, _):
         assert (folder / "model.py").read_text() == "new"
     assert files(whole) == before
 
@@ -124,7 +125,7 @@ def test_a_shallow_clone_and_a_sparse_one_are_checked_out_whole(
     git("clone", "-q", "--depth", "1", f"file://{repository}", str(clone), cwd=tmp_path)
     git("sparse-checkout", "set", "nothing", cwd=clone)
     monkeypatch.chdir(clone)
-    with checked_out("HEAD", ["model.py"], print) as (folder, _):
+    with checked_out("HEAD", ["model.py"]) as (folder, _):
         assert (folder / "package" / "layers.py").read_text() == "layers"
 
 
@@ -134,7 +135,7 @@ def test_a_revision_runs_no_hook_and_untracked_files_do_not_make_it_differ(
     write_hook(repository, "post-checkout", f"touch {tmp_path / 'trap'}")
     (repository / "new.py").write_text("")
     notes = list[str]()
-    with checked_out("HEAD", ["model.py"], notes.append):
+    with said_to(notes.append), checked_out("HEAD", ["model.py"]):
         assert notes[1:] == ["nothing has changed since HEAD in the files that Git tracks"]
     assert not (tmp_path / "trap").exists()
 

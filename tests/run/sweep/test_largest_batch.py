@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dpbench.errors import UsageError
 from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
+from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Outcome, RankMeasurement, Status
@@ -59,7 +60,8 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
         devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus) or ("cpu", "cpu")
         host = Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
         NOTES.clear()
-        return with_largest_batch(SweepOptions(**OPTIONS | typed), host, NOTES.append).batch_sizes
+        with said_to(NOTES.append):
+            return with_largest_batch(SweepOptions(**OPTIONS | typed), host).batch_sizes
 
     return search
 

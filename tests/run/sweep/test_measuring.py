@@ -38,7 +38,7 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
 ) -> None:
     Path("items.py").write_text(SPINNING_ITEMS)
     spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
-    node = this_node(SweepOptions(), print)
+    node = this_node(SweepOptions())
     plan = SweepPlan(spec=spec, nodes=[node], folder=here / "out", command=())
     with launcher_for(plan):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}

@@ -20,7 +20,7 @@ def node(*devices: str, cores: int = 4) -> Node:
 
 def built(*hosts: Node, **options: str) -> SweepSpec:
     parsed = SweepOptions(**{"arch": "mlp", "data": "digits", **options})
-    return build_sweep_spec(parsed, hosts, print)
+    return build_sweep_spec(parsed, hosts)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_ranks
 from dpbench.options.train import TrainOptions
-from dpbench.report.progress.training import TrainOutput
 from dpbench.run.training.joined import RankDescription, spec_of_world
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
@@ -98,11 +97,11 @@ def test_ranks_that_do_not_go_together_are_refused(
     ranks: list[RankDescription], options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        spec_of_world(TrainOptions(**{"arch": "mlp", **options}), ranks, TrainOutput())
+        spec_of_world(TrainOptions(**{"arch": "mlp", **options}), ranks)
 
 
 def test_threads_are_those_of_the_host_with_the_least_for_each() -> None:
     ranks = [description(cores=8), description(cores=8), description(host="b", cores=3)]
-    spec = spec_of_world(TrainOptions(arch="mlp"), ranks, TrainOutput())
+    spec = spec_of_world(TrainOptions(arch="mlp"), ranks)
     assert spec.threads_per_replica == 3
     assert spec.devices == ("cpu",) * 3

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dpbench.cli.app import run
+from dpbench.messages import said_to
 from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 from dpbench.report.progress.training import batch_line
@@ -26,7 +27,8 @@ def options(**given: Any) -> TrainOptions:
 def spec_of(**given: Any) -> tuple[TrainingSpec, list[str]]:
     """The specification for one replica, and the notes."""
     notes: list[str] = []
-    return build_spec(options(**given), ["cpu"], 1, notes.append), notes
+    with said_to(notes.append):
+        return build_spec(options(**given), ["cpu"], 1), notes
 
 
 def written(folder: Path, text: str, name: str = "options.yaml") -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import UsageError
+from dpbench.messages import said_to
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.plan import TrainPlan, with_folder
 from dpbench.run.training.running import following
@@ -38,7 +39,8 @@ def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFo
 
 def place(runs: Path, said: list[str] | None = None, **given: str) -> TrainPlan:
     options = TrainOptions(runs_dir=runs, **given)
-    return with_folder(options, SPEC, (said or []).append)
+    with said_to((said or []).append):
+        return with_folder(options, SPEC)
 
 
 def test_a_new_run_has_a_folder_of_its_own(runs: Path) -> None:
