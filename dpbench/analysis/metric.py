@@ -42,8 +42,7 @@ class Reader:
     of_trial: Callable[[TrialRecord], PlainValue] = absent
     """Its value in a trial; None if the trial lacks what it needs."""
     of_row: Callable[[Any], Value] = absent
-    """Its value in a line of a table: a row, a rank, a collective. `row[key]` has it, or what a
-    published table states."""
+    """Its value in a row, or of a rank; `row[key]` has it, or what a published table states."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

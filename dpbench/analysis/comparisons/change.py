@@ -44,7 +44,7 @@ class Change:
         return self.mean.estimate("×")
 
     @property
-    def is_tested(self) -> bool:
+    def is_testable(self) -> bool:
         """Whether enough runs were measured for an interval and p-values."""
         return self.mean.squared_error is not None
 

@@ -74,7 +74,7 @@ class ComparedRow:
     @property
     def tested(self) -> Change | None:
         """The change; None if too few runs were measured for an interval and p-values."""
-        return self.change if self.change and self.change.is_tested else None
+        return self.change if self.change and self.change.is_testable else None
 
     @property
     def repetitions(self) -> tuple[int, int]:
@@ -182,7 +182,7 @@ def classify(metric: str, changes: Changes, *, within: float) -> tuple[ComparedR
     """
     is_speed = COMPARED_METRICS[metric].is_speed
     p_values = [
-        change.p_value if change and change.is_tested else None for change in changes.values()
+        change.p_value if change and change.is_testable else None for change in changes.values()
     ]
     rows = []
     for (matched, change), p, corrected in zip(

@@ -170,7 +170,7 @@ def judge(
         is_slower = mean is not None and mean.is_above(limit, level)
         on_average = _outcome(is_slower, mean, limit, alpha)
         rows = []
-        p_values = [c.p_above(limit) if c and c.is_tested else None for c in changes.values()]
+        p_values = [c.p_above(limit) if c and c.is_testable else None for c in changes.values()]
         tested = zip(changes.items(), p_values, holm(p_values), strict=True)
         for (matched, change), p, corrected in tested:
             outcome = on_average  # a single row is its own mean
@@ -214,7 +214,7 @@ def _worst(outcomes: Collection[str]) -> VerdictOutcome:
 def mean_change(changes: Iterable[Change | None]) -> Change | None:
     """The change of the mean cost over all tested rows, in the repetitions that all of them have;
     None if there are none."""
-    tested = [change for change in changes if change and change.is_tested]
+    tested = [change for change in changes if change and change.is_testable]
     return change_between(
         _mean_costs([change.baseline for change in tested]),
         _mean_costs([change.candidate for change in tested]),
