@@ -182,18 +182,14 @@ def noise_note(
 
 
 def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Sort rows by implementation as registered, backend, group size, batch size."""
-    return tuple(
-        sorted(
-            rows,
-            key=lambda row: (
-                implementation_order(row.implementation, row.implementation_label),
-                row.backend or "",
-                row.group_size,
-                row.batch_size or 0,
-            ),
-        )
-    )
+    """Sort rows as tables have them."""
+    return tuple(sorted(rows, key=lambda row: order_of(row, row.implementation_label)))
+
+
+def order_of(row: Row | Configuration, implementation_label: str) -> tuple[Any, ...]:
+    """Sort key: implementation as registered, backend, group size, batch size."""
+    implementation = implementation_order(row.implementation, implementation_label)
+    return implementation, row.backend or "", row.group_size, row.batch_size or 0
 
 
 def summarize(

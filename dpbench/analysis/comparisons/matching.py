@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from dpbench.analysis.repetitions import usable_repetitions
+from dpbench.analysis.rows import order_of
 from dpbench.codec import differing_fields
 from dpbench.errors import NotComparable, UnknownName, UsageError
 from dpbench.records.environment import Environment
@@ -19,7 +20,6 @@ from dpbench.specs import (
     plain_label,
     series_name,
 )
-from dpbench.specs.labels import implementation_order
 from dpbench.specs.nodes import node_counts, on_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
@@ -162,12 +162,10 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
         identity: records[0].trial.configuration for identity, records in (second | first).items()
     }
 
-    def order(identity: Identity) -> tuple[object, ...]:
-        trial = configurations[identity]
-        place = implementation_order(trial.implementation, labels.implementation(trial))
-        return place, trial.backend, trial.group_size, trial.batch_size
-
-    ordered = sorted(configurations, key=order)
+    ordered = sorted(
+        configurations,
+        key=lambda key: order_of(configurations[key], labels.implementation(configurations[key])),
+    )
     both = [(first[key], second[key]) for key in ordered if key in first and key in second]
     label_of = {key: labels.label(configuration) for key, configuration in configurations.items()}
     return Matched(
