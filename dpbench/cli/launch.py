@@ -41,7 +41,7 @@ def launch(context: typer.Context) -> int:
     """Start a script in several processes or on several nodes, like torchrun."""
     from dpbench.errors import Interrupted, UsageError
     from dpbench.launch import torchrun
-    from dpbench.launch.ranks import RanksFailed
+    from dpbench.launch.failures import RanksFailed
     from dpbench.launch.signals import ENDING, handle_unless_ignored
     from dpbench.records.environment import usable_cores
     from dpbench.rendezvous.placement import endpoint_text

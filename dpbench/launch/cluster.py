@@ -26,10 +26,10 @@ from dpbench import units
 from dpbench.codec import decode, encode
 from dpbench.errors import Interrupted, LaunchError, StoreError, UsageError
 from dpbench.launch.external_launchers import interface_towards
-from dpbench.launch.failures import RankFailure, outcome_of_failures
+from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.launcher import Launcher, outcome_of_ranks
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, run_node_ranks, scratch_folder
+from dpbench.launch.ranks import POLL_SECONDS, run_node_ranks, scratch_folder
 from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore
 from dpbench.messages import say
 from dpbench.records.environment import Environment
@@ -332,11 +332,11 @@ class ClusterLauncher(Launcher):
         states = [ended[node.number] for node in nodes]
         if all(state.measurements for state in states):
             return outcome_of_ranks(trial, [rank for node in states for rank in node.measurements])
-        return outcome_of_failures(
+        return RanksFailed(
             [failure for state in states for failure in state.failures],
             time_limit_seconds,
             name=lambda rank: f"rank {rank} on {nodes[trial.node_of_replica[rank]].name}",
-        )
+        ).outcome
 
 
 def follow_orders(

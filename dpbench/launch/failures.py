@@ -23,7 +23,7 @@ import torch
 
 from dpbench import units
 from dpbench.architecture.user_errors import raised_at
-from dpbench.errors import DpbenchError
+from dpbench.errors import DpbenchError, LaunchError
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.measure.device import peak_memory_words
 from dpbench.parallel.groups import PeerFailed
@@ -108,35 +108,43 @@ class ScriptFailed(DpbenchError):
         self.raised = raised
 
 
-def first_cause(failures: Sequence[RankFailure]) -> RankFailure | None:
-    """The failure that the others follow from, in the order of this module; None without any."""
-    return min(failures, key=lambda failure: (failure.kind, failure.at_seconds), default=None)
+class RanksFailed(LaunchError):
+    """Some ranks did not return; the message says what the first cause is.
 
+    Attributes:
+        failures: those of all ranks that were not ended because of another.
+        cause: the one that the others follow from, in the order of this module; None without any.
+        outcome: of the trial of these ranks.
+    """
 
-def outcome_of_failures(
-    failures: Sequence[RankFailure],
-    time_limit_seconds: float = math.inf,
-    *,
-    name: Callable[[int], str] = "rank {}".format,
-) -> Outcome[Any]:
-    """The outcome of a trial whose ranks failed; `name` gives the names of ranks in messages."""
-    cause = first_cause(failures)
-    if cause is None:
-        return Outcome(status=Status.FAILED, reason="the ranks ended without a trace")
-    reason = f"{name(cause.rank)} {cause.predicate}"
-    if cause.kind is FailureKind.HUNG:
-        hung = [failure for failure in failures if failure.kind is FailureKind.HUNG]
-        # The ranks that others waited for; all of them if every rank waited.
-        missing = [failure for failure in hung if failure.waited_in is None]
-        where = [f"{name(failure.rank)} {failure.predicate}" for failure in missing or hung]
-        if missing:
-            where += [
-                f"{name(failure.rank)} waited in {failure.waited_in}"
-                for failure in hung
-                if failure.waited_in
-            ]
-        reason = f"no result after {units.seconds(time_limit_seconds)}: {'; '.join(where)}"
-    return Outcome(status=cause.status, reason=reason, killed=cause.killed)
+    def __init__(
+        self,
+        failures: Sequence[RankFailure],
+        time_limit_seconds: float = math.inf,
+        *,
+        name: Callable[[int], str] = "rank {}".format,
+    ) -> None:
+        """`name` gives the names of ranks in the message."""
+        self.failures = tuple(failures)
+        cause = min(failures, key=lambda each: (each.kind, each.at_seconds), default=None)
+        reason = f"{name(cause.rank)} {cause.predicate}" if cause else "the ranks left no trace"
+        if cause and cause.kind is FailureKind.HUNG:
+            hung = [failure for failure in failures if failure.kind is FailureKind.HUNG]
+            # The ranks that others waited for; all of them if every rank waited.
+            missing = [failure for failure in hung if failure.waited_in is None]
+            where = [f"{name(failure.rank)} {failure.predicate}" for failure in missing or hung]
+            if missing:
+                where += [
+                    f"{name(failure.rank)} waited in {failure.waited_in}"
+                    for failure in hung
+                    if failure.waited_in
+                ]
+            reason = f"no result after {units.seconds(time_limit_seconds)}: {'; '.join(where)}"
+        super().__init__(reason)
+        self.cause = cause
+        status = cause.status if cause else Status.FAILED
+        killed = bool(cause and cause.killed)
+        self.outcome: Outcome[Any] = Outcome(status=status, reason=reason, killed=killed)
 
 
 def failure_of_exception(rank: int, error: BaseException, started: float) -> RankFailure:

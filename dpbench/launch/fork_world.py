@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
+from dpbench.launch.failures import RanksFailed
 from dpbench.launch.rank_process import (
     STREAMS,
     is_rank,
@@ -20,7 +21,7 @@ from dpbench.launch.rank_process import (
     output_path,
     stack_path,
 )
-from dpbench.launch.ranks import RanksFailed, run_ranks
+from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous.barrier import check_timeout
 from dpbench.temporary import temporary_folder
 

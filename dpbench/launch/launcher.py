@@ -12,10 +12,11 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
+from dpbench.launch.failures import RanksFailed
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import RanksFailed, run_one_rank, run_ranks, scratch_folder
+from dpbench.launch.ranks import run_one_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import measure_trial
 from dpbench.messages import say

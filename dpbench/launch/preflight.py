@@ -11,8 +11,9 @@ from typing import TypeVar
 from dpbench import architecture
 from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
+from dpbench.launch.failures import RanksFailed
 from dpbench.launch.rank_process import is_rank
-from dpbench.launch.ranks import RanksFailed, run_one_rank
+from dpbench.launch.ranks import run_one_rank
 from dpbench.measure.try_out import TryOutResult, try_out
 
 T = TypeVar("T")

@@ -7,7 +7,6 @@ result or ends.
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import shutil
@@ -22,16 +21,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
-from dpbench.errors import LaunchError
 from dpbench.files import folder_name
 from dpbench.launch.failures import (
     SERVER_GONE,
     FailureKind,
     RankFailure,
+    RanksFailed,
     failure_of_end,
     failure_of_hang,
-    first_cause,
-    outcome_of_failures,
 )
 from dpbench.launch.fork_server import end_fork_server, fork_server
 from dpbench.launch.rank_process import main_thread_stack, rank_main
@@ -53,19 +50,6 @@ MAX_WAIT_SECONDS = 3600.0
 """Longest single wait: poll(2) takes no more than 24 days, and a training may last a year."""
 
 T = TypeVar("T")
-
-
-class RanksFailed(LaunchError):
-    """A rank did not return. `failures` are those of all ranks that were not ended because of
-    another, `cause` is the first among them, and `outcome` says it in the message's words."""
-
-    def __init__(
-        self, failures: Sequence[RankFailure], time_limit_seconds: float = math.inf
-    ) -> None:
-        self.failures = tuple(failures)
-        self.cause = first_cause(failures)
-        self.outcome = outcome_of_failures(failures, time_limit_seconds)
-        super().__init__(self.outcome.reason)
 
 
 def run_ranks(

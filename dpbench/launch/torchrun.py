@@ -28,8 +28,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.external_launchers import interface_towards
-from dpbench.launch.failures import FailureKind, failure_of_end, is_of_lost_peer
-from dpbench.launch.ranks import RanksFailed
+from dpbench.launch.failures import FailureKind, RanksFailed, failure_of_end, is_of_lost_peer
 from dpbench.launch.signals import second_ends_at_once
 from dpbench.parent_death import tied_to_this_process
 from dpbench.rendezvous.placement import (

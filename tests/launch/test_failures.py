@@ -16,11 +16,10 @@ from dpbench.launch import failures
 from dpbench.launch.failures import (
     FailureKind,
     RankFailure,
+    RanksFailed,
     failure_of_end,
     failure_of_exception,
     failure_of_hang,
-    first_cause,
-    outcome_of_failures,
 )
 from dpbench.launch.launcher import outcome_of_ranks
 from dpbench.launch.rank_process import main_thread_stack, stack_path
@@ -85,11 +84,11 @@ WAITING = RankFailure(
             [WAITING],
             "no result after 3 s: rank 0 was in all_reduce (c10d.py:1)",
         ),
-        ([], "the ranks ended without a trace"),
+        ([], "the ranks left no trace"),
     ],
 )
 def test_the_first_cause_is_named(found: list[RankFailure], reason: str) -> None:
-    outcome = outcome_of_failures(found, 3)
+    outcome = RanksFailed(found, 3).outcome
     assert outcome.reason == reason
     assert outcome.killed == ("SIGKILL" in reason or "SIGTERM" in reason)
     assert (outcome.status is Status.TIMED_OUT) == reason.startswith("no result")
@@ -115,17 +114,15 @@ def test_of_hung_ranks_the_one_outside_a_collective_is_named(
         hung = [failure_of_hang(rank, main_thread_stack(tmp_path, rank)) for rank in range(2)]
         first = "rank 0 did not respond; " if not stack else ""
         reason = f"no result after 3 s: {first}rank 1 {place}{waited}"
-        assert outcome_of_failures(hung, 3).reason == reason
+        assert RanksFailed(hung, 3).outcome.reason == reason
 
 
 def test_a_rank_has_the_name_that_the_caller_gives_it() -> None:
     far = failure_of_exception(2, ValueError("broken"), time.monotonic())
     near = raised(0, at_seconds=60.0)
-    named = outcome_of_failures(
-        [near, far], 10, name=lambda rank: f"rank {rank} on host{rank // 2}"
-    )
-    assert named.reason == "rank 2 on host1 raised ValueError: broken"
-    assert first_cause([near, far]) == far
+    failed = RanksFailed([near, far], 10, name=lambda rank: f"rank {rank} on host{rank // 2}")
+    assert str(failed) == "rank 2 on host1 raised ValueError: broken"
+    assert failed.cause == far
 
 
 def test_a_lost_connection_is_known_by_its_words() -> None:
@@ -150,7 +147,7 @@ def test_the_place_of_an_error_is_the_users_line_that_called_torch(
 
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
-    outcome = outcome_of_failures([failure_of_exception(1, error, 0.0)], 3)
+    outcome = RanksFailed([failure_of_exception(1, error, 0.0)], 3).outcome
     assert outcome.status is Status.OUT_OF_MEMORY
     assert (outcome.reason or "").startswith(
         "rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: you "

@@ -19,9 +19,8 @@ import torch
 import torch.distributed as dist
 
 import dpbench
-from dpbench.launch.failures import failure_of_end
+from dpbench.launch.failures import RanksFailed, failure_of_end
 from dpbench.launch.fork_world import fork_world, world_report
-from dpbench.launch.ranks import RanksFailed
 from dpbench.rendezvous.store import STORE_FILE
 from tests.waiting import is_alive
 

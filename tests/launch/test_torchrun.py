@@ -18,7 +18,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
-from dpbench.launch.ranks import RanksFailed
+from dpbench.launch.failures import RanksFailed
 from dpbench.launch.torchrun import read_arguments as read
 from dpbench.launch.torchrun import run_workers as run
 from dpbench.launch.torchrun import workers_failed

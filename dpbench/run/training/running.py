@@ -25,8 +25,9 @@ from dpbench.errors import (
     UsageError,
 )
 from dpbench.files import folder_inside
+from dpbench.launch.failures import RanksFailed
 from dpbench.launch.machine import inspect_machine
-from dpbench.launch.ranks import POLL_SECONDS, RanksFailed, remove_scratch, run_ranks
+from dpbench.launch.ranks import POLL_SECONDS, remove_scratch, run_ranks
 from dpbench.messages import option_words, say
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
