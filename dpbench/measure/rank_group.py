@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.measure.device import current_cuda_device
-from dpbench.parallel.groups import gather_values
+from dpbench.parallel.groups import decoded, encoded, gather_values
 from dpbench.rendezvous.barrier import on_first_rank
 from dpbench.rendezvous.process_group import Membership, process_group
 from dpbench.specs.traits import BACKENDS
@@ -68,8 +68,20 @@ class RankGroup:
         return gather_values(value, self.control, root=0) or None
 
     def on_first(self, work: Callable[[], T]) -> T:
-        """The result of `work` on rank 0, on every rank; see `on_first_rank`."""
-        return work() if self.control is None else on_first_rank(work, process_group=self.control)
+        """The result of `work` on rank 0, on every rank once it has ended, however long it takes.
+
+        The result is as in `gather_on_first`. Raises RuntimeError on the other ranks if it raised.
+        """
+        if self.control is None:
+            return work()
+        result = on_first_rank(work, process_group=self.control)
+        message = encoded(result) if self.rank == 0 else b""
+        length = torch.tensor(len(message), device="cpu")
+        dist.broadcast(length, group=self.control, group_src=0)
+        data = torch.frombuffer(bytearray(message or int(length)), dtype=torch.uint8)
+        dist.broadcast(data, group=self.control, group_src=0)
+        received: T = decoded(bytes(data.numpy()))
+        return received
 
 
 @contextmanager

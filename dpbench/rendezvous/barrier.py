@@ -20,7 +20,7 @@ from typing import TypeVar
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from dpbench.parallel.groups import PeerFailed, decoded, encoded, member_group, name_ranks
+from dpbench.parallel.groups import PeerFailed, member_group, name_ranks
 
 T = TypeVar("T")
 
@@ -127,16 +127,20 @@ def barrier(
         raise RuntimeError(f"barrier {error}") from error.__cause__
 
 
-def on_first_rank(work: Callable[[], T], *, process_group: dist.ProcessGroup | None = None) -> T:
-    """The result of `work` on rank 0 of the group, on every rank once it has ended; a collective.
+def on_first_rank(
+    work: Callable[[], T], *, process_group: dist.ProcessGroup | None = None
+) -> T | None:
+    """Call `work` on rank 0 of the group, and return when it has ended; a collective.
 
     It uses the group's store and no tensor, so no device and no collective waits meanwhile. The
     others wait without limit: if rank 0 dies, the launcher has to end them.
 
     Args:
-        work: called on rank 0 only. It must not talk to the other ranks. Its result is of the
-            kinds that `gather_values` sends, and of a few MiB at most.
+        work: called on rank 0 only. It must not talk to the other ranks.
         process_group: the ranks; None means the default group.
+
+    Returns:
+        The result of `work` on rank 0; None on the others. A store could not carry a large one.
 
     Raises:
         BaseException: on rank 0: the exception of `work`.
@@ -146,18 +150,17 @@ def on_first_rank(work: Callable[[], T], *, process_group: dist.ProcessGroup | N
     rank = dist.get_rank(group)
     store = PrefixStore("first_rank", group.get_group_store())
     end = f"end of turn {store.add(f'turns of {rank}', 1)}"
+    words = ""
     if rank == 0:
         try:
-            result = work()
-            message = encoded((result, ""))
-            return result
+            return work()
         except BaseException as error:
-            message = encoded((None, f"{type(error).__name__}: {error}".partition("\n")[0]))
+            words = f"{type(error).__name__}: {error}".partition("\n")[0]
+            words = words.encode(errors="backslashreplace").decode()  # a name of a file
             raise
         finally:
-            store.set(end, message)  # type: ignore[arg-type]
+            store.set(end, words)
     wait_until(lambda: store.check([end]))
-    result, words = decoded(store.get(end))
-    if words:
+    if words := store.get(end).decode():
         raise PeerFailed(f"cannot complete: rank 0 failed while others waited: {words}")
-    return result
+    return None
