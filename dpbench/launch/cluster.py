@@ -335,7 +335,7 @@ class ClusterLauncher(Launcher):
         return RanksFailed(
             [failure for state in states for failure in state.failures],
             time_limit_seconds,
-            name=lambda rank: f"rank {rank} on {nodes[trial.node_of_replica[rank]].name}",
+            name=lambda rank: f"rank {rank} on {nodes[trial.node_devices[rank][0]].name}",
         ).outcome
 
 

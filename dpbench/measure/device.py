@@ -118,7 +118,8 @@ def current_cuda_device() -> str:
 
 def set_devices_and_threads(settings: ParallelSpec, rank: int) -> tuple[torch.device, ...]:
     """Select this process's devices and its share of the cores; returns the devices."""
-    devices = tuple(map(torch.device, settings.process_devices(rank)))
+    names = settings.devices if settings.process_count == 1 else settings.devices[rank : rank + 1]
+    devices = tuple(map(torch.device, names))
     torch.set_num_threads(settings.threads_per_replica * len(devices))
     set_device(devices[0])
     # Make the process's first calls of the vector math library from a single thread. On a busy

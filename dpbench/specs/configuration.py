@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, Self
 
@@ -64,12 +63,6 @@ class Configuration(ParallelSpec):
         """The value of a field of the workload or of the configuration."""
         return getattr(self.workload if field in WORKLOAD_FIELDS else self, field)
 
-    def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        """The same with these values of fields of the workload and of the configuration."""
-        in_workload = {name: settings[name] for name in settings if name in WORKLOAD_FIELDS}
-        others = {name: settings[name] for name in settings if name not in WORKLOAD_FIELDS}
-        return replace(self, workload=replace(self.workload, **in_workload), **others)
-
     def filling_steps(self, step_seconds: float) -> int:
         """The steps of its timed window, if that fills a time and a step takes so long."""
         wanted = math.ceil((self.window_seconds or 0.0) / step_seconds)
@@ -103,15 +96,11 @@ class Configuration(ParallelSpec):
         return max(1, len(self.replicas_by_node))
 
     @property
-    def node_of_replica(self) -> tuple[int, ...]:
-        """The number of the node that each replica is on."""
-        counts = self.replicas_by_node or (self.group_size,)
-        return tuple(node for node, count in enumerate(counts) for _ in range(count))
-
-    @property
     def node_devices(self) -> tuple[tuple[int, str], ...]:
         """Node and device of each replica; those with the same pair share a device."""
-        return tuple(zip(self.node_of_replica, self.devices, strict=True))
+        counts = self.replicas_by_node or (self.group_size,)
+        nodes = (node for node, count in enumerate(counts) for _ in range(count))
+        return tuple(zip(nodes, self.devices, strict=True))
 
     def device_name(self, rank: int) -> str:
         """The device of a replica: "cuda:1", and "cuda:1 on node 0" where there are several."""
@@ -152,7 +141,7 @@ class Configuration(ParallelSpec):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialSpec(Configuration):
-    """One run of a configuration, in processes of its own."""
+    """A configuration with the number of a repetition: one run, in processes of its own."""
 
     repetition: int = 0
 

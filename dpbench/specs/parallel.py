@@ -61,10 +61,6 @@ class ParallelSpec:
     def process_count(self) -> int:
         return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
 
-    def process_devices(self, rank: int) -> tuple[str, ...]:
-        """The devices of the replicas that the process of `rank` drives."""
-        return self.devices if self.process_count == 1 else (self.devices[rank],)
-
     @property
     def replica_batch_sizes(self) -> tuple[int, ...]:
         """Samples of each replica in a full micro-step."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from dpbench.specs.configuration import MAX_REPETITIONS, Configuration, TrialSpec
 from dpbench.specs.nodes import Replicas, fill_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
-from dpbench.specs.workload import WorkloadSpec
+from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
 
 AxisValue = str | int | float | None
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
 
 def _varied(
     configuration: Configuration,
-    settings: Mapping[str, AxisValue],
+    settings: Mapping[str, Any],
     workloads: Iterable[WorkloadSpec],
 ) -> Configuration:
     """The configuration with these settings, and with the data and files of its architecture.
@@ -117,10 +117,11 @@ def _varied(
     Settings that it cannot have are left out: those that its implementation lacks, and workers
     where nothing is loaded ahead.
     """
-    varied = configuration.with_settings(settings).without_foreign_settings
-    name, loads = varied.workload.architecture, varied.prefetch or varied.workload.script
-    trained = next(one for one in workloads if one.architecture == name)
-    files = trained.files_sha256
-    workload = replace(varied.workload, dataset=trained.dataset, files_sha256=files)
-    workers = varied.data_workers if loads else None
-    return replace(varied, workload=workload, data_workers=workers)
+    in_workload = {name: settings[name] for name in settings if name in WORKLOAD_FIELDS}
+    others = {name: settings[name] for name in settings if name not in WORKLOAD_FIELDS}
+    workload = replace(configuration.workload, **in_workload)
+    trained = next(one for one in workloads if one.architecture == workload.architecture)
+    workload = replace(workload, dataset=trained.dataset, files_sha256=trained.files_sha256)
+    varied = replace(configuration, workload=workload, **others).without_foreign_settings
+    is_loaded_ahead = varied.prefetch or workload.script
+    return varied if is_loaded_ahead else replace(varied, data_workers=None)

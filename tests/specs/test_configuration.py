@@ -116,7 +116,7 @@ def test_nodes_change_no_trial_that_runs_on_one() -> None:
 def test_a_replica_is_on_its_node() -> None:
     devices = ("cuda:0", "cuda:1", "cuda:0")
     trial = trial_spec(group_size=3, replicas_by_node=(2, 1), devices=devices)
-    assert trial.node_of_replica == (0, 0, 1)
+    assert [node for node, _ in trial.node_devices] == [0, 0, 1]
     assert trial.node_devices == ((0, "cuda:0"), (0, "cuda:1"), (1, "cuda:0"))
     assert trial.device_name(2) == "cuda:0 on node 1"
     assert trial.of_one_replica == trial_spec(group_size=1, devices=("cuda:0",))
