@@ -68,6 +68,11 @@ def percent(share: float, digits: int = 2) -> str:
     return f"{value:,.0f} %" if large else f"{value:.{digits}g} %"
 
 
+def three_digits(value: float) -> str:
+    """Writes a value of unknown uncertainty: "0.412", "1.10", "4,988"; whole from 100 up."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
+
+
 def any_of(counts: Iterable[int], noun: str = "") -> str:
     """Alternatives, largest last: "50", "1 thread", "4, 8 or 16 steps"."""
     *others, largest = sorted({*counts})

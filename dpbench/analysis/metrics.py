@@ -391,12 +391,12 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="final_loss",
-        meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
+        meaning="Loss of the last timed step, the sample-weighted mean over ranks; without an "
+        "interval, as repetitions share a seed.",
         reader=combined(of_losses(lambda values, _: values[-1]), mean_of_a_seed("loss")),
         unit="loss",
         header="Final loss",
         style="significant",
-        by_default=True,
     ),
     Metric(
         key="flops_per_item",

@@ -60,13 +60,16 @@ class Headline:
     """Why there is no fastest configuration."""
     lead: Lead | None = None
     """The lead over the nearest configuration, where it says more than the two speeds."""
+    undisturbed: int = 0
+    """Number of rows that it is about, if the machine was so busy that others are left out."""
 
 
 def headline_of(rows: Sequence[Row], *, disturbance: Disturbance = UNDISTURBED) -> Headline:
     """The headline of all rows of one table.
 
-    Nothing is named as the fastest if the machine was too busy for the figures to be trusted, if
-    the highest speed is too noisy to state, or if only the baseline `single` completed.
+    If the machine was too busy for all figures to be trusted, only rows are compared that nothing
+    disturbed. Nothing is named as the fastest if these are of one implementation, if the highest
+    speed is too noisy to state, or if only the baseline `single` completed.
     """
     usable = [
         row
@@ -75,25 +78,31 @@ def headline_of(rows: Sequence[Row], *, disturbance: Disturbance = UNDISTURBED) 
         and row.verified is not False
         and row.implementation != INDEPENDENT
     ]
+    calm = [row for row in usable if row.throughput and not row.is_disturbed]
+    is_partial = disturbance.is_busy and len({row.implementation for row in calm}) > 1
+    compared = calm if is_partial else usable
     # Published times have no throughput; the least is the fastest.
-    fastest = _best(usable, "images_per_second") or _best(usable, "duration_seconds", least=True)
-    lead, is_close = None, False
-    if fastest is not None:
-        is_close = bool(fastest.rivals)
-        fastest, lead = _compared_in_turn(fastest)
-    if disturbance.is_busy and any(row.throughput for row in usable):
-        return Headline(reason=disturbance.note, lead=lead)
+    measured = _best(compared, "images_per_second")
+    measured = measured or _best(compared, "duration_seconds", least=True)
     reason = _why_no_speed(rows, usable)
-    if not reason and fastest is not None and fastest.value.is_too_noisy:
-        return Headline(reason="the speeds are too noisy", lead=lead)
-    scaled = [row for row in usable if row.efficiency and row.group_size > 1]
+    if reason or measured is None:
+        return Headline(reason=reason)
+    fastest, lead = _compared_in_turn(measured)
+    if disturbance.is_busy and not is_partial:
+        reason = f"other load disturbed {len(usable) - len(calm)} of {len(usable)} rows"
+    elif fastest.value.is_too_noisy:
+        reason = "the speeds are too noisy"
+    if reason:
+        return Headline(reason=reason, lead=lead)
+    # Where the machine was busy, an efficiency may rest on a row that was disturbed.
+    scaled = [row for row in usable if row.efficiency and row.group_size > 1 and not is_partial]
     largest = max((row.group_size for row in scaled), default=0)
     scaling = _best([row for row in scaled if row.group_size == largest], "efficiency")
     return Headline(
-        fastest=None if reason else fastest,
+        fastest=fastest,
         scaling=None if scaling is None or scaling.value.is_too_noisy else scaling,
-        reason=reason,
-        lead=lead if is_close and not reason else None,
+        lead=lead if measured.rivals else None,
+        undisturbed=len(calm) if is_partial else 0,
     )
 
 

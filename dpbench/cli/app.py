@@ -59,11 +59,11 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
     app.command(name=name, rich_help_panel=panel, **{"cls": Command} | more)(function)
 
 
+_add(USUAL, explain, cls=ScriptCommand)
 _add(USUAL, sweep, **LONG_WITH_SCRIPT)
 _add(USUAL, report)
-_add(USUAL, explain, cls=ScriptCommand)
-_add(USUAL, compare)
 _add(USUAL, check, **LONG_WITH_SCRIPT)
+_add(MORE, compare)
 _add(MORE, init)
 _add(MORE, listing, "list")
 _add(MORE, doctor)

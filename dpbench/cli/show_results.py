@@ -20,17 +20,18 @@ def show_rows(
     to stderr."""
     from dpbench.report.configurations import rows_text
     from dpbench.report.export import DATA_FORMATS, frame_text
-    from dpbench.report.notes import row_notes
+    from dpbench.report.notes import notes_of
 
-    warn(*subject.unfinished, *(subject.stored.warnings if subject.stored else ()))
+    is_data = format in DATA_FORMATS
+    warn(*subject.unfinished, *(subject.stored.warnings if is_data and subject.stored else ()))
     if subject.collectives:
         from dpbench.analysis.frames import collective_frame
 
         text = frame_text(collective_frame(subject.collectives.records), format, columns)
     else:
         text = rows_text(subject.rows, format=format, columns=columns)
-    for note in () if format in DATA_FORMATS else row_notes(subject.rows):
-        print(note, file=sys.stderr)
+    for note in () if is_data else notes_of(subject):
+        print(note.text, file=sys.stderr)
     if file is None:
         print_result(text)
     else:

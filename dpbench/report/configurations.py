@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import Row
@@ -13,7 +14,7 @@ from dpbench.errors import UnknownName
 from dpbench.messages import one_line, option_words
 from dpbench.records.trial import Status
 from dpbench.report.export import DATA_FORMATS, frame_text, parse_keys
-from dpbench.report.formatting import NOISY, cell, metric_column
+from dpbench.report.formatting import NOISY, SPEEDS, metric_column, write
 from dpbench.report.notes import Rows, available, unavailable
 from dpbench.report.table import MISSING, Column, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
@@ -30,7 +31,7 @@ them."""
 MOST_IMPORTANT = (
     *("images_per_second", "duration_seconds", "speedup", "status"),
     *("efficiency", "loss_slope_per_second", "exposed_communication_seconds"),
-    *("mfu", "final_loss", "peak_memory_bytes"),
+    *("mfu", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
 NO_ROWS = "No rows: nothing has been measured.\n"
@@ -61,12 +62,17 @@ def rows_text(
         from dpbench.analysis.frames import to_frame
 
         return frame_text(to_frame(rows), name, SEED_KEYS if columns == SEED else columns)
-    if name == TEXT:
-        return f"{terminal_table(rows, columns).text(width)}\n" if rows else NO_ROWS
+    if name != TEXT:
+        return f"{_chosen_table(rows, columns, with_reasons=True).markdown}\n"
+    return f"{terminal_table(rows, columns).text(width)}\n" if rows else NO_ROWS
+
+
+def _chosen_table(rows: Rows, columns: str | None, *, with_reasons: bool = False) -> Table:
+    """The table with the columns that the user chose, or else the usual ones."""
     if columns == SEED:
-        return f"{_seed_table(rows).markdown}\n"
-    chosen = parse_metrics(columns) if columns else usual_metrics(rows)
-    return f"{configurations_table(rows, chosen, with_reasons=True).markdown}\n"
+        return _seed_table(rows)
+    metrics = usual_metrics(rows) if columns is None else parse_metrics(columns)
+    return configurations_table(rows, metrics, with_reasons=with_reasons)
 
 
 def terminal_table(rows: Rows, columns: str | None = None) -> Table:
@@ -75,12 +81,10 @@ def terminal_table(rows: Rows, columns: str | None = None) -> Table:
     Of the default columns the least important ones leave first. What all rows have in common, and
     rows of backends that this machine does not have, stand in lines above.
     """
-    if columns == SEED:
-        return _seed_table(rows)
     if columns is not None:
-        return configurations_table(rows, parse_metrics(columns))
+        return _chosen_table(rows, columns)
     shown = available(rows)
-    table = configurations_table(shown, usual_metrics(shown))
+    table = _chosen_table(shown, None)
     common = {
         column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
         for column in table.columns
@@ -146,6 +150,21 @@ def configurations_table(
     return Table(columns=(*map(column, metrics),), footnote=UPPER_BOUND if has_bound else "")
 
 
+def cell(metric: Metric, row: Row) -> str:
+    """The text of the metric in a row."""
+    value = row[metric.key]
+    if value is None:
+        return MISSING
+    if metric.words is not None:
+        return metric.words(row)
+    if row.throughput is not None and row.throughput.is_too_noisy:
+        # A ratio without an interval would look the most exact of all beside such a speed.
+        is_bare = isinstance(value, Estimate) and value.basis == "single value"
+        if metric.follows_throughput or (is_bare and metric.style in SPEEDS):
+            return NOISY
+    return write(value, metric.style)
+
+
 def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
     """Everything that a published file claims and nobody measured."""
 
@@ -163,19 +182,14 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
 
 
 def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
-    """What every table shows by default, on a terminal and on the page: metrics with a value, the
-    status where some row did not simply complete, and the final loss if all rows took the same
-    number of steps."""
-    unsuited = set()
-    if rows and all(row.status is Status.COMPLETED and row.reason is None for row in rows):
-        unsuited.add("status")
-    if len({row["timed_steps"] for row in rows if row["final_loss"]}) > 1:
-        unsuited.add("final_loss")
+    """What every table shows by default, on a terminal and on the page: metrics with a value, and
+    the status where some row did not simply complete."""
+    completed = [row for row in rows if row.status is Status.COMPLETED and row.reason is None]
     usual = (metric for metric in TABLE_METRICS.values() if metric.by_default)
     return tuple(
         metric
         for metric in (*usual, *claimed_metrics(rows))
-        if metric.key not in unsuited
+        if (metric.key != "status" or len(completed) < len(rows))
         and (not rows or any(cell(metric, row) != MISSING for row in rows))
     )
 

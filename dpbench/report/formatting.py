@@ -16,7 +16,6 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.metric import Metric, Style, Value
-from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.report.table import AT_MOST, MISSING, Column, column
 from dpbench.units import CLOCK_SECONDS, GIGA
@@ -35,22 +34,16 @@ _NUMBER = re.compile(r"[\d,.]+")
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
-def plus_minus(
-    estimate: Estimate,
-    *,
-    scale: float = 1.0,
-    plain_decimals: int = 3,
-    two_after_one: bool = True,
-) -> str:
+def plus_minus(estimate: Estimate, *, scale: float = 1.0, two_after_one: bool = True) -> str:
     """Writes "1.72 ± 0.03"; "1.9 (0.8–4.4)" if the interval is lopsided; alone, "1.72"."""
     value = estimate.value * scale
     if estimate.basis == "baseline":
         return f"{value:.0f}"
     if estimate.interval is None or estimate.half_width is None:
-        return three_digits(value)
+        return units.three_digits(value)
     half_width = estimate.half_width * scale
     if half_width <= ROUNDING * abs(value):
-        return f"{value:,.{plain_decimals}f} ± 0"
+        return f"{value:z,.3f} ± 0"
     nearer, farther = sorted(estimate.sides)
     # Unless ± would say something else than the two ends.
     if farther <= max(LOPSIDED * nearer, TIGHT * abs(estimate.value)):
@@ -66,7 +59,7 @@ def percentage(estimate: Estimate | None) -> str:
     """Writes a share as "86.1 ± 1.4 %"; "≤ 3 %" if its interval includes 0."""
     if estimate is None:
         return MISSING
-    return f"{_at_most(estimate, 100) or plus_minus(estimate, scale=100, plain_decimals=1)} %"
+    return f"{_at_most(estimate, 100) or plus_minus(estimate, scale=100)} %"
 
 
 def _at_most(estimate: Estimate, scale: float) -> str:
@@ -88,21 +81,18 @@ def significant(estimate: Estimate) -> str:
     """Writes "0.693 ± 0.002", "-1.2e-5 ± 0.3e-5" for small ones; alone, "0.693"."""
     value, half_width = estimate.value, estimate.half_width
     if half_width is None:
-        return three_digits(value)
+        return units.three_digits(value)
     largest = max(abs(value), half_width)
     if 0 < largest < 1e-3:
         exponent = math.floor(math.log10(largest))
         number = plus_minus(estimate, scale=10.0**-exponent, two_after_one=False)
         return _NUMBER.sub(rf"\g<0>e{exponent}", number)
-    return plus_minus(estimate, plain_decimals=4, two_after_one=False)
+    return plus_minus(estimate, two_after_one=False)
 
 
 def gigabytes(estimate: Estimate) -> str:
     """Writes bytes per second in GB/s, without the unit: "1.31 ± 0.07"; alone, to three digits."""
-    if estimate.interval is not None:
-        return significant(estimate.scaled(1 / GIGA, unit="GB/s"))
-    value = estimate.value / GIGA
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return significant(estimate.scaled(1 / GIGA, unit="GB/s"))
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -129,8 +119,6 @@ def time_text(estimate: Estimate) -> str:
 
 def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> int:
     """Decimals that show one significant digit of a half-width, two if it starts with a 1."""
-    if half_width <= 0:
-        return 3
     supported = _supported(half_width, two_after_one=two_after_one)
     return max(0, min(supported, _places(abs(value), MAX_DIGITS)))
 
@@ -144,11 +132,6 @@ def quantity(estimate: Estimate | None, *, with_rate: bool = True) -> str:
         return write(estimate, STYLES.get(estimate.unit, "significant"))
     number = write(estimate, "rate")
     return f"{number} {one_line(estimate.unit)}" if with_rate and number != NOISY else number
-
-
-def three_digits(value: float) -> str:
-    """Writes a value whose interval is not known: "1.10", "4,988"; whole from 100 up."""
-    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def _rounded(value: float, places: int) -> str:
@@ -170,7 +153,7 @@ def _places(size: float, digits: int) -> int:
 STYLES: Mapping[str, Style] = {"s": "time", "B": "memory", "of linear": "percent"}
 """Styles of units that are no rates."""
 ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
-    "rate": lambda e: plus_minus(e, plain_decimals=1),
+    "rate": plus_minus,
     "ratio": lambda e: plus_minus(e, two_after_one=False),
     "percent": percentage,
     "share": lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %",
@@ -209,22 +192,6 @@ def metric_column(
         sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
         leaves=leaves,
     )
-
-
-def cell(metric: Metric, row: Row) -> str:
-    """The text of the metric in a table."""
-    value = row[metric.key]
-    if value is not None:
-        if metric.words is not None:
-            return metric.words(row)
-        # A ratio without an interval would look the most exact of all beside a speed without one.
-        is_bare = (
-            isinstance(value, Estimate) and metric.style in SPEEDS and value.basis == "single value"
-        )
-        noisy = row.throughput is not None and row.throughput.is_too_noisy
-        if noisy and (metric.follows_throughput or is_bare):
-            return NOISY
-    return write(value, metric.style)
 
 
 def write(value: Value, style: Style = "plain") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from dpbench import units
 from dpbench.analysis.subject import Best, Headline
 from dpbench.messages import one_line
 from dpbench.report.formatting import percentage, plus_minus, quantity
@@ -34,19 +35,21 @@ def _sentence(headline: Headline) -> str:
     best, scaling = headline.fastest, headline.scaling
     if best is None:
         return f"no fastest configuration: {headline.reason}"
+    rows = units.counted(headline.undisturbed, "undisturbed row") if headline.undisturbed else ""
     label = one_line(best.row.label)
     speed = f"{label} at {quantity(best.value)}"
     if best.rivals:
+        tied = f"{NO_WINNER.lower()}{f' among {rows}' if rows else ''}"
         count = len(best.rivals)
         nearest = one_line(best.rivals[0].label)
         others = nearest if count == 1 else f"{count:,} others"
         if all(row.throughput and row.throughput.is_too_noisy for row in best.rivals):
             are = "is" if count == 1 else "are"
-            return f"{NO_WINNER.lower()}: {speed}, but {others} {are} too noisy to compare with it"
-        return f"{NO_WINNER.lower()}: {label}, {quantity(best.value)}, and {others} tie"
+            return f"{tied}: {speed}, but {others} {are} too noisy to compare with it"
+        return f"{tied}: {label}, {quantity(best.value)}, and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
-    sentence = f"fastest: {speed}"
+    sentence = f"fastest{f' of {rows}' if rows else ''}: {speed}"
     if scaling is not None and scaling.row == best.row:
         sentence += (
             f", {percentage(scaling.value)} of linear scaling from {scaling.row.speedup_reference}"
@@ -68,8 +71,9 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
     for work, headline in headlines.items():
         suffix = f": {one_line(work)}" if work else ""
         if (best := headline.fastest) is not None:
+            of_some = " of what was undisturbed" if headline.undisturbed else ""
             yield Tile(
-                f"{NO_WINNER if best.rivals else 'Fastest'}{suffix}",
+                f"{NO_WINNER if best.rivals else 'Fastest'}{of_some}{suffix}",
                 quantity(best.value),
                 _who(best) + _lead(headline),
             )

@@ -1,9 +1,12 @@
-"""Notes that explain the numbers of a table, and warnings about them."""
+"""Notes on a table of rows, and warnings about its numbers: one list, from which terminal, page and
+exports choose by kind."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Literal, NamedTuple
 
 from dpbench import units
 from dpbench.analysis.noise import cure, repetitions_needed
@@ -13,73 +16,50 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 
 Rows = Sequence[Row]
+NoteKind = Literal[
+    "warning", "unavailable", "failed", "skipped", "source", "repetitions", "reading"
+]
+"""Subject of a note: what to know before a number is believed; why rows have none, as this machine
+lacks their backend, or they failed, or were skipped; who published rows; how many repetitions were
+or would be enough; how to read the numbers."""
+NO_NUMBER: tuple[NoteKind, ...] = ("unavailable", "failed", "skipped")
+"""Kinds of notes on rows without a number."""
 
 
-def row_notes(rows: Rows) -> tuple[str, ...]:
-    """All notes on rows that no report stands beside: how to read their numbers, then failures,
-    sources and the rows' own notes."""
-    return (
-        *reading_notes(rows),
-        *warming_up(rows),
-        *too_noisy(rows),
-        *one_repetition(rows),
-        *reasons(rows),
-        *sources(rows),
-        *own_notes(rows),
-    )
+class TableNote(NamedTuple):
+    """One sentence on rows, on one line."""
+
+    kind: NoteKind
+    text: str
 
 
-def subject_notes(subject: Subject) -> tuple[str, ...]:
-    """Other notes on the table, the same on a terminal and on the page: neither warnings nor
-    reasons, which both show by themselves."""
+def notes_of(subject: Subject) -> tuple[TableNote, ...]:
+    """All notes on the rows of a subject; that on missing trials stands apart, in
+    `Subject.unfinished`."""
     rows = subject.rows
-    return (
-        *ties(subject),
-        *reading_notes(rows),
-        *too_noisy(rows),
-        *one_repetition(rows),
-        *sources(rows),
-        *own_notes(rows),
-        *subject.hints,
-    )
-
-
-def reading_notes(rows: Rows) -> Iterator[str]:
-    """How to read the numbers."""
-    yield from intervals(rows)
-    yield from scaling(rows)
-    if any(row.repetitions > 1 and row["final_loss"] for row in rows):
-        yield "final losses have no interval, because repetitions share a seed"
-    averaging = {
-        row.implementation_label: row.configuration.sync_every for row in rows if row.configuration
+    shown = available(rows)
+    failed = [row for row in shown if row.status not in (Status.COMPLETED, Status.SKIPPED)]
+    texts: dict[NoteKind, Iterable[str]] = {
+        "warning": warnings(subject),
+        "unavailable": unavailable(rows),
+        "failed": _reasons(failed),
+        "skipped": _reasons([row for row in shown if row not in failed]),
+        "source": (f"source: {name}" for name in dict.fromkeys(r.source for r in rows) if name),
+        "repetitions": chain(ties(subject), _too_noisy(rows), _one_repetition(rows)),
+        "reading": chain(
+            intervals(rows), _scaling(rows), _local_sgd(rows), _own(rows), subject.hints
+        ),
     }
-    for name, steps in averaging.items():
-        if steps > 1:
-            yield (
-                f"{name} averages parameters every {steps} steps, gradients never: a different "
-                "algorithm from ddp, so a higher speed may bring less progress per step"
-            )
+    return tuple(TableNote(kind, one_line(text)) for kind, some in texts.items() for text in some)
 
 
-def own_notes(rows: Rows) -> Iterator[str]:
-    """What the analysis noted about rows; equal notes share a line."""
-    yield from dict.fromkeys(one_line(note) for row in rows for note in row.shared_notes)
-    groups: dict[str, list[str]] = {}
-    for row in rows:
-        for note in row.notes:
-            groups.setdefault(one_line(note), []).append(row.label)
-    yield from (f"{_some_of(labels)}: {text}" for text, labels in groups.items())
-
-
-def further_warnings(subject: Subject) -> tuple[str, ...]:
-    """All that no headline gives as its reason."""
-    given = {headline.reason for headline in subject.headlines.values()}
-    return tuple(warning for warning in warnings(subject) if warning not in given)
+def texts_of(notes: Iterable[TableNote], *kinds: NoteKind) -> list[str]:
+    """The texts of the notes of these kinds."""
+    return [note.text for note in notes if note.kind in kinds]
 
 
 def warnings(subject: Subject) -> Iterator[str]:
-    """Warnings to read before a number is believed, the same wherever results are shown; that on
-    missing trials stands apart, in `Subject.unfinished`."""
+    """Warnings to read before a number is believed, the same wherever results are shown."""
     yield from subject.stored.warnings if subject.stored else ()
     if wrong := [row.label for row in subject.rows if row.verified is False]:
         yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
@@ -93,7 +73,18 @@ def warnings(subject: Subject) -> Iterator[str]:
         yield f"gradients were not compared with one process: {_some_of(unchecked)}"
     yield from filter(None, [subject.disturbance.note])
     yield from subject.warnings
-    yield from warming_up(subject.rows)
+    # Where others disturbed a row, slow first steps say nothing about warming up.
+    warming = [(row, row.warm_up) for row in subject.rows if row.warm_up and not row.is_disturbed]
+    if warming:
+        longer = units.percent(max(slow.change for _, slow in warming))
+        warmup = max(
+            (row.configuration.warmup_steps if row.configuration else 0) + slow.steps
+            for row, slow in warming
+        )
+        yield (
+            f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
+            f"a window take up to {longer} longer than the rest; raise --warmup to {warmup}"
+        )
 
 
 def unavailable(rows: Rows) -> dict[str, Rows]:
@@ -118,71 +109,14 @@ def available(rows: Rows) -> Rows:
     return [row for row in rows if row not in absent]
 
 
-def reasons(rows: Rows) -> tuple[str, ...]:
-    """A line for each unavailable backend, then the reasons of the other rows."""
-    return (*unavailable(rows), *row_reasons(available(rows)))
-
-
-def row_reasons(rows: Rows) -> tuple[str, ...]:
+def _reasons(rows: Rows) -> Iterator[str]:
     """The full reason of every row that has one; equal reasons share a line."""
     groups: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
         if row.reason or row.status is Status.WRONG_GRADIENTS:
-            groups.setdefault((row.status, one_line(row.reason or "")), []).append(row.label)
-    return tuple(
-        f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
-        for (status, reason), labels in groups.items()
-    )
-
-
-def intervals(rows: Rows) -> Iterator[str]:
-    """The meaning of ±, and which numbers have no interval."""
-    estimates = [
-        [e for e in (row.throughput, row.duration, row.speedup) if e is not None] for row in rows
-    ]
-    repeated = [e for numbers in estimates for e in numbers if e.basis == "repetitions"]
-    single = [numbers for numbers in estimates if any(e.basis == "single value" for e in numbers)]
-    if repeated:
-        yield (
-            f"± is the {units.percent(repeated[0].confidence)} interval over "
-            f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
-            "and speedups, of their logarithms), or (low–high) where it is not symmetric"
-        )
-    if single and not [*one_repetition(rows)]:
-        which = units.counted(len(single), "row") if repeated else "all rows"
-        yield f"numbers without ± are single values (n = 1) without an interval: {which}"
-
-
-def one_repetition(rows: Rows) -> Iterator[str]:
-    """That no number has an interval, because every row was measured once."""
-    if {row.repetitions for row in rows if row.records} == {1}:
-        yield "1 repetition: no intervals"
-
-
-def warming_up(rows: Rows) -> Iterator[str]:
-    """One line for all rows whose first steps are slow, with the remedy.
-
-    Rows that other processes disturbed are left out: their steps say nothing about warming up.
-    """
-    warming = [
-        (row, row.warm_up) for row in rows if row.warm_up is not None and not row.is_disturbed
-    ]
-    if warming:
-        worst = max(slow.change for _, slow in warming)
-        warmup = max(
-            (row.configuration.warmup_steps if row.configuration else 0) + slow.steps
-            for row, slow in warming
-        )
-        yield (
-            f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
-            f"a window take up to {units.percent(worst)} longer than the rest; raise "
-            f"--warmup to {warmup}"
-        )
-
-
-def too_noisy(rows: Rows) -> Iterator[str]:
-    """One line for all rows whose speed or speedup is printed as "too noisy"."""
-    yield from noise_note({row: row.too_noisy for row in rows if row.too_noisy}, rows, "report")
+            groups.setdefault((row.status, row.reason or ""), []).append(row.label)
+    for (status, reason), labels in groups.items():
+        yield f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
 
 
 def ties(subject: Subject) -> Iterator[str]:
@@ -200,13 +134,42 @@ def ties(subject: Subject) -> Iterator[str]:
         yield f"to tell {best.row.label} from {rival.label}: {remedy}"
 
 
+def _too_noisy(rows: Rows) -> Iterator[str]:
+    """One line for all rows whose speed or speedup is printed as "too noisy"."""
+    yield from noise_note({row: row.too_noisy for row in rows if row.too_noisy}, rows, "report")
+
+
+def _one_repetition(rows: Rows) -> Iterator[str]:
+    """That no number has an interval, because every row was measured once."""
+    if {row.repetitions for row in rows if row.records} == {1}:
+        yield "1 repetition: no intervals"
+
+
+def intervals(rows: Rows) -> Iterator[str]:
+    """The meaning of ±, and which numbers have no interval."""
+    estimates = [
+        [e for e in (row.throughput, row.duration, row.speedup) if e is not None] for row in rows
+    ]
+    repeated = [e for numbers in estimates for e in numbers if e.basis == "repetitions"]
+    single = [numbers for numbers in estimates if any(e.basis == "single value" for e in numbers)]
+    if repeated:
+        yield (
+            f"± is the {units.percent(repeated[0].confidence)} interval over "
+            f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
+            "and speedups, of their logarithms), or (low–high) where it is not symmetric"
+        )
+    if single and not [*_one_repetition(rows)]:
+        which = units.counted(len(single), "row") if repeated else "all rows"
+        yield f"numbers without ± are single values (n = 1) without an interval: {which}"
+
+
 def speedup_reference(rows: Rows) -> str:
     """Baseline of their speedups, in words; empty without speedups."""
     references = dict.fromkeys(row.speedup_reference for row in rows if row.speedup_reference)
     return f"relative to {' or '.join(references)}" if references else ""
 
 
-def scaling(rows: Rows) -> Iterator[str]:
+def _scaling(rows: Rows) -> Iterator[str]:
     """What speedups and efficiencies are relative to, and which are beyond linear."""
     larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
     if not larger:
@@ -224,11 +187,27 @@ def scaling(rows: Rows) -> Iterator[str]:
         yield f"faster than linear; look for a slow baseline or a cache effect: {_some_of(beyond)}"
 
 
-def sources(rows: Rows) -> tuple[str, ...]:
-    """Who measured published rows; rows of one source share a line."""
-    return tuple(
-        f"source: {one_line(source)}" for source in dict.fromkeys(r.source for r in rows) if source
-    )
+def _local_sgd(rows: Rows) -> Iterator[str]:
+    """Which rows are another algorithm, as they average parameters."""
+    averaging = {
+        row.implementation_label: row.configuration.sync_every for row in rows if row.configuration
+    }
+    for name, steps in averaging.items():
+        if steps > 1:
+            yield (
+                f"{name} averages parameters every {steps} steps, gradients never: a different "
+                "algorithm from ddp, so a higher speed may bring less progress per step"
+            )
+
+
+def _own(rows: Rows) -> Iterator[str]:
+    """What the analysis noted about rows; equal notes share a line."""
+    yield from dict.fromkeys(note for row in rows for note in row.shared_notes)
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        for note in row.notes:
+            groups.setdefault(note, []).append(row.label)
+    yield from (f"{_some_of(labels)}: {text}" for text, labels in groups.items())
 
 
 def _some_of(labels: Sequence[str]) -> str:

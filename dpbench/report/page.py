@@ -28,7 +28,7 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
 from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.markup import render_template, visible
-from dpbench.report.notes import available, further_warnings, reasons, subject_notes
+from dpbench.report.notes import NO_NUMBER, TableNote, available, notes_of, texts_of
 from dpbench.report.table import MISSING, Table
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -125,7 +125,7 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
     """The page of a subject, with every chart that it has data for if `charts`."""
     headlines = subject.headlines if subject.sweep else {}
     withheld = {work: headline for work, headline in headlines.items() if headline.fastest is None}
-    alerts = (*subject.unfinished, *headline_sentences(withheld), *further_warnings(subject))
+    notes = notes_of(subject)
     # How many configurations have the gradients of one process, if any was checked.
     verified: list[Tile] = []
     if subject.sweep is not None and any(row.verified is not None for row in subject.rows):
@@ -136,10 +136,14 @@ def build_page(subject: Subject, *, charts: bool = False) -> Page:
     return Page(
         title=one_line(subject.name),
         about=" · ".join(map(one_line, _about(subject))),
-        warnings=tuple(map(one_line, alerts)),
+        warnings=(
+            *subject.unfinished,
+            *headline_sentences(withheld),
+            *texts_of(notes, "warning"),
+        ),
         tiles=(*tiles(subject.headlines), *verified),
-        advice=tuple(map(one_line, islice(_advice(subject, counts_rows=True), MAX_ADVICE))),
-        sections=tuple(_sections(subject, [*_draw(subject)] if charts else [])),
+        advice=tuple(islice(_advice(subject, counts_rows=True), MAX_ADVICE)),
+        sections=tuple(_sections(subject, notes, [*_draw(subject)] if charts else [])),
     )
 
 
@@ -162,30 +166,32 @@ def _draw(subject: Subject) -> Iterator[PageChart]:
 
 def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
     """Advice, the largest loss first, as explain prints it."""
-    if any(explanation.causes for explanation in subject.explanations):
-        yield from cause_lines(subject.explanations, counts_rows=counts_rows)
+    is_busy = subject.disturbance.is_busy
+    return cause_lines(subject.explanations, is_busy=is_busy, counts_rows=counts_rows)
 
 
-def _sections(subject: Subject, charts: Sequence[PageChart]) -> Iterator[Section]:
+def _sections(
+    subject: Subject, notes: Sequence[TableNote], charts: Sequence[PageChart]
+) -> Iterator[Section]:
     """Throughput first, then the table; sections without content are left out."""
     tables = dict[ChartSection, Table]()
-    notes = {ChartSection.TIME: [*_advice(subject)]}
+    below = {ChartSection.TIME: [*_advice(subject)]}
     if clear := not_too_noisy(subject.explanations):
         tables[ChartSection.TIME] = factors_table(clear)
-        notes[ChartSection.TIME] += [READING, *factor_notes(clear)]
+        below[ChartSection.TIME] += [READING, *factor_notes(clear)]
     if timings := subject.collectives:
         tables[ChartSection.COMMUNICATION] = collectives_table(collective_rows(timings.records))
-        notes[ChartSection.COMMUNICATION] = [*collective_notes(timings)]
+        below[ChartSection.COMMUNICATION] = [*collective_notes(timings)]
     for section in ChartSection:
         drawn = tuple(chart for chart in charts if chart.kind.section is section)
         table = tables.get(section)
-        if drawn or table or notes.get(section):
+        if drawn or table or below.get(section):
             yield Section(
                 key=section.name.lower(),
                 title=section.value,
                 charts=drawn,
                 tables=(table,) if table and table.lines else (),
-                notes=tuple(map(one_line, notes.get(section, ()))),
+                notes=tuple(below.get(section, ())),
                 folded=section not in OPEN,
             )
         if section is ChartSection.SPEED and subject.rows:
@@ -193,10 +199,10 @@ def _sections(subject: Subject, charts: Sequence[PageChart]) -> Iterator[Section
                 key="results",
                 title="Results",
                 tables=(results_table(subject.rows, _words(subject)),),
-                notes=tuple(map(one_line, subject_notes(subject))),
+                notes=tuple(texts_of(notes, "source", "repetitions", "reading")),
             )
-    if failed := reasons(subject.rows):
-        yield Section(key="failures", title="Failed or skipped", notes=failed)
+    if failed := texts_of(notes, *NO_NUMBER):
+        yield Section(key="failures", title="Failed or skipped", notes=tuple(failed))
     # Warnings tell how other environments differ from the first.
     for environment in islice(subject.stored.environments.values() if subject.stored else (), 1):
         table = environment_table(environment_lines(environment))

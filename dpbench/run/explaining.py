@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from dpbench.analysis.diagnosis.explanation import (
 from dpbench.analysis.rows import noise_note
 from dpbench.analysis.subject import analyze
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
-from dpbench.messages import in_python, option_words, say
+from dpbench.messages import in_python, say
 from dpbench.options.explain import SCRIPT_MEASURING_OPTIONS, ExplainOptions
 from dpbench.options.shared import MAX_WORD, RowFilter
 from dpbench.options.sweep import SweepOptions
@@ -40,8 +39,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         folder = _measure(options, progress)
     else:
         folder = options.folder or latest_folders("explain")[0]
-    sweep = load_sweep(folder)
-    subject = analyze(sweep)
+    subject = analyze(load_sweep(folder))
     rows = [row for row in subject.rows if options.passes(row)]
     explanations = [each for each in subject.explanations if options.passes(each.row)]
     if not subject.explanations:
@@ -63,47 +61,36 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         shown = fastest(chosen)[:1]
     elif not chooses:
         shown = fastest(shown)
-    noisy = {each.row: each.too_noisy for each in chosen if each.too_noisy and each not in shown}
-    first = (*sweep.warnings, *subject.unfinished, *filter(None, [subject.disturbance.note]))
+    noisy = {each.row: each.too_noisy for each in chosen if each.too_noisy}
     answer = explanation_answer(
-        explanations,
+        replace(subject, rows=tuple(rows), explanations=tuple(explanations)),
         shown=shown,
-        rows=rows,
-        first=first,
-        notes=(
-            *noise_note(noisy, subject.rows, "explain"),
-            *subject.warnings,
-        ),
+        noise=[*noise_note(noisy, subject.rows, "explain")],
+        notes=subject.warnings,
         verbose=options.verbose,
     )
-    return replace(
-        answer, paragraphs=(*answer.paragraphs, *_next(options, folder, shown[0], is_clear))
-    )
+    following = ""
+    is_command = options.script_and_arguments and not in_python()
+    if is_command and not subject.disturbance.is_busy:
+        following = _next(options, folder, shown[0], is_clear)
+    return replace(answer, paragraphs=(*answer.paragraphs, following))
 
 
-def _next(
-    options: ExplainOptions, folder: Path, explanation: Explanation, is_clear: bool
-) -> Iterator[str]:
-    """What to do next, on one line: measure more if it is not clear, of a script what the remedy
-    brings, or look at the page."""
-    is_command = bool(options.script_and_arguments) and not in_python()
+def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_clear: bool) -> str:
+    """The command to run next with a script, on one line: measure more if it is not clear, or what
+    the remedy brings, or look at the page."""
     once = ("name", "as_json", "verbose", "quiet")
     remedy = next((cause.option.split() for cause in explanation.causes if cause.option), None)
-    command: list[str] = []
     if not is_clear:
         if (repetitions := explanation.repetitions_needed) is None:
-            return
-        more = option_words("repetitions", repetitions)
-        if not is_command:
-            yield f"Next: measure again with {more}"
-            return
-        command = ["explain", *more.split(), *options.command_line("repetitions", *once)]
-    elif remedy and is_command:
+            return ""
+        again = options.command_line("repetitions", *once)
+        command = ["explain", "--repetitions", str(repetitions), *again]
+    elif remedy:
         command = ["sweep", "--group-sizes", MAX_WORD, *remedy, *options.command_line(*once)]
-    elif is_command:
+    else:
         command = ["report", str(folder), "--open"]
-    if command:  # on one line, to be copied
-        yield unbroken(f"Next: {shlex.join(['dpbench', *command])}")
+    return unbroken(f"Next: {shlex.join(['dpbench', *command])}")  # one line, to be copied
 
 
 def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:

@@ -15,7 +15,7 @@ from dpbench.analysis.rows import summarize
 from dpbench.errors import NotComparable
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
-from dpbench.report.formatting import cell
+from dpbench.report.configurations import cell
 from tests.analysis.builders import H100, machine, measured, run, runs, side, trial
 
 FIRST = machine()

@@ -10,7 +10,8 @@ import pytest
 from dpbench import store
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.scaling import analyze_scaling
-from dpbench.report.notes import row_notes
+from dpbench.analysis.subject import Subject
+from dpbench.report.notes import notes_of
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import QUIET, run, runs, trial
 
@@ -92,4 +93,5 @@ def test_without_single_a_speedup_is_relative_and_says_so() -> None:
         pytest.approx(1.6),
         "its own group size 1",
     )
-    assert any("relative to its own group size 1" in note for note in row_notes([row]))
+    notes = notes_of(Subject(name="", rows=(row,)))
+    assert any("relative to its own group size 1" in note.text for note in notes)

@@ -12,7 +12,7 @@ from dpbench.analysis.noise import Disturbance
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import Best, Headline, headline_of
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.specs import WorkloadSpec
 from tests.analysis.builders import noisy_sweep, record, run, runs, trial
 
@@ -109,18 +109,17 @@ def test_of_published_times_the_least_is_the_fastest() -> None:
     assert best(found.scaling).value.value == pytest.approx(0.75)
 
 
-BUSY = Disturbance(note="other processes used 90 % of 2 cores", is_busy=True)
-
-
-def test_other_load_is_not_the_reason_where_every_row_failed() -> None:
-    for records, reason in (
-        ([FAILED], "no configuration completed (failed)"),
-        (runs(trial(), (100, 101, 99)), BUSY.note),
-    ):
-        assert headline_of(summarize(records), disturbance=BUSY).reason == reason
-
-
-def test_a_busy_machine_has_a_lead_but_no_fastest_row() -> None:
-    busy = headline_of(summarize([*FIRST, *SECOND]), disturbance=BUSY)
-    assert (busy.fastest, busy.reason) == (None, BUSY.note)
-    assert busy.lead is not None
+def test_a_busy_machine_has_the_fastest_row_of_those_that_nothing_disturbed() -> None:
+    busy = Disturbance(note="other processes used 90 % of 2 cores", is_busy=True)
+    load = HostLoad(cores=2, during=1.8, stolen=0.0)
+    calm = [*runs(trial(), (100, 101, 99)), *runs(trial("torch-ddp"), (90, 91, 89))]
+    fast = runs(trial("ddp", "shm"), (200, 201, 199), host_load=load)
+    found = headline_of(summarize([*calm, *fast]), disturbance=busy)
+    assert best(found.fastest).row.series == "ddp/gloo"
+    assert (found.undisturbed, found.scaling) == (2, None)
+    records = [replace(record, host_load=load) for record in (*FIRST, *SECOND)]
+    found = headline_of(summarize(records), disturbance=busy)
+    assert (found.fastest, found.reason) == (None, "other load disturbed 2 of 2 rows")
+    assert found.lead is not None
+    failed = headline_of(summarize([FAILED]), disturbance=busy)
+    assert failed.reason == "no configuration completed (failed)"

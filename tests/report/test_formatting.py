@@ -53,7 +53,7 @@ def test_plus_minus(estimate: Estimate, expected: str) -> None:
         (about(0.6931, 0.0125), "0.69 ± 0.01"),
         (about(-1.2e-5, 3e-6), "-1.2e-5 ± 0.3e-5"),
         (about(0.1, 1.2), "0 ± 1"),
-        (about(0.0, 0.0), "0.0000 ± 0"),
+        (about(0.0, 0.0), "0.000 ± 0"),
         (between(-0.04, -5.0, 5.0), "0 ± 5"),  # a zero has no sign
         (single(0.69314718), "0.693"),
         (between(2.0, 1.5, 40.0), "2.0 (1.5–40.0)"),

@@ -8,9 +8,10 @@ from dataclasses import replace
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
+from dpbench.analysis.subject import Subject
 from dpbench.records.trial import HostLoad, TrialRecord
-from dpbench.report.formatting import cell
-from dpbench.report.notes import intervals, ties, warming_up
+from dpbench.report.configurations import cell
+from dpbench.report.notes import intervals, ties, warnings
 from dpbench.report.table import MISSING
 from tests.analysis.builders import rank, record, run, runs, steps_of, trial, window
 from tests.report.sample import subject
@@ -28,20 +29,22 @@ def windows_of(*windows: Sequence[float], batch_size: int = 32) -> list[TrialRec
     ]
 
 
+def warming_up(records: Sequence[TrialRecord]) -> list[str]:
+    found = Subject(name="", rows=summarize(records))
+    return [line for line in warnings(found) if line.startswith("still warming up: ")]
+
+
 def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() -> None:
     longer = [1.5] * 10 + EVEN[10:]
     records = [*windows_of(SLOW_START, SLOW_START), *windows_of(longer, longer, batch_size=64)]
-    assert [*warming_up(summarize(records))] == [
+    assert warming_up(records) == [
         "still warming up: ddp/gloo ×1, batch 32; ddp/gloo ×1, batch 64; the first steps of a "
         "window take up to 100 % longer than the rest; raise --warmup to 20"
     ]
-    assert [*warming_up(summarize(windows_of(EVEN, EVEN)))] == []
-
-
-def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> None:
+    assert warming_up(windows_of(EVEN, EVEN)) == []
     busy = HostLoad(cores=2, during=1.0, stolen=0.0)
     records = [replace(record, host_load=busy) for record in windows_of(SLOW_START, SLOW_START)]
-    assert [*warming_up(summarize(records))] == []
+    assert warming_up(records) == [], "others disturbed the steps"
 
 
 def test_a_tie_says_what_would_break_it() -> None:

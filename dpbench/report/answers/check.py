@@ -155,6 +155,7 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
                 column(
                     change.replace(" per", "\nper"),
                     [or_missing(row.slowdown, change_words) for row in rows],
+                    folds=True,
                 ),
                 column("Runs", map(sample_sizes, rows), leaves=1),
                 text_column("Verdict", [row.outcome for row in rows]),

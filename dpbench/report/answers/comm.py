@@ -62,10 +62,6 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     for (label, status, reason), count in failed.items():
         why = f": {one_line(reason)}" if reason else ""
         yield f"{label}: {status.words} ({units.counted(count, 'repetition')}){why}"
-    again = ((record.collective.label, record.timing.tried_again_after) for record in records)
-    for label, reason in dict.fromkeys(again):
-        if reason:
-            yield f"{label}: retried after {one_line(reason)}"
     rows = collective_rows(records)
     times = [row.seconds for row in rows if row.seconds is not None]
     if not times:

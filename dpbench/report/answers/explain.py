@@ -11,14 +11,13 @@ from dpbench import units
 from dpbench.analysis.diagnosis.causes import Cause
 from dpbench.analysis.diagnosis.explanation import Explanation, not_too_noisy
 from dpbench.analysis.diagnosis.factors import LARGE, Part
-from dpbench.analysis.noise import MAX_ADVISED, WAS_BUSY
+from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.rows import MAX_LISTED, Row
-from dpbench.analysis.throughput import items_per_second
+from dpbench.analysis.subject import Subject
 from dpbench.errors import INCONCLUSIVE
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
 from dpbench.report.formatting import NOISY, percentage, time_text, write
-from dpbench.report.notes import reasons
-from dpbench.report.progress.trials import speed
+from dpbench.report.notes import NO_NUMBER, notes_of, texts_of
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -37,38 +36,36 @@ READING = (
 
 
 def explanation_answer(
-    explanations: Sequence[Explanation],
+    subject: Subject,
     *,
     shown: Sequence[Explanation] | None = None,
-    rows: Sequence[Row] = (),
-    first: Sequence[str] = (),
+    noise: Sequence[str] = (),
     notes: Sequence[str] = (),
     verbose: bool = False,
 ) -> Answer:
-    """The verdict, factors and causes of the explanations that are `shown`, all unless given.
+    """Warnings, the verdict, factors and causes of the explanations that are `shown`, all of the
+    subject unless given, with the reasons of its rows without a speed. `noise` says which rows are
+    too noisy to explain, and stands in the place of a verdict where all are.
 
-    `rows` are those that were asked for, of which those without a speed are listed with their
-    reasons; `first` are warnings. The data has all explanations; its outcome and the exit status
-    are inconclusive if everything shown is too noisy.
+    The data has all explanations; its outcome and the exit status are inconclusive if everything
+    shown is too noisy.
     """
+    explanations = subject.explanations
     chosen = explanations if shown is None else shown
     is_script = bool(chosen and chosen[0].configuration.workload.script)
-    remarks = [*factor_notes(chosen), *reasons(rows), *notes]
+    stored = subject.stored.warnings if subject.stored else ()
+    first = (*stored, *subject.unfinished, *filter(None, [subject.disturbance.note]))
+    is_explained = bool(not_too_noisy(chosen))
+    is_busy = subject.disturbance.is_busy
+    remarks = [
+        *factor_notes(chosen),
+        *texts_of(notes_of(subject), *NO_NUMBER),
+        *(noise if is_explained else ()),
+        *notes,
+    ]
     others = sum(explanation not in chosen for explanation in not_too_noisy(explanations))
     if verbose:
-        phases = []
-        for explanation in chosen:
-            of_step = explanation.phases.seconds if explanation.phases else {}
-            listed = [", ".join(f"{name} {time_text(e)}" for name, e in of_step.items())]
-            if explanation.phases and (parts := explanation.phases.of_replicas):
-                within = ", ".join(f"{name} {time_text(e)}" for name, e in parts.items())
-                listed.append(f"within forward and backward: {within}")
-            if of_step:
-                phases.append(
-                    f"phases of {explanation.row.label}, each timed until the device is idle: "
-                    f"{'; '.join(listed)}"
-                )
-        remarks = [READING, *phases, *remarks]
+        remarks = [READING, *filter(None, map(_phases, chosen)), *remarks]
     elif others and not is_script:
         remarks.append(
             f"{units.counted(others, 'other configuration')}: choose with --implementations, "
@@ -76,30 +73,40 @@ def explanation_answer(
         )
     table = factors_table(chosen)
     shorter = table.without(["Configuration"]) if len(chosen) == 1 else table
-    is_explained = bool(not_too_noisy(chosen))
-    body: list[Paragraph] = [shorter, [*cause_lines(chosen)]]
+    causes = [*cause_lines(chosen, is_busy=is_busy)]
+    verdict: Paragraph = main_cause(chosen[0], is_busy=is_busy) if is_explained else noise
+    if not (is_explained or is_busy) and (causes or table.lines):
+        verdict = [*noise, "what follows compares steps within each repetition, and holds"]
+    body: list[Paragraph] = [causes, shorter] if is_script else [shorter, causes]
     return Answer(
-        paragraphs=(first, *map(main_cause, chosen[:1]), *body[:: -1 if is_script else 1], remarks),
+        paragraphs=(first, verdict, *body, remarks),
         data={
             "outcome": "explained" if is_explained else "inconclusive",
             "configurations": [_plain(explanation) for explanation in explanations],
-            "notes": [*first, *notes],
+            "notes": [*first, *noise, *notes],
         },
         exit_status=0 if is_explained else INCONCLUSIVE,
     )
 
 
-def main_cause(explanation: Explanation) -> str:
+def _phases(explanation: Explanation) -> str:
+    """The times of its phases in a sentence; empty if they were not measured."""
+    phases = explanation.phases
+    if phases is None or not phases.seconds:
+        return ""
+    listed = ", ".join(f"{name} {time_text(e)}" for name, e in phases.seconds.items())
+    if phases.of_replicas:
+        within = ", ".join(f"{name} {time_text(e)}" for name, e in phases.of_replicas.items())
+        listed += f"; within forward and backward: {within}"
+    return f"phases of {explanation.row.label}, each timed until the device is idle: {listed}"
+
+
+def main_cause(explanation: Explanation, *, is_busy: bool = False) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
-    training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of linear scaling.". Or
-    what varied too much to say so, how many repetitions would do, and what holds nevertheless."""
-    configuration, row, breakdown = (
-        explanation.configuration,
-        explanation.row,
-        explanation.breakdown,
-    )
-    if explanation.too_noisy:
-        return " ".join(_noise(explanation))
+    training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of linear scaling.". What
+    was lost on a busy machine is not named."""
+    configuration, row = explanation.configuration, explanation.row
+    breakdown = explanation.breakdown
     step = f"{time_text(breakdown.step_seconds)} a step"
     if configuration.workload.script:
         subject = (
@@ -116,27 +123,8 @@ def main_cause(explanation: Explanation) -> str:
         reached = f"reaches {efficiency} of linear scaling from {row.speedup_reference}"
     losses = [cause.text for cause in explanation.causes if cause.share and not cause.is_bound]
     loss = f"the largest significant loss is {losses[0]}" if losses else NOTHING_LARGE
+    loss = WAS_BUSY if is_busy else loss
     return f"{row.label} {reached}; {loss}."
-
-
-def _noise(explanation: Explanation) -> Iterator[str]:
-    """Sentences on a configuration without an efficiency."""
-    rows = [row for row in (explanation.row, explanation.reference) if row.records]
-    of_rows = [(row, sorted(map(items_per_second, row.records))) for row in rows]
-    wild, speeds = max(of_rows, key=lambda pair: pair[1][-1] / pair[1][0])
-    yield (
-        f"No efficiency: {wild.label} varied from {speed(speeds[0])} to {speed(speeds[-1])} "
-        f"{wild.item}/s between {units.counted(len(speeds), 'repetition')}."
-    )
-    needed = explanation.repetitions_needed
-    if explanation.is_disturbed:
-        yield f"{WAS_BUSY.capitalize()}."
-    elif needed is None:
-        yield f"Not even {MAX_ADVISED} repetitions like these would give one."
-    else:
-        yield f"About {needed} repetitions like these would give one."
-    if explanation.causes or factors_table([explanation]).lines:
-        yield "What follows compares steps within each repetition, and holds."
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -163,17 +151,17 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             text_column(
                 "Factor",
                 [" and ".join(factor.parts) for _, factor, _ in rows],
-                meaning="Part of the efficiency; a ratio above 1 is a gain.",
+                meaning="Part of the efficiency.",
                 folds=is_one,
             ),
             column(
-                "Ratio",
+                "Ratio\n(1 = no loss)",
                 [write(factor.value, "ratio") for _, factor, _ in rows],
-                meaning="Step time without this loss ÷ with it.",
+                meaning="Step time without this loss ÷ with it, no share; above 1 is a gain.",
                 sort=tuple(factor.value.value for _, factor, _ in rows),
             ),
             column(
-                "Share of step",
+                "Share of\nstep lost",
                 [
                     NOISY if factor.value.is_too_noisy else percentage(factor.share)
                     for _, factor, _ in rows
@@ -192,18 +180,24 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 
 def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
-    """Notes on parts that could not be separated."""
+    """Notes on parts that could not be separated, and on what has no causes."""
     notes = (explanation.undetermined for explanation in explanations)
     yield from dict.fromkeys(chain.from_iterable(notes))
+    if any(explanation.breakdown.step_seconds.sample_size == 1 for explanation in explanations):
+        yield "no causes from single repetitions (n = 1), which show no noise; use --repetitions 4"
 
 
-def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = False) -> Iterator[str]:
+def cause_lines(
+    explanations: Sequence[Explanation], *, is_busy: bool, counts_rows: bool = False
+) -> Iterator[str]:
     """A line for each cause, with the configurations that it holds for, or how many they are:
-    first what is wrong, then the largest loss, last what was not measured."""
+    first what is wrong, then the largest loss, last what was not measured. On a busy machine what
+    is wrong alone, as it is so at any speed."""
     groups: dict[tuple[str, str], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
         for cause in explanation.causes:
-            groups.setdefault((cause.text, cause.remedy), []).append((explanation.row, cause))
+            if cause.is_wrong or not is_busy:
+                groups.setdefault((cause.text, cause.remedy), []).append((explanation.row, cause))
     for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
         rows, causes = zip(*group, strict=True)
         which = units.some_of([row.label for row in rows], MAX_LISTED)
@@ -212,8 +206,6 @@ def cause_lines(explanations: Sequence[Explanation], *, counts_rows: bool = Fals
         is_of_script = explanations[0].configuration.workload.script and len(explanations) == 1
         text = f"{_price(causes)} {causes[0].text}: {causes[0].remedy}"
         yield text if is_of_script else f"{text} ({which})"
-    if any(explanation.breakdown.step_seconds.sample_size == 1 for explanation in explanations):
-        yield "no causes from single repetitions (n = 1), which show no noise; use --repetitions 4"
 
 
 def _price(causes: Sequence[Cause]) -> str:

@@ -12,12 +12,6 @@ from dpbench.report.answer import Answer
 from dpbench.report.table import MISSING, Column, Table, column, text_column
 from dpbench.specs import Configuration, Labels
 from dpbench.specs.nodes import on_nodes
-from dpbench.specs.traits import IMPLEMENTATIONS
-
-ALONE = (
-    "size 1 of each implementation shows what it costs one replica; --group-sizes without 1 leaves "
-    "it out"
-)
 
 
 class NameEntry(NamedTuple):
@@ -94,7 +88,6 @@ def plan_answer(rows: Sequence[PlannedRow], summary: str) -> Answer:
     specs = [row.configuration for row in rows]
     labels = Labels.among(specs)
     reasons = Counter(row.reason for row in rows if row.reason)
-    sizes = {spec.group_size for spec in specs if IMPLEMENTATIONS[spec.implementation].communicates}
     batches = [str(spec.global_batch_size or MISSING) for spec in specs]
     columns = (
         text_column("Implementation", map(labels.implementation, specs)),
@@ -106,8 +99,6 @@ def plan_answer(rows: Sequence[PlannedRow], summary: str) -> Answer:
         column("Runs", ["skip" if row.reason else str(row.runs) for row in rows]),
     )
     notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in reasons.items()]
-    if 1 in sizes and len(sizes) > 1:
-        notes.append(ALONE)
     return Answer(
         paragraphs=(Table(columns=columns), notes, summary),
         data=[

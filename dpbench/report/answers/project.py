@@ -78,7 +78,7 @@ def _table(projections: Sequence[Projection]) -> Table:
 
     def speed(estimate: Estimate) -> str:
         unit = f" {estimate.unit}" if item == SEVERAL_ITEMS else ""
-        return f"{plus_minus(estimate, plain_decimals=1)}{unit}"
+        return f"{plus_minus(estimate)}{unit}"
 
     header, speeds = one_line(f"{item.capitalize()}/s"), [point.throughput for point in points]
     columns = (

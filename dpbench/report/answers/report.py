@@ -7,16 +7,11 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import not_too_noisy, trained_together
 from dpbench.analysis.subject import Subject
-from dpbench.messages import one_line
-from dpbench.records.trial import Status
-from dpbench.report import notes
 from dpbench.report.answer import Answer
 from dpbench.report.configurations import terminal_table
 from dpbench.report.headline import headline_sentences
+from dpbench.report.notes import notes_of, texts_of
 from dpbench.report.table import unbroken
-
-MAX_REASONS = 3
-"""Reasons of failures, and sources, below the table; --verbose has the others."""
 
 
 def report_answer(
@@ -33,41 +28,27 @@ def report_answer(
 
     Raises UnknownName or UsageError for unknown columns.
     """
-    rows = subject.rows
-    failed = [row for row in rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
-    failures, sources = notes.row_reasons(failed), notes.sources(rows)
-    ends = (
-        *failures[:MAX_REASONS],
-        *sources[:MAX_REASONS],
-        *notes.ties(subject),
-        *notes.too_noisy(rows),
-        *notes.one_repetition(rows),
-    )
-    others = (
-        *notes.reading_notes(rows),
-        *sources[MAX_REASONS:],
-        *notes.own_notes(rows),
-        *subject.hints,
-    )
-    headlines = {} if subject.sweep is None else subject.headlines
-    alerts = notes.further_warnings(subject)
-    lines = [
+    notes = notes_of(subject)
+    warnings, others = texts_of(notes, "warning"), texts_of(notes, "reading", "skipped")
+    first = [
         *subject.unfinished,
-        *headline_sentences(headlines),
-        *(f"Warning: {one_line(warning)}" for warning in alerts[:1]),
+        *headline_sentences(subject.headlines if subject.sweep else {}),
+        *(f"Warning: {warning}" for warning in warnings[:1]),
     ]
     parts = [] if page is None else [f"Report: {page}"]
-    if to_explain is not None and trained_together(not_too_noisy(subject.explanations)):
+    is_explained = trained_together(not_too_noisy(subject.explanations))
+    if to_explain is not None and is_explained and not subject.disturbance.is_busy:
         parts.append(f"Next: dpbench explain {to_explain}")
-    details: list[str] = []
-    if verbose:
-        skipped = notes.row_reasons([row for row in notes.available(rows) if row not in failed])
-        details = [*alerts[1:], *others, *failures[MAX_REASONS:], *skipped]
-    else:
-        hidden = {"more warning": len(alerts[1:]), "note": len(others)}
-        waiting = [units.counted(count, name) for name, count in hidden.items() if count]
-        if waiting:
-            parts.append(f"({', '.join(waiting)}: --verbose)")
-    table = terminal_table(rows, columns)
-    places = "   ".join(map(unbroken, parts))
-    return Answer(paragraphs=("\n".join(lines), table, ends, details, places))
+    hidden = {"more warning": len(warnings[1:]), "note": len(others)}
+    counts = [units.counted(count, name) for name, count in hidden.items() if count]
+    if counts and not verbose:
+        parts.append(f"({', '.join(counts)}: --verbose)")
+    return Answer(
+        paragraphs=(
+            "\n".join(first),
+            terminal_table(subject.rows, columns),
+            texts_of(notes, "failed", "source", "repetitions"),
+            [*warnings[1:], *others] if verbose else [],
+            "   ".join(map(unbroken, parts)),
+        )
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from matplotlib.ticker import EngFormatter, NullLocator
+
 from dpbench import units
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
@@ -17,7 +19,6 @@ from dpbench.report.charts.style import (
     category_axis,
     draw_points,
     panels,
-    scaled_axis,
 )
 from dpbench.report.formatting import gigabytes
 
@@ -52,7 +53,9 @@ def bandwidth(subject: Subject) -> Drawn:
             color = BACKEND_COLORS.get(backend, OTHER_COLORS[0])
             draw_points(axis, points, label=backend, color=color, **marks[spec.backend])
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(EngFormatter(unit="B/s"))
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.set_ylabel("bus bandwidth")
         axis.set_title(title)
         category_axis(axis, names, "message size")
-        scaled_axis(axis, "B/s", "bus bandwidth")
     return Drawn(figure, [speed for spec in drawn for speed in lines[spec].values()], remarks)

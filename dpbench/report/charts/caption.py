@@ -29,8 +29,6 @@ def with_caption(drawn: Drawn, title: str, subject: Subject) -> Figure:
     whole = f"{title}: {one_line(subject.work_label)}" if subject.work_label else title
     figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
     environments = subject.stored.environments if subject.stored else {}
-    records = subject.sweep.records if subject.sweep else ()
-    used = {name for record in records for name in record.environment_ids} or {*environments}
     words = []
     repeated = [value.sample_size for value in values if value.basis == "repetitions"]
     if repeated:
@@ -38,7 +36,7 @@ def with_caption(drawn: Drawn, title: str, subject: Subject) -> Figure:
         words.append(f"bars: {level} interval over n = {count} repetitions")
     if single := sum(value.basis == "single value" for value in values):
         words.append(f"{units.counted(single, 'point')} without a bar: n = 1")
-    parts = (*words, *remarks, environment_line(environments, used), subject.name)
+    parts = (*words, *remarks, environment_line(environments, {*environments}), subject.name)
     text = textwrap.fill(
         " · ".join(map(one_line, parts)),
         int(figure.get_figwidth() * CHARACTERS_PER_INCH),

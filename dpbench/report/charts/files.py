@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 from pathlib import Path
@@ -21,13 +20,8 @@ _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationD
 
 def stem_of(name: str, work: str) -> str:
     """Name of a chart's file before its suffix: "speedup", "speedup-gpt"."""
-    if not work:
-        return name
-    stem = f"{name}-{re.sub('[^A-Za-z0-9_.=]+', '-', work).strip('-.')}"
-    if re.fullmatch("[A-Za-z0-9_.=:, ]+", work):
-        return stem
-    # Paths that differ in a slash or a dash would have one file.
-    return f"{stem}-{hashlib.sha256(work.encode()).hexdigest()[:6]}"
+    words = re.sub("[^A-Za-z0-9_.=]+", "-", work).strip("-.")
+    return f"{name}-{words}" if words else name
 
 
 def write_figure(figure: Figure, path: Path) -> Path:

@@ -101,7 +101,7 @@ CHARTS = {
         ChartKind(
             name="step-times",
             title="Step times by rank",
-            shows="Distribution of step times by rank, with the slowest rank and outliers.",
+            shows="Distribution of step times by rank, with the slowest rank.",
             section=ChartSection.TIME,
         ),
         ChartKind(

@@ -11,8 +11,8 @@ from dpbench.report.charts.style import (
     Drawn,
     first_of,
     panels,
-    scaled_axis,
     series_styles,
+    time_axis,
 )
 
 
@@ -46,7 +46,7 @@ def loss(subject: Subject) -> Drawn:
                 )
         axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")
-        scaled_axis(axis, "s", "timed window", which="x")
+        time_axis(axis, "timed window")
     remarks = ["smoothed loss of the repetition of median length"]
     if len(lines) < len(largest):
         remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")

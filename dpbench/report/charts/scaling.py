@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from matplotlib.ticker import EngFormatter, FuncFormatter
+
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
@@ -19,7 +21,6 @@ from dpbench.report.charts.style import (
     draw_points,
     first_of,
     panels,
-    scaled_axis,
     series_styles,
 )
 from dpbench.report.formatting import quantity
@@ -81,6 +82,10 @@ def _draw(
         why = f" ({left_out[0]})" if left_out else ""
         raise NothingToDraw(f"no {name} at two group sizes or more{why}")
     batches = sorted({row.batch_size for row, _ in points}, key=lambda size: size or 0)
+    labels = {
+        "throughput": f"throughput ({points[0][1].unit})",
+        "efficiency": "efficiency (% of linear scaling)",
+    }
     figure, shown, remarks = panels(batches, "batch sizes", share_y=True)
     styles = series_styles(row for row, _ in points)
     for axis, batch_size in shown:
@@ -110,7 +115,8 @@ def _draw(
         axis.grid(len(lines) == 1, axis="x")
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
-        scaled_axis(axis, "" if name == "speedup" else points[0][1].unit, name)
+        axis.yaxis.set_major_formatter(FuncFormatter(_percent if name == "efficiency" else _count))
+        axis.set_ylabel(labels.get(name, name))
     for axis, _ in shown:
         axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
     drawn = {batch_size for _, batch_size in shown}
@@ -126,3 +132,12 @@ def _draw(
             *remarks,
         ],
     )
+
+
+def _percent(value: float, _: object) -> str:
+    return f"{100 * value:.0f}"
+
+
+def _count(value: float, _: object) -> str:
+    """Writes "150 k" from 100,000 on."""
+    return f"{value:,.5g}" if abs(value) < 1e5 else EngFormatter(sep=" ").format_eng(value)

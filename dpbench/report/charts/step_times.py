@@ -5,26 +5,22 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
 from dpbench.analysis.rows import Row
 from dpbench.analysis.subject import Subject
-from dpbench.analysis.throughput import outlier_limit
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
     INK,
     Drawn,
     case_panels,
-    scaled_axis,
     series_styles,
+    time_axis,
     write_beside,
 )
 
 MAX_RANKS = 4
 """Most ranks of a configuration that are drawn; the slowest is always among them."""
-FARTHEST = 3.0
-"""Times the slowest median: steps beyond are counted at the edge, so that others have room."""
 
 
 def step_times(subject: Subject) -> Drawn:
@@ -47,40 +43,26 @@ def step_times(subject: Subject) -> Drawn:
             for row in rows
             for rank in ranks[row]
         }
-        edge = FARTHEST * max(float(np.median(np.concatenate(w))) for w in windows.values())
         names: list[str] = []
         for (row, rank), repetitions in windows.items():
-            place, timed = len(names), np.concatenate(repetitions)
+            place = len(names)
             color = styles[row.series]["color"]
-            _draw_steps(axis, place - 0.14, timed, color)
+            _draw_steps(axis, place - 0.14, np.concatenate(repetitions), color)
             alone = [record.ranks[rank].without_sync for record in row.records]
             bare = [window.step_seconds for window in alone if window and window.step_seconds]
             if len(bare) == len(repetitions):
                 _draw_steps(axis, place + 0.22, np.concatenate(bare), color, alpha=0.4)
-            outliers = np.concatenate([w[w > outlier_limit(w)] for w in repetitions])
-            late = outliers[outliers <= edge]
-            axis.plot(late, [place - 0.14] * len(late), "o", color=color, mfc="white")
             slowest = slowest_of(row.records)
             if slowest is not None and slowest.rank == rank:
                 write_beside(axis, place, f"slowest {slowest.slowest_in}/{slowest.repetitions}")
-            if beyond := int((timed > edge).sum()):
-                axis.annotate(
-                    f"{beyond} up to {units.seconds(float(timed.max()))} ▸",
-                    (1, place - 0.36),
-                    xycoords=axis.get_yaxis_transform(),
-                    ha="right",
-                    fontsize=7.5,
-                )
             first = f"{one_line(row.series)}  " if rank == ranks[row][0] else ""
             number = f"rank {rank}" if len(row.records[0].ranks) > 1 else ""
             names.append(first + number)
-        axis.set_xlim(right=min(edge, axis.get_xlim()[1]))
         axis.set_yticks(range(len(names)), names)
-        scaled_axis(axis, "s", "step time", which="x")
+        time_axis(axis, "step time")
     remarks = (
         "bar: the middle half of the steps; line: 5 to 95 %; tick: median; pale: steps without "
         "synchronization",
-        "circles: outliers, more than 10 σ slow",
         "slowest 3/4: this rank was the slowest in 3 of 4 repetitions",
     )
     return Drawn(figure, [], [*remarks, *left_out])

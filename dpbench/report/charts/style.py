@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
@@ -217,31 +217,12 @@ def category_axis(axes: Axes, names: Sequence[str], label: str) -> None:
     axes.set_xlabel(label)
 
 
-def scaled_axis(axes: Axes, unit: str, quantity: str, *, which: Literal["x", "y"] = "y") -> None:
-    """Labels an axis and writes its ticks with prefixes of the unit: "150 k", "1 GB/s"; seconds are
-    in the unit that fits."""
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    label = f"{quantity} ({unit})" if unit else quantity
-    if unit == "B/s":
-        axis.set_major_formatter(EngFormatter(unit=unit))
-        label = quantity
-    elif unit == "s":
-        size, name = time_unit(max(map(abs, axis.get_view_interval())))
-        axis.set_major_locator(MaxNLocator(6))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:.4g}"))
-        label = f"{quantity} ({name})"
-    elif unit == "of linear":
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}"))
-        label = f"{quantity} (% of linear scaling)"
-    else:
-        prefixed = EngFormatter(sep=" ", places=None)
-        axis.set_major_formatter(
-            FuncFormatter(
-                lambda value, _: f"{value:,.5g}" if abs(value) < 1e5 else prefixed.format_eng(value)
-            )
-        )
-    axis.set_minor_locator(NullLocator())
-    axis.set_label_text(label)
+def time_axis(axes: Axes, quantity: str) -> None:
+    """A horizontal axis of seconds, in the unit that fits."""
+    size, unit = time_unit(max(map(abs, axes.get_xlim())))
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:.4g}"))
+    axes.set_xlabel(f"{quantity} ({unit})")
 
 
 def write_beside(axes: Axes, place: float, text: str) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from dpbench import units
 from dpbench.messages import print_result, say
-from dpbench.report.progress.trials import speed
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.events import EpochLine, Event, Finished, Note, Started, StepLine, to_line
@@ -119,7 +118,7 @@ def started_line(event: Started, spec: TrainingSpec) -> str:
 
 def rate_words(samples_per_second: float, started: Started) -> str:
     """Writes "3,412 images/s"."""
-    return f"{speed(samples_per_second * started.items_per_sample)} {started.item}/s"
+    return f"{units.three_digits(samples_per_second * started.items_per_sample)} {started.item}/s"
 
 
 def step_line(event: StepLine, started: Started) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import ceil
 from operator import attrgetter
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, Self
 
 from rich.console import Console
@@ -33,25 +33,15 @@ def describe(record: Record, label: Callable[[Any], str]) -> str:
     if record.status is not Status.COMPLETED:
         result = f"{record.status.words}: {record.reason}"
     elif isinstance(record, CollectiveRecord):
-        ends = {0, len(record.collective.sizes_bytes) - 1}
-        result = ", ".join(
-            f"{units.bytes_exact(record.collective.sizes_bytes[end])} in "
-            f"{units.seconds(max(median(rank.timings[end].seconds) for rank in record.ranks))}"
-            for end in sorted(ends)
-        )
+        result = units.counted(len(record.collective.sizes_bytes), "size")
     else:
         # Imported here, as a training reports its progress without the statistics and their numpy.
         from dpbench.analysis.throughput import items_per_second
 
-        result = f"{speed(items_per_second(record))} {record.item}/s"
+        result = f"{units.three_digits(items_per_second(record))} {record.item}/s"
     spec = record.trial if isinstance(record, TrialRecord) else record.collective
     took = units.seconds(record.timing.duration_seconds)
     return f"{label(spec)}, repetition {spec.repetition + 1}: {result} ({took})"
-
-
-def speed(items_per_second: float) -> str:
-    """Whole items, but three digits at least: "3,936", "0.412"."""
-    return f"{items_per_second:,.0f}" if items_per_second >= 100 else f"{items_per_second:.3g}"
 
 
 class TrialProgress:

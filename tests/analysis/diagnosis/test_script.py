@@ -9,6 +9,7 @@ import pytest
 
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.rows import summarize
+from dpbench.analysis.subject import Subject
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
 from dpbench.report.answers.explain import explanation_answer
 from tests.analysis.builders import window
@@ -26,7 +27,7 @@ def of_group(records: list[TrialRecord]) -> Explanation:
 
 def lines(**more: Any) -> list[str]:
     """The causes as they are printed."""
-    text = explanation_answer([of_group(sweep(**more))]).text
+    text = explanation_answer(Subject(name="", explanations=(of_group(sweep(**more)),))).text
     return [" ".join(one.split()) for one in text.split("\n\n")[1].split("· ") if one]
 
 
@@ -132,7 +133,7 @@ def test_slow_first_steps_are_blamed_for_themselves_only(steps: int, everywhere:
 def test_a_script_that_does_not_run_alone_has_no_factors_of_one_rank() -> None:
     one = of_group(sweep(single=None))
     assert one.breakdown.efficiency is None
-    text = " ".join(explanation_answer([one]).text.split())
+    text = " ".join(explanation_answer(Subject(name="", explanations=(one,))).text.split())
     assert text.startswith("train.py on 2 ranks: 50.2 ± 0.5 ms a step.")
     assert "`single` has no completed repetition" in text
 

@@ -60,6 +60,7 @@ def test_the_change_says_of_what_it_is() -> None:
     speeds, steps = text.split("\nstep_seconds_p95\n")
     assert "\nimages_per_second\n" in speeds
     assert "in time" in speeds
+    assert {"Baseline", "Candidate"} <= {*speeds.split()}, "at 80 columns"
     assert "in time" not in steps
     (row, *_) = both.rows
     spoken = replace(row.matched, candidate=(run(trial(), 1.0, item="speech"),))

@@ -12,7 +12,7 @@ from dpbench.report.answers.comm import comm_answer
 from dpbench.report.answers.report import report_answer
 from dpbench.report.headline import headline_sentences
 from dpbench.report.page import build_page
-from tests.analysis.builders import run, runs, trial
+from tests.analysis.builders import run, runs, steps_of, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.report.pages import to_html
 from tests.report.sample import stored_collectives, subject
@@ -57,15 +57,24 @@ def test_names_from_records_stay_on_one_line() -> None:
     assert "<b> [31m rm/s" in line
 
 
-def test_a_busy_machine_has_no_winner_which_is_said_once() -> None:
+def test_a_busy_machine_has_no_winner_and_no_advice() -> None:
     busy = HostLoad(cores=2, during=2.0, stolen=0.0)
-    sweep = subject(runs(trial(group_size=2), (100, 101, 102), host_load=busy))
-    (line,) = headline_sentences(sweep.headlines)
-    assert line.startswith("No fastest configuration: other processes used 100 % of 2 cores dur")
+    steps = ("ddp", [0.03, 0.03], [0.01, 0.01])
+    records = [
+        one
+        for n in range(3)
+        for one in (steps_of("single", [0.01], repetition=n), steps_of(*steps, repetition=n))
+    ]
+    sweep = subject([replace(one, host_load=busy) for one in records])
     text = " ".join(report_answer(sweep, to_explain="r", verbose=True).text.split())
+    assert text.startswith(
+        "No fastest configuration: other load disturbed 2 of 2 rows. Warning: other processes used "
+        "100 % of 2 cores during 6 of 6 trials: free the machine and measure again before"
+    )
     assert text.count("other processes used") == 1
-    assert "Next: dpbench explain r" in text
-    assert build_page(sweep).warnings == (line,)
+    assert "Next: " not in text
+    assert build_page(sweep).advice == ()
+    assert build_page(subject(records)).advice
 
 
 def test_one_warning_is_shown_and_the_others_are_notes() -> None:

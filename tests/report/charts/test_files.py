@@ -70,6 +70,4 @@ def test_a_chart_of_several_works_is_one_for_each_whose_title_says_which() -> No
 def test_the_name_of_a_file_has_no_letters_that_a_folder_would_be_read_of() -> None:
     assert stem_of("speedup", "") == "speedup"
     assert stem_of("speedup", "mlp:depth=3, strong") == "speedup-mlp-depth=3-strong"
-    paths = ("../a/m.py:f", "a/m.py:f", "a-m.py:f", "./a-m.py:f")
-    assert len({stem_of("speedup", path) for path in paths}) == len(paths)
-    assert all(stem_of("speedup", path).startswith("speedup-a-m.py-f-") for path in paths)
+    assert stem_of("speedup", "../a/m.py:f") == "speedup-a-m.py-f"
