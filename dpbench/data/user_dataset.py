@@ -42,7 +42,7 @@ class UserDataset:
         wanted = indices.tolist()
         fetch_all = getattr(self._items, "__getitems__", None)
         items = [self._items[index] for index in wanted] if fetch_all is None else fetch_all(wanted)
-        inputs, targets = collated(items)
+        inputs, targets = collate(items)
         return inputs, targets
 
 
@@ -73,15 +73,15 @@ def load_user_dataset(name: str, *, seed: int) -> MapDataset:
     return made
 
 
-def collated(items: Sequence[Any]) -> Any:
+def collate(items: Sequence[Any]) -> Any:
     """A batch like that of torch's default_collate, except that tuples stay tuples.
 
     To a model a list is one input, a tuple its positional arguments: see data.batch.call.
     """
     first = items[0]
     if isinstance(first, Mapping):
-        return {key: collated([item[key] for item in items]) for key in first}
+        return {key: collate([item[key] for item in items]) for key in first}
     if isinstance(first, (tuple, list)):
-        parts = [collated(part) for part in zip(*items, strict=True)]
+        parts = [collate(part) for part in zip(*items, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     return default_collate([*items])

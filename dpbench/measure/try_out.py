@@ -21,7 +21,7 @@ from dpbench.architecture.user_errors import code_place, described, seeded, user
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.registry import DATASETS, check_fits, is_function
-from dpbench.data.user_dataset import collated, load_user_dataset
+from dpbench.data.user_dataset import collate, load_user_dataset
 from dpbench.errors import UnknownName, UsageError
 from dpbench.measure.unused import without_gradient
 
@@ -116,7 +116,7 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
                 )
             pairs.append(item)
         with user_errors_in(title, f"collating the items 0 and {last}"):
-            inputs, targets = collated(pairs)
+            inputs, targets = collate(pairs)
             samples = Dataset(inputs=inputs, targets=targets)
         _take_step(architecture, samples, f"{title} with architecture {architecture.name!r}")
 

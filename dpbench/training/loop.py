@@ -280,20 +280,13 @@ class TrainingLoop:
 
     def _save(self, *, best: bool) -> str:
         """Save a checkpoint; returns the file's name."""
-        state = self.stepper.to_checkpoint()
+        checkpoint, run = self.stepper.checkpoint(self.progress, self.splits.sha256), self.job.run
 
         def save() -> str:
-            assert state is not None
+            assert checkpoint is not None
             assert self.folder is not None
-            checkpoint = Checkpoint(
-                spec=self.job.spec,
-                progress=self.progress,
-                samples_sha256=self.splits.sha256,
-                **state,
-            )
-            keep, also = self.job.run.max_checkpoints, self.job.run.checkpoint
-            kept = self.folder.checkpoints
-            return save_checkpoint(kept, checkpoint, keep=keep, best=best, also=also).name
+            kept, keep = self.folder.checkpoints, run.max_checkpoints
+            return save_checkpoint(kept, checkpoint, keep=keep, best=best, also=run.checkpoint).name
 
         return self.ranks.on_first(save)
 

@@ -20,7 +20,7 @@ from dpbench.measure.rank_model import build_module, build_rank_model
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
-from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.checkpoint import Checkpoint, Progress
 
 
 class StepResult(NamedTuple):
@@ -92,19 +92,22 @@ class TrainingStepper:
             assert dist.group.WORLD is not None
             broadcast_coalesced(self.model.module.buffers(), dist.group.WORLD)
 
-    def to_checkpoint(self) -> dict[str, Any] | None:
-        """This object's fields of a Checkpoint, with live tensors; None on ranks other than 0."""
+    def checkpoint(self, progress: Progress, samples_sha256: str) -> Checkpoint | None:
+        """The state of the training at a position, with live tensors; None on ranks other than 0."""
         optimizer = self.model.optimizer.state_dict()
         optimizers = self._ranks.gather_on_first(optimizer) if self._local else [optimizer]
         states = self._ranks.gather_on_first(random_states(*self._devices))
         if optimizers is None or states is None:
             return None
-        return {
-            "model": dict(self.model.module.state_dict()),
-            "optimizers": optimizers,
-            "scaler": self.model.amp.scaler.state_dict() or None,
-            "random_states": states,
-        }
+        return Checkpoint(
+            spec=self.spec,
+            progress=progress,
+            model=dict(self.model.module.state_dict()),
+            optimizers=optimizers,
+            scaler=self.model.amp.scaler.state_dict() or None,
+            random_states=states,
+            samples_sha256=samples_sha256,
+        )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint of the same spec; its tensors may be changed from then on.

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from dpbench.data.user_dataset import collated, load_user_dataset
+from dpbench.data.user_dataset import collate, load_user_dataset
 from dpbench.errors import UsageError
 
 Pair = namedtuple("Pair", ("left", "right"))
@@ -46,7 +46,7 @@ def test_a_batch_is_that_of_default_collate_but_tuples_stay_tuples() -> None:
         ({"ids": torch.tensor([n, n]), "pair": (n, [float(n)])}, Pair(torch.ones(1) * n, n))
         for n in range(3)
     ]
-    inputs, targets = collated(items)
+    inputs, targets = collate(items)
     plain, _ = default_collate(items)
     assert inputs["ids"].equal(plain["ids"])
     assert isinstance(inputs["pair"], tuple)
