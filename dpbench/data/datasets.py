@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpbench.data import registry
 from dpbench.data.batch import Samples, named_leaves, sample_count, select
-from dpbench.errors import DataError
+from dpbench.errors import DataError, UsageError
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.tree import map_tensors, tensors
 
@@ -29,6 +29,8 @@ SYNTHETIC_SAMPLES = 4096
 SYNTHETIC_BYTES = 256 * 2**20
 """Bytes of the synthetic samples unless a number of samples is given: most memory that they take in
 every process."""
+DIGIT = "1×28×28 float32 with one int64"
+"""Inputs and target of a sample of the stored datasets."""
 TRAIN_PER_TEST_SAMPLE = 4
 """Synthetic training samples for each test sample."""
 
@@ -176,14 +178,20 @@ def _generate(architecture: Architecture, *, seed: int, samples: int) -> Dataset
     return dataset
 
 
-def sample_words(architecture: Architecture) -> str | None:
-    """Shapes and dtypes of a synthetic sample, such as "1×28×28 float32 with one int64"; None if
-    the architecture cannot make one."""
+def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
+    """Raise UsageError unless `architecture` accepts the samples; the message calls it `named`.
+
+    An architecture accepts samples that look like its own synthetic batch. Neither are samples read
+    nor is its model run, which takes long for a large one: one that has too few classes fails in
+    its first step.
+    """
+    if name == registry.SYNTHETIC:
+        return
     try:
         batch = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
     except Exception:  # a user's, without a synthetic batch
-        return None
-    return " with ".join(
+        return
+    takes = " with ".join(
         " and ".join(
             f"{'×'.join(map(str, tensor.shape[1:])) or 'one'} "
             f"{str(tensor.dtype).removeprefix('torch.')}"
@@ -191,3 +199,9 @@ def sample_words(architecture: Architecture) -> str | None:
         )
         for tree in batch
     )
+    if takes != DIGIT:
+        raise UsageError(
+            f"--data {name} does not fit --arch {named}: a sample is {DIGIT}, the architecture "
+            f"takes {takes}; take --data {registry.SYNTHETIC}, which it generates, or another "
+            "architecture"
+        )

@@ -19,8 +19,8 @@ from dpbench.architecture import Architecture, architecture_notes, is_user_code,
 from dpbench.architecture.built import TorchvisionClassifier, UserArchitecture
 from dpbench.architecture.user_errors import code_place, described, seeded, user_errors_in
 from dpbench.data.batch import call
-from dpbench.data.datasets import Dataset
-from dpbench.data.registry import DATASETS, check_fits, is_function
+from dpbench.data.datasets import Dataset, check_fits
+from dpbench.data.registry import DATASETS, is_function
 from dpbench.data.user_dataset import collate, load_user_dataset
 from dpbench.errors import UnknownName, UsageError
 from dpbench.measure.unused import without_gradient

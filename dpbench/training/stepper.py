@@ -93,7 +93,7 @@ class TrainingStepper:
             broadcast_coalesced(self.model.module.buffers(), dist.group.WORLD)
 
     def checkpoint(self, progress: Progress, samples_sha256: str) -> Checkpoint | None:
-        """The state of the training at a position, with live tensors; None on ranks other than 0."""
+        """The state of the training, with live tensors; None on ranks other than 0."""
         optimizer = self.model.optimizer.state_dict()
         optimizers = self._ranks.gather_on_first(optimizer) if self._local else [optimizer]
         states = self._ranks.gather_on_first(random_states(*self._devices))

@@ -64,7 +64,7 @@ def test_one_that_does_not_fit_is_refused_with_both_shapes() -> None:
         "architecture takes 64 int64 with 64 int64; take --data synthetic"
     )
     with pytest.raises(UsageError, match=both):
-        registry.check_fits("digits", load_architecture("gpt"), named="gpt")
+        datasets.check_fits("digits", load_architecture("gpt"), named="gpt")
 
 
 def test_what_cannot_be_used_here_is_named(tmp_path: Path) -> None:
