@@ -19,20 +19,19 @@ from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
 
-MapDataset = Any
-"""A map-style dataset, as torch's DataLoader takes it: with __len__ and __getitem__."""
-
 
 class UserDataset:
     """Batches of items, in host memory."""
 
     device = torch.device("cpu")
 
-    def __init__(self, items: MapDataset) -> None:
-        self._items = items
+    def __init__(self, items: Any) -> None:
+        self.items = items
+        """The user's map-style dataset, as torch's DataLoader takes it: with __len__ and
+        __getitem__."""
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def select(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
         """Inputs and targets of the items at `indices`.
@@ -40,8 +39,8 @@ class UserDataset:
         As in torch's DataLoader, a dataset with `__getitems__` fetches them all at once.
         """
         wanted = indices.tolist()
-        fetch_all = getattr(self._items, "__getitems__", None)
-        items = [self._items[index] for index in wanted] if fetch_all is None else fetch_all(wanted)
+        fetch_all = getattr(self.items, "__getitems__", None)
+        items = [self.items[index] for index in wanted] if fetch_all is None else fetch_all(wanted)
         inputs, targets = collate(items)
         return inputs, targets
 
@@ -50,7 +49,7 @@ SampleSource = Dataset | UserDataset
 """Samples that batches can be taken from."""
 
 
-def load_user_dataset(name: str, *, seed: int) -> MapDataset:
+def load_user_dataset(name: str, *, seed: int) -> UserDataset:
     """The dataset that the user's function `name` returns.
 
     Global random numbers are seeded for it, so that every rank gets the same dataset. Raises
@@ -70,7 +69,7 @@ def load_user_dataset(name: str, *, seed: int) -> MapDataset:
         samples = len(made)
     if samples < 1:
         raise UsageError(f"{title}: it has no items; expected at least 1")
-    return made
+    return UserDataset(made)
 
 
 def collate(items: Sequence[Any]) -> Any:

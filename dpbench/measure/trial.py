@@ -22,7 +22,7 @@ import torch
 from dpbench.architecture import Architecture, items_per_sample, load_architecture
 from dpbench.data import datasets
 from dpbench.data.registry import SYNTHETIC, is_function
-from dpbench.data.user_dataset import SampleSource, UserDataset, load_user_dataset
+from dpbench.data.user_dataset import SampleSource, load_user_dataset
 from dpbench.measure.batches import Segment, StepPlan, loading_batches
 from dpbench.measure.device import (
     forked_random,
@@ -129,7 +129,7 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     """The samples in host memory."""
     workload = trial.workload
     if is_function(workload.dataset):
-        return UserDataset(load_user_dataset(workload.dataset, seed=workload.seed))
+        return load_user_dataset(workload.dataset, seed=workload.seed)
     samples = trial.global_batch_size
     if workload.dataset == SYNTHETIC:
         samples = max(samples, datasets.synthetic_samples(architecture))

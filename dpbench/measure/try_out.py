@@ -104,7 +104,7 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
     model or a loss that does not accept them.
     """
     title = f"dataset {name!r}"
-    items = load_user_dataset(name, seed=seed)
+    items = load_user_dataset(name, seed=seed).items
     last, pairs = len(items) - 1, []
     with seeded(0):
         for index in (0, last):

@@ -58,7 +58,9 @@ def test_a_batch_is_that_of_default_collate_but_tuples_stay_tuples() -> None:
 
 def test_every_process_gets_the_same_and_keeps_its_random_state(file: str) -> None:
     before = torch.get_rng_state()
-    first, again, other = (load_user_dataset(f"{file}:drawn", seed=seed) for seed in (3, 3, 4))
+    first, again, other = (
+        load_user_dataset(f"{file}:drawn", seed=seed).items for seed in (3, 3, 4)
+    )
     assert torch.get_rng_state().equal(before)
     assert first[0][0].equal(again[0][0])
     assert not first[0][0].equal(other[0][0])
