@@ -55,14 +55,14 @@ numbers, so they are stored as text."""
 
 @functools.cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """Returns pydantic's adapter of a dataclass; those inside it follow the same strict rules."""
+    """Return pydantic's adapter of a dataclass; those inside it follow the same strict rules."""
     with _BUILDING:
         kind.__pydantic_config__ = STRICT  # the only way to configure a dataclass
         return TypeAdapter(kind)
 
 
 def encode(value: Any) -> Any:
-    """Turns a dataclass, or a sequence of them or of plain values, into what json.dumps takes."""
+    """Turn a dataclass, or a sequence of them or of plain values, into what json.dumps takes."""
     if dataclasses.is_dataclass(value):
         kind: Any = type(value)
         return adapter(kind).dump_python(value, mode="json", exclude_defaults=True, warnings=False)
@@ -72,7 +72,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(kind: type[T], value: Any) -> T:
-    """Rebuilds a dataclass from what `encode` made of it; raises StoreError if it does not fit."""
+    """Rebuild a dataclass from what `encode` made of it; raises StoreError if it does not fit."""
     try:
         text = json_bytes(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -92,7 +92,7 @@ def json_object(text: str | bytes) -> dict[str, Any]:
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """Rebuilds a dataclass from JSON text; raises StoreError if it does not fit."""
+    """Rebuild a dataclass from JSON text; raises StoreError if it does not fit."""
     try:
         value: T = adapter(cast(Any, kind)).validate_json(text)
     except (ValidationError, ValueError, RecursionError) as error:
@@ -108,17 +108,17 @@ def json_bytes(value: Any, indent: int | None = None) -> bytes:
 
 
 def canonical_json(value: Any) -> str:
-    """Writes one text per value: sorted keys, no spaces."""
+    """Write one text per value: sorted keys, no spaces."""
     return json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def content_hash(value: Any, length: int = 12) -> str:
-    """Returns the first hexadecimal digits of the SHA-256 of the canonical JSON."""
+    """Return the first hexadecimal digits of the SHA-256 of the canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
 
 
 def differing_fields(ours: object, theirs: object) -> list[str]:
-    """Lists "name: theirs -> ours" for every field in which two specifications differ."""
+    """List "name: theirs -> ours" for every field in which two specifications differ."""
     differences = []
     for field in dataclasses.fields(ours):  # type: ignore[arg-type]
         value, other = getattr(ours, field.name), getattr(theirs, field.name)
@@ -130,7 +130,7 @@ def differing_fields(ours: object, theirs: object) -> list[str]:
 
 
 def _misfit(kind: Any, error: Exception) -> str:
-    """Names the first wrong value: "TrialRecord.ranks[0].pid: input should be …, got 'x'"."""
+    """Name the first wrong value: "TrialRecord.ranks[0].pid: input should be …, got 'x'"."""
     name = getattr(kind, "__name__", str(kind))
     if not isinstance(error, ValidationError):
         return f"{name}: not JSON: {error}"

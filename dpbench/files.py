@@ -27,7 +27,7 @@ _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 
 
 def open_to_append(path: Path) -> IO[bytes]:
-    """Opens a regular file that exists for reading and writing, unbuffered.
+    """Open a regular file that exists for reading and writing, unbuffered.
 
     Raises StoreError for anything else, which a link is too, OSError.
     """
@@ -61,7 +61,7 @@ def protect(path: Path) -> None:
 
 
 def require_regular(path: Path) -> None:
-    """Raises StoreError unless a regular file lies there, or nothing."""
+    """Raise StoreError unless a regular file lies there, or nothing."""
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
         raise StoreError(f"{path} is a link or not a file; expected a regular file")
 
@@ -88,7 +88,7 @@ def is_free(folder: Path) -> bool:
 
 
 def make_folder(folder: Path, *names: str) -> None:
-    """Makes a folder that is free, with empty files of these names; raises StoreError."""
+    """Make a folder that is free, with empty files of these names; raises StoreError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
@@ -100,7 +100,7 @@ def make_folder(folder: Path, *names: str) -> None:
 
 
 def write_inside(path: Path, content: bytes) -> Path:
-    """Writes a file inside a folder of results; nobody ever reads half of it, whatever ends the
+    """Write a file inside a folder of results; nobody ever reads half of it, whatever ends the
     process.
 
     Raises StoreError if something else than a regular file is there, OSError.
@@ -111,7 +111,7 @@ def write_inside(path: Path, content: bytes) -> Path:
 
 
 def write_named(path: Path, content: bytes) -> None:
-    """Writes a file that the user has named: what a link points at, with the mode that it had.
+    """Write a file that the user has named: what a link points at, with the mode that it had.
 
     A pipe or a device is written into. Raises OSError.
     """
@@ -122,7 +122,7 @@ def write_named(path: Path, content: bytes) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Writes text into a file that the user has named; raises StoreError if it cannot, or if the
+    """Write text into a file that the user has named; raises StoreError if it cannot, or if the
     file was read here."""
     if path.resolve() in _protected:
         raise StoreError(f"{path} holds what is read here; expected another file to write")
@@ -133,7 +133,7 @@ def write_output(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Puts a new file in the place of the path; returns when content and name are on disk."""
+    """Put a new file in the place of the path, and return when content and name are on disk."""
     temporary = path.with_name(f"{path.name}.{token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -150,7 +150,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Returns when the names in it are on disk."""
+    """Return when the names in it are on disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -159,7 +159,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Deletes the temporary files of writers that died; nobody may be writing into the folder."""
+    """Delete the temporary files of writers that died; nobody may be writing into the folder."""
     for path in folder.iterdir():
         if _TEMPORARY.fullmatch(path.name):
             path.unlink()

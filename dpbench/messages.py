@@ -30,7 +30,7 @@ def keep_for_results(stream: TextIO) -> None:
 
 
 def print_result(text: str) -> None:
-    """Prints what the command was asked for on the stdout that the user gave, with escapes for what
+    """Print what the command was asked for on the stdout that the user gave, with escapes for what
     a terminal would act upon, but for tabs and line ends."""
     text = _COMMANDS.sub(lambda match: repr(match[0])[1:-1], text)
     print(text, end="", file=_results[0] if _results else sys.stdout, flush=True)
@@ -44,7 +44,7 @@ _listener: ContextVar[Say] = ContextVar("listener", default=to_stderr)
 
 
 def say(*messages: str) -> None:
-    """Passes on messages, with escapes for what a terminal would act upon."""
+    """Pass on messages, with escapes for what a terminal would act upon."""
     for message in messages:
         _listener.get()(escaped(message))
 

@@ -18,7 +18,7 @@ NEWEST_TORCH = (2, 15)
 
 
 def check_requirements() -> None:
-    """Raises ImportError in one line where Python or torch is too old; a command ends with it."""
+    """Raise ImportError in one line where Python or torch is too old; a command ends with it."""
     reason = python_reason(sys.version_info[:3]) or torch_reason()
     if reason is None:
         return

@@ -13,7 +13,7 @@ CLOCK_SECONDS = 1e-9
 
 
 def seconds(value: float) -> str:
-    """Writes a duration in the unit that fits it: 12.3 µs, 4.56 ms, 7.8 s, 3 min 20 s."""
+    """Write a duration in the unit that fits it: 12.3 µs, 4.56 ms, 7.8 s, 3 min 20 s."""
     if value < 0:
         return f"-{seconds(-value)}"
     if value < 0.9995e-3:  # what rounds to three digits of the next unit belongs to it
@@ -29,7 +29,7 @@ def seconds(value: float) -> str:
 
 
 def bytes_binary(value: float) -> str:
-    """Writes a size to three digits: "297 MiB", "1.44 GiB"; the third of a resident set is noise
+    """Write a size to three digits: "297 MiB", "1.44 GiB"; the third of a resident set is noise
     already."""
     unit = "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
@@ -52,14 +52,14 @@ LARGEST_UNITS_FIRST = ("GB", "GiB", "MB", "MiB", "KB", "KiB", "B")
 
 
 def bytes_exact(nbytes: int) -> str:
-    """Writes a size that somebody chose, in the largest unit of which it is a whole number: 4 KB,
+    """Write a size that somebody chose, in the largest unit of which it is a whole number: 4 KB,
     64 KiB, 256 MB."""
     unit = next(name for name in LARGEST_UNITS_FIRST if nbytes % BYTE_UNITS[name] == 0)
     return f"{nbytes // BYTE_UNITS[unit]:,} {unit}"
 
 
 def percent(share: float, digits: int = 2) -> str:
-    """Writes a share to so many digits, a large one to whole percents: 1.7 %, 38 %, 1,230 %; below
+    """Write a share to so many digits, a large one to whole percents: 1.7 %, 38 %, 1,230 %; below
     a hundredth of a percent "<0.01 %"."""
     value = 100 * share
     if 0 < abs(value) < 0.01:
@@ -98,10 +98,10 @@ def some_of(labels: Sequence[str], most: int, noun: str = "") -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Writes "1 trial", "2 trials"."""
+    """Write "1 trial", "2 trials"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def stored(done: int, planned: int) -> str:
-    """Writes "2 of 3 trials are stored"."""
+    """Write "2 of 3 trials are stored"."""
     return f"{done:,} of {counted(planned, 'trial')} {'is' if planned == 1 else 'are'} stored"

@@ -66,7 +66,7 @@ class OwnStream(TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Lets torch.compile compile without the mode, and run with it what it compiled."""
+        """Let torch.compile compile without the mode, and run with it what it compiled."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
