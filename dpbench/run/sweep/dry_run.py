@@ -11,7 +11,6 @@ from dpbench.run.sweep.measuring import kept_records, launcher_for, unusable_con
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs.configuration import MAX_FILLING_STEPS
 from dpbench.store.unfinished import missing
-from dpbench.temporary import temporary_folder
 
 SECONDS_PER_TRIAL = 0.3
 """Start, verification and end of a trial on two CPU ranks; `make bench` measures it."""
@@ -30,7 +29,7 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     if needs and plan.here.machine.has_cuda:  # where it is to run, each replica has its own GPU
         devices = tuple(f"cuda:{number}" for number in range(len(plan.spec.devices)))
         plan = replace(plan, spec=replace(plan.spec, devices=devices))
-    with temporary_folder() as logs, launcher_for(plan, logs) as launcher:
+    with launcher_for(plan) as launcher:
         reasons = unusable_configurations(plan.trials, launcher)
     usable = [trial for trial in plan.trials if trial.configuration not in reasons]
     left = missing(usable, kept_records(plan.earlier.records) if plan.earlier else ())

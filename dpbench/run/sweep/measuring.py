@@ -234,14 +234,13 @@ def _skipped(unusable: Mapping[Configuration, str]) -> Iterator[str]:
 
 
 @contextmanager
-def launcher_for(plan: SweepPlan, logs: Path | None = None) -> Iterator[Launcher]:
-    """A launcher with its datasets prepared; the logs of failed trials go into the plan's folder,
-    unless `logs` is another one."""
+def launcher_for(plan: SweepPlan) -> Iterator[Launcher]:
+    """A launcher with its datasets prepared; the plan's folder gets the logs of failed trials."""
     if launchers := test_launchers():
         yield launchers.trial_launcher()
         return
     with temporary_folder() as scratch:
-        logs = logs or folder_inside(plan.folder, LOGS_FOLDER)
+        logs = folder_inside(plan.folder, LOGS_FOLDER)
         _prepare_datasets(plan, scratch)
         if plan.cluster is None or plan.here.number:
             launcher = Launcher(plan.here.machine, logs, scratch)
