@@ -14,22 +14,15 @@ from dpbench.errors import StoreError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """The ranks are ready. Tuples by rank have one entry per process, in order."""
+    """The ranks are ready. Tuples have one entry per process, in order; run.json has the sizes that
+    were asked for."""
 
     world_size: int
     """Number of processes; one that drives all replicas counts once."""
-    group_size: int
-    """Number of replicas."""
     hosts: tuple[str, ...]
     pids: tuple[int, ...]
-    devices: tuple[str, ...]
-    """Device of each replica."""
     samples_per_rank: tuple[int, ...]
     """Training samples that each process takes in the first epoch; no two share any."""
-    train_samples: int
-    """Number of training samples in an epoch, over all processes."""
-    effective_batch_size: int
-    """Number of samples per optimizer step."""
     steps_per_epoch: int
     parameters: int
     """Number of trained parameters in the model."""

@@ -151,20 +151,16 @@ def _resumption(job: TrainingJob, checkpoint: Checkpoint | None) -> str:
 
 def _started(loop: TrainingLoop) -> Started:
     """The Started event of a training; a collective."""
-    spec, sampler, ranks = loop.job.spec, loop.sampler, loop.ranks
+    sampler, ranks = loop.sampler, loop.ranks
     steps = sampler.steps_per_epoch
     process = [socket.gethostname(), os.getpid(), sampler.samples_before(steps, ranks.rank)]
     hosts, pids, samples = zip(*ranks.gather(process), strict=True)
     trained = (p.numel() for p in loop.stepper.model.module.parameters() if p.requires_grad)
     return Started(
         world_size=ranks.size,
-        group_size=spec.group_size,
         hosts=hosts,
         pids=pids,
-        devices=spec.devices,
         samples_per_rank=samples,
-        train_samples=sampler.samples_before(steps),
-        effective_batch_size=spec.effective_batch_size,
         steps_per_epoch=steps,
         parameters=sum(trained),
         epoch=loop.progress.epoch + 1,

@@ -49,7 +49,7 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     assert isinstance(finished, Finished)
     assert len({*started.pids, os.getpid()}) == 3
     assert started.samples_per_rank == (24, 24)
-    assert (started.train_samples, started.steps_per_epoch) == (48, 6)
+    assert started.steps_per_epoch == 6
     assert [e.step for e in folder.events() if isinstance(e, StepLine)] == [3, 6, 9, 12]
     assert json.loads(out.splitlines()[-1])["state_sha256"] == finished.state_sha256
     names = sorted(path.name for path in folder.checkpoints.iterdir())

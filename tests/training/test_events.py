@@ -21,13 +21,9 @@ from dpbench.training.events import (
 
 STARTED = Started(
     world_size=2,
-    group_size=2,
     hosts=("a", "b"),
     pids=(10, 11),
-    devices=("cpu", "cpu"),
     samples_per_rank=(721, 721),
-    train_samples=1442,
-    effective_batch_size=128,
     steps_per_epoch=12,
     parameters=1_199_882,
     epoch=1,

@@ -109,10 +109,10 @@ def started_line(event: Started, spec: TrainingSpec) -> str:
     """Writes "mlp on digits, 50,826 parameters: ddp/gloo ×2 on cpu, cpu"."""
     series = series_name(spec.implementation, spec.backend)
     hosts = len(set(event.hosts))
-    where = f"{', '.join(event.devices)}" + (f" of {hosts} hosts" if hosts > 1 else "")
+    where = f"{', '.join(spec.devices)}" + (f" of {hosts} hosts" if hosts > 1 else "")
     return (
         f"{spec.workload.architecture} on {spec.workload.dataset}, {event.parameters:,} "
-        f"parameters: {series} ×{event.group_size} on {where}"
+        f"parameters: {series} ×{spec.group_size} on {where}"
     )
 
 
