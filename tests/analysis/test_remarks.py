@@ -15,8 +15,6 @@ from tests.analysis.builders import machine, rank, record, run, steps_of, trial,
 from tests.builders import HERE
 
 CUDA_DEVICES = tuple(f"cuda:{index}" for index in range(8))
-
-
 ALIKE = machine(*["H200"] * 8)
 
 
