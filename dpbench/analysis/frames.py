@@ -16,7 +16,7 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Metric, Reader, Value, ValueKind
+from dpbench.analysis.metric import Metric, Reader, Value, ValueKind, absent
 from dpbench.analysis.metrics import METRICS, ROW_METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
@@ -30,7 +30,7 @@ DTYPES: dict[ValueKind, str] = {
     "number": "float64",
     "boolean": "boolean",
 }
-TRIAL_METRICS = tuple(metric for metric in METRICS if metric.in_trials)
+TRIAL_METRICS = tuple(metric for metric in METRICS if metric.reader.of_trial is not absent)
 IDENTITY_METRICS = tuple(
     metric
     for metric in TRIAL_METRICS

@@ -74,13 +74,3 @@ class Metric:
     """Whether better means faster."""
     follows_throughput: bool = False
     """True for a multiple of the throughput: too noisy to print where that is."""
-
-    @property
-    def in_rows(self) -> bool:
-        """Whether rows have it."""
-        return self.reader.of_row is not absent
-
-    @property
-    def in_trials(self) -> bool:
-        """Whether trials have it."""
-        return self.reader.of_trial is not absent

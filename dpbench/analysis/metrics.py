@@ -528,7 +528,7 @@ METRICS: tuple[Metric, ...] = (
 )
 """Metrics in the order of a table's columns."""
 
-ROW_METRICS = {metric.key: metric for metric in METRICS if metric.in_rows}
+ROW_METRICS = {metric.key: metric for metric in METRICS if metric.reader.of_row is not absent}
 """Metrics of rows; `row[key]` reads them."""
 COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}
 """Metrics that `compare` and `check` can compare."""
