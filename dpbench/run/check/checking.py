@@ -46,7 +46,11 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     status = exit_status_of(verdict, sides, strict=options.strict)
     if not status and verdict.outcome == "inconclusive":
         notes.append(f"inconclusive is an error only with {option_words('strict', True)}")
-    accepted = _accepted(verdict, strict=options.strict)
+    tolerances = (
+        f"{quantity_of(one.rows)} {units.percent(one.tolerance, 3)}" for one in verdict.by_metric
+    )
+    held = ", ".join(dict.fromkeys(tolerances))  # for the reader of a failed check's log
+    accepted = f"tolerance: {held}; {'strict' if options.strict else 'not strict'}"
     verdict = replace(verdict, notes=(*notes, *verdict.notes, accepted))
     answer = check_answer(verdict, exit_status=status)
     if options.junit is not None:
@@ -57,14 +61,6 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
         heading = f"### dpbench check: {verdict.outcome}"
         write_output(options.markdown, f"{heading}\n\n{answer.markdown}")
     return answer
-
-
-def _accepted(verdict: Verdict, *, strict: bool) -> str:
-    """The tolerances, for the reader of a failed check's log."""
-    held = dict.fromkeys(
-        f"{quantity_of(one.rows)} {units.percent(one.tolerance, 3)}" for one in verdict.by_metric
-    )
-    return f"tolerance: {', '.join(held)}; {'strict' if strict else 'not strict'}"
 
 
 def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
