@@ -133,7 +133,7 @@ def planned(words: Sequence[str]) -> set[Configuration]:
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
     machine = Machine(cores=2, gpus=(), cuda=None)
     host = Node(number=0, environment=HERE, machine=machine, devices=("cpu",) * 2, common={})
-    spec = build_sweep_spec(read_options(SweepOptions, typed), [host], print)
+    spec = build_sweep_spec(read_options(SweepOptions, typed), [host])
     return {*configurations(spec)}
 
 
