@@ -43,7 +43,8 @@ except where that is said. What is not reduced is moved as bytes, so any dtype w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -52,7 +53,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm.member import ShmMember
-from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES
+from dpbench.parallel.shm.memory import SLOT_BYTES
 
 PIECE_BYTES = 256 * 1024
 """Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
@@ -100,10 +101,6 @@ def _reduce(op: str, operands: Sequence[Tensor], out: Tensor) -> None:
 
     `out` may be one of the first two operands.
     """
-    if out.nbytes > PIECE_BYTES:
-        for target, *pieces in _pieces(out, *operands):
-            _reduce(op, pieces, out=target)
-        return
     if len(operands) == 1:
         out.copy_(operands[0])
         return
@@ -113,11 +110,6 @@ def _reduce(op: str, operands: Sequence[Tensor], out: Tensor) -> None:
         function(out, operand, out=out)
     if op == "AVG":
         out.mul_(1 / len(operands))
-
-
-def _pieces(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
-    """Divide tensors of one size and dtype into pieces that fit the cache."""
-    return zip(*(torch.split(t, PIECE_BYTES // t.element_size()) for t in tensors), strict=True)
 
 
 def barrier(member: ShmMember) -> None:
@@ -141,8 +133,7 @@ def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
         _reduce(op, slots, out=tensor)
     elif (allocation := member.enter_collective(operation, tensor)) is not None:
         share = tensor.tensor_split(member.size)[member.rank]
-        shares = [allocation.of_rank(peer, share) for peer in range(member.size)]
-        for operands in _pieces(*shares):
+        for _, operands in allocation.pieces([share] * member.size, PIECE_BYTES):
             _reduce(op, operands, out=operands[0])
             for copy in operands[1:]:
                 copy.copy_(operands[0])
@@ -156,14 +147,11 @@ def _all_reduce_staged(member: ShmMember, tensor: Tensor, op: str) -> None:
     *buffers, results = member.memory.buffers(tensor.dtype)
     own_buffers = buffers[member.rank]
     chunks = torch.split(tensor, own_buffers[0].numel())
-    line = max(1, LINE_BYTES // tensor.element_size())
 
     def share_of(chunk: Tensor) -> slice:
-        """This rank's share of a chunk; shares consist of whole cache lines."""
-        numel = chunk.numel()
-        most = -(-numel // (member.size * line)) * line
-        low = min(member.rank * most, numel)
-        return slice(low, min(low + most, numel))
+        """This rank's share of a chunk."""
+        ends = [chunk.numel() * rank // member.size for rank in (member.rank, member.rank + 1)]
+        return slice(*ends)
 
     def contribute(number: int) -> None:
         chunk, share, turn = chunks[number], share_of(chunks[number]), number % 2
@@ -200,13 +188,15 @@ def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) 
     rank, size = member.rank, member.size
     own_part = operand.view(size, output.numel())[rank]
     operation = f"reduce_scatter({op}, {_kind(output)})"
+    places = [own_part] * size
     for piece, operands in _exchange(
-        member, operation, operand, rows=size, full=operand, places=[own_part] * size
+        member, operation, operand, rows=size, full=operand, places=places, most=PIECE_BYTES
     ):
+        target = output[piece]
         # The first two operands are combined in the output, which may be the memory of a third.
-        if rank >= 2 and output.data_ptr() == operands[rank].data_ptr():
-            operands[rank] = own_part.clone()
-        _reduce(op, operands, out=output[piece])
+        if rank >= 2 and target.data_ptr() == operands[rank].data_ptr():
+            operands = [*operands[:rank], target.clone(), *operands[rank + 1 :]]
+        _reduce(op, operands, out=target)
 
 
 def broadcast(member: ShmMember, tensor: Tensor, root: int) -> None:
@@ -248,7 +238,8 @@ def _exchange(
     sends: bool = True,
     full: Tensor | None = None,
     places: Sequence[Tensor] = (),
-) -> Iterator[tuple[slice, list[Tensor]]]:
+    most: int = sys.maxsize,
+) -> Iterator[tuple[slice, Sequence[Tensor]]]:
     """Enter a collective in which each rank reads the operands of the others; one of three ways.
 
     Args:
@@ -259,6 +250,7 @@ def _exchange(
         sends: whether the others read it.
         full: what has to lie in the group's memory, at one offset on all ranks, to work in place.
         places: by rank, where in `full` that rank has its row for this rank.
+        most: bytes of a slice in place.
 
     Yields:
         A slice of a row, and by rank that rank's row for this rank, there. It can be read until the
@@ -273,7 +265,7 @@ def _exchange(
         yield slice(None), slots if rows == 1 else [slot.view(rows, -1)[own_row] for slot in slots]
         return
     if (allocation := member.enter_collective(operation, full)) is not None:
-        yield slice(None), [allocation.of_rank(peer, place) for peer, place in enumerate(places)]
+        yield from allocation.pieces(places, most)
         member.barrier()
         return
     *buffers, _ = member.memory.buffers(operand.dtype)

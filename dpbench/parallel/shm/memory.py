@@ -20,6 +20,7 @@ import ctypes
 import mmap
 import os
 import weakref
+from collections.abc import Sequence
 from functools import cache, lru_cache, partial
 
 import torch
@@ -33,8 +34,7 @@ MIN_CHUNK = 1024 * 1024
 MIN_SHARE = 64 * 1024
 """Smallest share of a chunk that a rank reduces; for less, calls take longer than computing."""
 LINE_BYTES = 64
-"""A cache line; shares of staged chunks begin at one, so that no two ranks write to the same. Each
-semaphore has one of its own; glibc's sem_t has 32 bytes."""
+"""A cache line. Each semaphore has one of its own; glibc's sem_t has 32 bytes."""
 PAGE_BYTES = mmap.PAGESIZE
 MFD_CLOEXEC = 1  # of linux/memfd.h
 # Number of sizes of small operands whose views are cached.
@@ -182,13 +182,34 @@ class Allocation:
     def __init__(self, mapping: mmap.mmap, offset: int, stride: int, rank: int) -> None:
         """`mapping` stays mapped as long as this object; `stride` is the size of a rank's part."""
         self.offset = offset
+        self._pieces: dict[object, Sequence[tuple[slice, tuple[Tensor, ...]]]] = {}
         self._parts = torch.split(_as_bytes(mapping), stride)
         self.address = self._parts[rank].data_ptr()
 
-    def of_rank(self, rank: int, tensor: Tensor) -> Tensor:
-        """The tensor of a rank where this rank has `tensor`, which lies in its part."""
-        offset = tensor.data_ptr() - self.address
-        return self._parts[rank][offset : offset + tensor.nbytes].view(tensor.dtype)
+    def pieces(
+        self, places: Sequence[Tensor], most: int
+    ) -> Sequence[tuple[slice, tuple[Tensor, ...]]]:
+        """Views of what each rank has where this rank has a tensor in its part; made once.
+
+        Args:
+            places: those tensors, by rank; of one size and dtype.
+            most: bytes of a piece.
+
+        Returns:
+            Which elements are in a piece, and the views of them by rank.
+        """
+        first = places[0]
+        key = first.data_ptr(), places[-1].data_ptr(), first.dtype, first.numel(), most
+        if (pieces := self._pieces.get(key)) is None:
+            views = [
+                part[place.data_ptr() - self.address :][: place.nbytes].view(place.dtype)
+                for part, place in zip(self._parts, places, strict=True)
+            ]
+            step = most // first.element_size()
+            slices = [slice(begin, begin + step) for begin in range(0, first.numel(), step)]
+            pieces = [(piece, tuple(view[piece] for view in views)) for piece in slices]
+            self._pieces[key] = pieces
+        return pieces
 
 
 def _pages(nbytes: int) -> int:
