@@ -132,8 +132,9 @@ def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
         member.enter_collective(operation)
         _reduce(op, slots, out=tensor)
     elif (allocation := member.enter_collective(operation, tensor)) is not None:
-        share = tensor.tensor_split(member.size)[member.rank]
-        for _, operands in allocation.pieces([share] * member.size, PIECE_BYTES):
+        share = _share(member, tensor.numel())
+        begins, numel = [share.start] * member.size, share.stop - share.start
+        for _, operands in allocation.pieces(tensor, begins, numel, PIECE_BYTES):
             _reduce(op, operands, out=operands[0])
             for copy in operands[1:]:
                 copy.copy_(operands[0])
@@ -142,24 +143,24 @@ def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
         _all_reduce_staged(member, tensor, op)
 
 
+def _share(member: ShmMember, numel: int) -> slice:
+    """The elements that this rank reduces for all."""
+    return slice(*(numel * rank // member.size for rank in (member.rank, member.rank + 1)))
+
+
 def _all_reduce_staged(member: ShmMember, tensor: Tensor, op: str) -> None:
     """Reduce chunk by chunk: each rank reduces its share and stages the result for the others."""
     *buffers, results = member.memory.buffers(tensor.dtype)
     own_buffers = buffers[member.rank]
     chunks = torch.split(tensor, own_buffers[0].numel())
 
-    def share_of(chunk: Tensor) -> slice:
-        """This rank's share of a chunk."""
-        ends = [chunk.numel() * rank // member.size for rank in (member.rank, member.rank + 1)]
-        return slice(*ends)
-
     def contribute(number: int) -> None:
-        chunk, share, turn = chunks[number], share_of(chunks[number]), number % 2
+        chunk, share, turn = chunks[number], _share(member, chunks[number].numel()), number % 2
         own_buffers[turn][: share.start].copy_(chunk[: share.start])
         own_buffers[turn][share.stop : chunk.numel()].copy_(chunk[share.stop :])
 
     def reduce_share(number: int) -> None:
-        share, turn = share_of(chunks[number]), number % 2
+        share, turn = _share(member, chunks[number].numel()), number % 2
         operands = [turns[turn][share] for turns in buffers]
         operands[member.rank] = chunks[number][share]
         _reduce(op, operands, out=results[turn][share])
@@ -185,12 +186,9 @@ def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) 
 
     `operand` has one part for each rank, of one size; `output` may be this rank's part.
     """
-    rank, size = member.rank, member.size
-    own_part = operand.view(size, output.numel())[rank]
-    operation = f"reduce_scatter({op}, {_kind(output)})"
-    places = [own_part] * size
+    rank, operation = member.rank, f"reduce_scatter({op}, {_kind(output)})"
     for piece, operands in _exchange(
-        member, operation, operand, rows=size, full=operand, places=places, most=PIECE_BYTES
+        member, operation, operand, rows=member.size, full=operand, most=PIECE_BYTES
     ):
         target = output[piece]
         # The first two operands are combined in the output, which may be the memory of a third.
@@ -223,7 +221,8 @@ def all_gather(
     if results and results[member.rank].data_ptr() != data.data_ptr():
         results[member.rank].copy_(data)
     operation = f"all_gather({_kind(tensor)})"
-    for piece, operands in _exchange(member, operation, data, full=full, places=results):
+    full = None if full is None else full.view(torch.uint8)
+    for piece, operands in _exchange(member, operation, data, full=full):
         for peer, result in enumerate(results):
             if peer != member.rank:
                 result[piece].copy_(operands[peer])
@@ -237,7 +236,6 @@ def _exchange(
     rows: int = 1,
     sends: bool = True,
     full: Tensor | None = None,
-    places: Sequence[Tensor] = (),
     most: int = sys.maxsize,
 ) -> Iterator[tuple[slice, Sequence[Tensor]]]:
     """Enter a collective in which each rank reads the operands of the others; one of three ways.
@@ -248,30 +246,33 @@ def _exchange(
         operand: what this rank has for the others.
         rows: how many equal rows `operand` has: one for each rank, or one for all of them.
         sends: whether the others read it.
-        full: what has to lie in the group's memory, at one offset on all ranks, to work in place.
-        places: by rank, where in `full` that rank has its row for this rank.
+        full: the rows for or of all ranks, which are read in place if they lie in the group's
+            memory, at one offset on all ranks.
         most: bytes of a slice in place.
 
     Yields:
         A slice of a row, and by rank that rank's row for this rank, there. It can be read until the
         next one is taken; every rank must take all.
     """
-    own_row = member.rank if rows > 1 else 0
+    own_row, width = member.rank if rows > 1 else 0, operand.numel() // rows
     if operand.nbytes <= SLOT_BYTES:
         slots = member.slots(operand.dtype, operand.numel())
         if sends:
             slots[member.rank].copy_(operand)
         member.enter_collective(operation)
-        yield slice(None), slots if rows == 1 else [slot.view(rows, -1)[own_row] for slot in slots]
+        if rows > 1:
+            slots = [slot.view(rows, width)[own_row] for slot in slots]
+        yield slice(None), slots
         return
-    if (allocation := member.enter_collective(operation, full)) is not None:
-        yield from allocation.pieces(places, most)
+    if (allocation := member.enter_collective(operation, full)) is not None and full is not None:
+        begins = [width * (own_row if rows > 1 else peer) for peer in range(member.size)]
+        yield from allocation.pieces(full, begins, width, most)
         member.barrier()
         return
     *buffers, _ = member.memory.buffers(operand.dtype)
-    width = buffers[0][0].numel() // rows
-    copies = [[turn[: rows * width].view(rows, width) for turn in turns] for turns in buffers]
-    chunks = torch.split(operand.view(rows, -1), width, dim=1)
+    room = buffers[0][0].numel() // rows
+    copies = [[turn[: rows * room].view(rows, room) for turn in turns] for turns in buffers]
+    chunks = torch.split(operand.view(rows, width), room, dim=1)
 
     def send(number: int) -> None:
         if sends and number < len(chunks):
@@ -282,11 +283,9 @@ def _exchange(
     for number, chunk in enumerate(chunks):
         member.barrier()
         send(number + 1)  # to the buffers that all have read before the barrier
-        begin, numel = number * width, chunk.shape[1]
-        yield (
-            slice(begin, begin + numel),
-            [turns[number % 2][own_row, :numel] for turns in copies],
-        )
+        begin, numel = number * room, chunk.shape[1]
+        operands = [turns[number % 2][own_row, :numel] for turns in copies]
+        yield slice(begin, begin + numel), operands
 
 
 def _kind(tensor: Tensor) -> str:

@@ -187,26 +187,25 @@ class Allocation:
         self.address = self._parts[rank].data_ptr()
 
     def pieces(
-        self, places: Sequence[Tensor], most: int
+        self, tensor: Tensor, begins: Sequence[int], numel: int, most: int
     ) -> Sequence[tuple[slice, tuple[Tensor, ...]]]:
-        """Views of what each rank has where this rank has a tensor in its part; made once.
+        """Views of what the ranks have where this rank has `tensor`, in its part; made once.
 
         Args:
-            places: those tensors, by rank; of one size and dtype.
+            tensor: 1-D; all ranks have one at this offset.
+            begins: by rank, the first element to view.
+            numel: elements to view of each rank.
             most: bytes of a piece.
 
         Returns:
-            Which elements are in a piece, and the views of them by rank.
+            For each piece, which of the `numel` elements it has, and the views of them by rank.
         """
-        first = places[0]
-        key = first.data_ptr(), places[-1].data_ptr(), first.dtype, first.numel(), most
+        key = tensor.data_ptr(), tensor.dtype, begins[0], begins[-1], numel, most
         if (pieces := self._pieces.get(key)) is None:
-            views = [
-                part[place.data_ptr() - self.address :][: place.nbytes].view(place.dtype)
-                for part, place in zip(self._parts, places, strict=True)
-            ]
-            step = most // first.element_size()
-            slices = [slice(begin, begin + step) for begin in range(0, first.numel(), step)]
+            offset, step = tensor.data_ptr() - self.address, most // tensor.element_size()
+            tensors = [part[offset:][: tensor.nbytes].view(tensor.dtype) for part in self._parts]
+            views = [each[begin:][:numel] for each, begin in zip(tensors, begins, strict=True)]
+            slices = [slice(begin, begin + step) for begin in range(0, numel, step)]
             pieces = [(piece, tuple(view[piece] for view in views)) for piece in slices]
             self._pieces[key] = pieces
         return pieces
