@@ -1,8 +1,8 @@
 """The samples of a trial's steps: which ones each step takes, and how they reach the device.
 
-`StepPlan` deals the samples of all steps, once. As set by `--prefetch` and `--data-workers`, all
-samples are on the device; or each step takes its own from host memory; or a thread or worker
-processes load them ahead in the order of the plan. A step gets the same samples in every case.
+`StepPlan` deals the samples of all steps. As set by `--prefetch` and `--data-workers`, all samples
+are on the device; or each step takes its own from host memory; or a thread or worker processes load
+them ahead in the order of the plan. A step gets the same samples in every case.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def loading_batches(
     trial: TrialSpec, rank: int, plan: StepPlan, source: SampleSource, device: torch.device
 ) -> Iterator[LoadSamples]:
     """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
-    context. They come in the order of the plan.
+    context. Those that are loaded ahead come in the order of the plan, which must not change then.
 
     Worker processes are forked here, so enter it before joining the process group.
     """
@@ -114,6 +114,14 @@ def loading_batches(
         assert isinstance(source, Dataset)
         yield source.to(device).select
         return
+    if trial.prefetch == 0:
+        yield lambda indices: next(Prefetcher([source.select(indices)], 0, device))
+        return
+    if trial.window_seconds is not None:
+        raise DataError(
+            f"got prefetch {trial.prefetch} and a window of {trial.window_seconds:g} s; samples "
+            "are loaded ahead for a known number of steps only"
+        )
     stream, depth = plan.micro_steps(), trial.prefetch
     with ExitStack() as stack:
         loaded: Iterator[tuple[Samples, Samples]] = map(source.select, stream)
