@@ -235,8 +235,7 @@ class ShardedOptimizer(Optimizer):
                 part, own = parts.get(parameter), None
                 if part is not None and (state := shard.state_of(part)):
                     own = part.begin, state
-                states = filter(None, gather_values(own, self._messages, root=0))
-                for begin, state in states:
+                for begin, state in filter(None, gather_values(own, self._messages, root=0)):
                     full_state = full.setdefault(parameter, {})
                     for name, value in state.items():
                         if not _is_elementwise(name, value):

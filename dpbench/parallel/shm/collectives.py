@@ -117,10 +117,10 @@ def barrier(member: ShmMember) -> None:
     member.enter_collective("barrier()")
 
 
-def allocate(member: ShmMember, nbytes: int) -> Tensor:
-    """Allocate memory that is reduced in place: see `GroupMemory.allocate`."""
+def allocate(member: ShmMember, nbytes: int, allocated: list[Tensor]) -> None:
+    """Add memory that is reduced in place to `allocated`: see `GroupMemory.allocate`."""
     member.enter_collective(f"allocate({nbytes} bytes)")
-    return member.memory.allocate(nbytes)
+    allocated.append(member.memory.allocate(nbytes))
 
 
 def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:

@@ -171,7 +171,7 @@ class ShmMember:
         if self.memory.is_own_process and not self.broken:
             interrupted = f"{self._operation} was interrupted by {type(error).__name__}"
             self.broken = str(error) or interrupted
-            self.memory.leave()
+            self.memory.left[self.rank] = True
 
     def require_usable(self) -> None:
         """Raise RuntimeError if the group belongs to another process or is broken."""
@@ -186,7 +186,7 @@ class ShmMember:
     def close(self) -> None:
         """Leave the group; a forked child does nothing."""
         if self.memory.is_own_process:
-            self.memory.leave()
+            self.memory.left[self.rank] = True
             self.memory.close()
 
     def _wait_for(self, number: int) -> None:

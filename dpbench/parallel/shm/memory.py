@@ -155,10 +155,6 @@ class GroupMemory:
             return None, -1
         return allocation, allocation.offset + tensor.data_ptr() - start
 
-    def leave(self) -> None:
-        """Tell the other ranks that this one has left the group."""
-        self.left[self.rank] = True
-
     def close(self) -> None:
         """Close the descriptor; what is mapped stays."""
         if self._descriptor >= 0:

@@ -60,11 +60,7 @@ class ShmProcessGroup(dist.ProcessGroup):
     def allocate(self, nbytes: int) -> Tensor:
         """Allocate zeroed bytes for `allocate_group_zeros`; a collective."""
         allocated: list[Tensor] = []
-
-        def allocate(member: ShmMember) -> None:
-            allocated.append(collectives.allocate(member, nbytes))
-
-        self._start(allocate, (), _BARRIER, [], []).wait()
+        self._start(collectives.allocate, (nbytes, allocated), _BARRIER, [], []).wait()
         return allocated[0]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
