@@ -16,8 +16,8 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Metric, Reader, Value, ValueKind, absent
-from dpbench.analysis.metrics import METRICS, ROW_METRICS
+from dpbench.analysis.metric import Metric, Reader, Value, ValueKind
+from dpbench.analysis.metrics import ROW_METRICS, TRIAL_METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import mean_step_seconds
@@ -30,7 +30,6 @@ DTYPES: dict[ValueKind, str] = {
     "number": "float64",
     "boolean": "boolean",
 }
-TRIAL_METRICS = tuple(metric for metric in METRICS if metric.reader.of_trial is not absent)
 IDENTITY_METRICS = tuple(
     metric
     for metric in TRIAL_METRICS
@@ -111,7 +110,8 @@ def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
     lines = [
-        _trial_values(record) | {metric.key: metric.reader.of_row(rank) for metric in RANK_METRICS}
+        _trial_values(record)
+        | {one.key: one.reader.of_row(rank) for one in RANK_METRICS if one.reader.of_row}
         for record in final_records(records)
         for rank in record.ranks
     ]
@@ -160,7 +160,7 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 def _trial_values(
     record: TrialRecord, metrics: Iterable[Metric] = IDENTITY_METRICS
 ) -> dict[str, Value]:
-    return {metric.key: metric.reader.of_trial(record) for metric in metrics}
+    return {one.key: one.reader.of_trial(record) for one in metrics if one.reader.of_trial}
 
 
 def _frame(

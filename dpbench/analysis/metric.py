@@ -31,18 +31,14 @@ Style = Literal[
 """Style in which a value is printed; `report.formatting` has the writer of each."""
 
 
-def absent(_: object) -> None:
-    """Reads a metric that rows, or trials, do not have."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How a metric is read."""
+    """How a metric is read from records; None for what trials, or rows, do not have."""
 
-    of_trial: Callable[[TrialRecord], PlainValue] = absent
+    of_trial: Callable[[TrialRecord], PlainValue] | None = None
     """Its value in a trial; None if the trial lacks what it needs."""
-    of_row: Callable[[Any], Value] = absent
-    """Its value in a row, or of a rank; `row[key]` has it, or what a published table states."""
+    of_row: Callable[[Any], Value] | None = None
+    """Its value in a `Row`, or of a rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +50,8 @@ class Metric:
     meaning: str = ""
     """Meaning in one sentence."""
     reader: Reader = Reader()
+    stated: bool = False
+    """Whether it is in the rows of published tables alone, which state it."""
     unit: str = ""
     """Unit; "items" stands for the architecture's item: images, tokens."""
     has_interval: bool = False

@@ -2,8 +2,8 @@
 and which direction is better.
 
 The order of the declarations is the order of the columns. To add a metric, add one declaration;
-rows, tables, exports, `compare` and `check` follow. `frames` has those of ranks, steps and
-collectives.
+rows, tables and exports follow, and if one direction is better, `compare` and `check`. `frames` has
+those of ranks and steps, `collectives` those of collectives.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ import numpy as np
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, mean, single_value
 from dpbench.analysis.losses import finite_losses, loss_slope_per_second
-from dpbench.analysis.metric import Metric, PlainValue, Reader, Value, absent
-from dpbench.analysis.repetitions import Repetitions
+from dpbench.analysis.metric import Metric, PlainValue, Reader, Value
 from dpbench.analysis.scaling import efficiency_of, speedup_of
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, Configuration, plain_label
 from dpbench.specs.nodes import node_counts
 
 
-def setting(read: Callable[[Configuration], PlainValue]) -> Reader:
+def of_configuration(read: Callable[[Configuration], PlainValue]) -> Reader:
     """Reads a setting of the configuration, the same in a row and in its trials."""
     return Reader(
         of_trial=lambda record: read(record.trial),
@@ -47,18 +46,15 @@ def combined(
     return Reader(of_trial=of_trial, of_row=of_row)
 
 
-def derived(
-    of_repetitions: Callable[[Repetitions], Value],
-    of_trial: Callable[[TrialRecord], PlainValue] = absent,
+def if_measured(
+    of_row: Callable[[Any], Value],
+    of_trial: Callable[[TrialRecord], PlainValue] | None = None,
 ) -> Reader:
-    """Computes the value of a row from all its usable repetitions together; None without any."""
-    return Reader(
-        of_trial=of_trial,
-        of_row=lambda row: None if row.usable is None else of_repetitions(row.usable),
-    )
+    """Reads a row that has usable repetitions; None without any."""
+    return Reader(of_trial=of_trial, of_row=lambda row: of_row(row) if row.records else None)
 
 
-def timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
+def if_timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
     """The reading, or None unless the trial completed and measured a window."""
 
     def read_timed(record: TrialRecord) -> Any:
@@ -77,7 +73,7 @@ def of_losses(
         losses = finite_losses(record)
         return measure(losses, throughput.elapsed_seconds(record)) if losses else None
 
-    return timed(read)
+    return if_timed(read)
 
 
 def step_percentile(percent: int, meaning: str) -> Metric:
@@ -90,7 +86,7 @@ def step_percentile(percent: int, meaning: str) -> Metric:
     return Metric(
         key=f"step_seconds_p{percent}",
         meaning=meaning,
-        reader=derived(lambda repetitions: seconds(*repetitions.records), timed(seconds)),
+        reader=if_measured(lambda row: seconds(*row.records), if_timed(seconds)),
         unit="s",
         header=f"Step p{percent}",
         style="duration",
@@ -101,15 +97,6 @@ def step_percentile(percent: int, meaning: str) -> Metric:
 def mean_of_a_seed(unit: str) -> Callable[[Sequence[float]], Estimate]:
     """The mean of losses, which has no interval, as repetitions share a seed and its batches."""
     return lambda values: single_value(fmean(values), unit)
-
-
-def efficiency(repetitions: Repetitions) -> Estimate | None:
-    speedup = speedup_of(repetitions.records, repetitions.reference)
-    return speedup and efficiency_of(speedup, repetitions.configuration.group_size)
-
-
-def only_published(_row: object) -> None:
-    """Reads what rows of a sweep do not have, and published ones state."""
 
 
 def size_words(row: Any) -> str:
@@ -193,14 +180,14 @@ METRICS: tuple[Metric, ...] = (
         key="global_batch_size",
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
-        reader=setting(lambda configuration: configuration.global_batch_size or None),
+        reader=of_configuration(lambda configuration: configuration.global_batch_size or None),
         header="Global batch",
     ),
     Metric(
         key="learning_rate",
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
-        reader=setting(attrgetter("scaled_learning_rate")),
+        reader=of_configuration(attrgetter("scaled_learning_rate")),
         header="Learning rate",
         words=learning_rate_words,
     ),
@@ -208,14 +195,14 @@ METRICS: tuple[Metric, ...] = (
         key="learning_rate_rule",
         kind="text",
         meaning="How the learning rate follows the samples in a step.",
-        reader=setting(lambda configuration: configuration.workload.learning_rate_rule),
+        reader=of_configuration(lambda configuration: configuration.workload.learning_rate_rule),
     ),
     *(
         Metric(
             key=name,
             kind=axis.kind,
             meaning=axis.meaning,
-            reader=setting(methodcaller("setting", name)),
+            reader=of_configuration(methodcaller("setting", name)),
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
         )
         for name, axis in AXES.items()
@@ -225,7 +212,9 @@ METRICS: tuple[Metric, ...] = (
         key="nodes",
         kind="text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
-        reader=setting(lambda configuration: node_counts(configuration.replicas_by_node) or None),
+        reader=of_configuration(
+            lambda configuration: node_counts(configuration.replicas_by_node) or None
+        ),
     ),
     Metric(
         key="dataset",
@@ -261,7 +250,10 @@ METRICS: tuple[Metric, ...] = (
         key="images_per_second",
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
-        reader=derived(attrgetter("throughput"), timed(throughput.items_per_second)),
+        reader=if_measured(
+            lambda row: throughput.mean_items_per_second(row.records),
+            if_timed(throughput.items_per_second),
+        ),
         unit="items/s",
         has_interval=True,
         header="{Item}/s",
@@ -273,7 +265,8 @@ METRICS: tuple[Metric, ...] = (
         key="duration_seconds",
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
-        reader=Reader(of_row=only_published, of_trial=attrgetter("timing.duration_seconds")),
+        reader=Reader(attrgetter("timing.duration_seconds")),
+        stated=True,
         unit="s",
         header="Time",
         style="duration",
@@ -284,7 +277,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        reader=derived(lambda r: speedup_of(r.records, r.reference)),
+        reader=if_measured(lambda row: speedup_of(row.records, row.reference)),
         has_interval=True,
         header="Speedup",
         style="ratio",
@@ -293,7 +286,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="speedup_relative",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        reader=derived(lambda r: speedup_of(r.records, r.one_replica)),
+        reader=if_measured(lambda row: speedup_of(row.records, row.one_replica)),
         has_interval=True,
         header="Relative speedup",
         style="ratio",
@@ -302,7 +295,9 @@ METRICS: tuple[Metric, ...] = (
         key="efficiency",
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
-        reader=derived(efficiency),
+        reader=Reader(
+            of_row=lambda row: row.speedup and efficiency_of(row.speedup, row.group_size)
+        ),
         unit="of linear",
         has_interval=True,
         header="Eff.",
@@ -314,7 +309,7 @@ METRICS: tuple[Metric, ...] = (
         key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
-        reader=Reader(of_row=only_published),
+        stated=True,
         header="Serial",
         style="fraction",
         by_default=True,
@@ -326,9 +321,9 @@ METRICS: tuple[Metric, ...] = (
         "as long as its slowest rank, from two windows of equal length in the same processes: "
         "seconds of communication that overlap does not hide, without waiting for stragglers; "
         "in rows, the share of the step that `explain` shows × the step.",
-        reader=derived(
-            lambda repetitions: throughput.exposed_communication(repetitions.records),
-            timed(throughput.exposed_communication_seconds),
+        reader=if_measured(
+            lambda row: throughput.exposed_communication(row.records),
+            if_timed(throughput.exposed_communication_seconds),
         ),
         unit="s",
         has_interval=True,
@@ -339,7 +334,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="elapsed_seconds",
         meaning="Wall time of the timed window on the slowest rank.",
-        reader=Reader(timed(throughput.elapsed_seconds)),
+        reader=Reader(if_timed(throughput.elapsed_seconds)),
         unit="s",
     ),
     Metric(
@@ -358,7 +353,7 @@ METRICS: tuple[Metric, ...] = (
         follows_throughput=True,
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second; missing unless a run recorded two finite losses.",
-        reader=derived(lambda r: loss_slope_per_second(r.records, r.throughput)),
+        reader=if_measured(lambda row: loss_slope_per_second(row.records, row.throughput)),
         unit="per s",
         has_interval=True,
         header="Loss/s",
@@ -408,7 +403,12 @@ METRICS: tuple[Metric, ...] = (
         follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
-        reader=derived(lambda repetitions: resources.utilization(repetitions)[0]),
+        reader=if_measured(
+            lambda row: (
+                row.peak_items_per_second
+                and row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
+            )
+        ),
         header="MFU",
         style="percent",
         by_default=True,
@@ -437,7 +437,7 @@ METRICS: tuple[Metric, ...] = (
         key="rank_skew",
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
-        reader=combined(timed(throughput.rank_skew), partial(mean, unit="of the median rank")),
+        reader=combined(if_timed(throughput.rank_skew), partial(mean, unit="of the median rank")),
         unit="of the median rank",
         has_interval=True,
         header="Rank skew",
@@ -472,7 +472,7 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Samples that all ranks consumed in the timed window.",
         reader=Reader(
-            of_trial=timed(lambda record: sum(rank.timed.samples for rank in record.ranks))
+            of_trial=if_timed(lambda record: sum(rank.timed.samples for rank in record.ranks))
         ),
     ),
     Metric(
@@ -487,7 +487,7 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Steps of the timed window of each repetition.",
         reader=combined(
-            timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)), min
+            if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)), min
         ),
         header="Timed steps",
     ),
@@ -528,8 +528,10 @@ METRICS: tuple[Metric, ...] = (
 )
 """Metrics in the order of a table's columns."""
 
-ROW_METRICS = {metric.key: metric for metric in METRICS if metric.reader.of_row is not absent}
-"""Metrics of rows; `row[key]` reads them."""
+ROW_METRICS = {metric.key: metric for metric in METRICS if metric.reader.of_row or metric.stated}
+"""Metrics of rows; `row[key]` has them."""
+TRIAL_METRICS = tuple(metric for metric in METRICS if metric.reader.of_trial)
+"""Metrics of trials."""
 COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}
 """Metrics that `compare` and `check` can compare."""
 TABLE_METRICS = {key: metric for key, metric in ROW_METRICS.items() if metric.header}

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row, in_order
-from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY, efficiency_of, serial_fraction
+from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY, serial_fraction
 from dpbench.errors import StoreError
 from dpbench.files import protect
 from dpbench.messages import printable
@@ -158,6 +158,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     """
     lines = read_published(path)
     unread = dict.fromkeys(n for line in lines for n in line.unread if n not in line.claims)
+    claimed = dict.fromkeys(name for line in lines for name in line.claims)
     alone = [line for line in lines if line.group_size == 1]
     ones = {(line.implementation, line.backend, line.batch_size): line for line in alone}
     singles = {line.batch_size: line for line in alone if line.implementation == SINGLE}
@@ -172,10 +173,8 @@ def from_csv(path: Path) -> tuple[Row, ...]:
         if speedup is None:
             missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
             notes = (f"no speedup, no {missing}",)
-        else:
-            values["efficiency"] = efficiency_of(speedup, line.group_size)
-            if line.group_size > 1:
-                values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
+        elif line.group_size > 1:
+            values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
         if (speed := line.throughput) is not None:
             values["images_per_second"] = single_value(speed, f"{line.item}/s")
             # For times and speedups it is unknown whether the batch was per replica.
@@ -195,7 +194,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
                 shared_notes=(f"columns not read: {', '.join(unread)}",) if unread else (),
                 source=line.source,
                 stated=values,
-                claims=line.claims,
+                claims=claimed | line.claims,
             )
         )
     return in_order(rows)

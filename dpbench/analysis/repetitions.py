@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.throughput import is_measured, items_per_second
-from dpbench.records.environment import Environment
+from dpbench.analysis.throughput import is_measured
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import Configuration
 
@@ -21,31 +18,6 @@ WORST_FIRST = (
     Status.COMPLETED,
     Status.SKIPPED,
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repetitions:
-    """The usable repetitions of one configuration, and what its metrics are computed with."""
-
-    configuration: Configuration
-    """The settings that they share."""
-    records: tuple[TrialRecord, ...]
-    """At least one."""
-    reference: tuple[TrialRecord, ...]
-    """The usable repetitions that the speedup is against; () if there are none."""
-    one_replica: tuple[TrialRecord, ...]
-    """Those of the same implementation and backend at group size 1."""
-    flops_per_item: float | None
-    """Floating-point operations of a step for one item; None if no trial of its workload counted
-    them."""
-    environments: tuple[Environment | None, ...]
-    """Those of its nodes; None where one is not stored."""
-
-    @property
-    def throughput(self) -> Estimate:
-        """Items per second of all replicas."""
-        unit = f"{self.records[0].item}/s"
-        return geometric_mean([*map(items_per_second, self.records)], unit)
 
 
 def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list[TrialRecord]]:

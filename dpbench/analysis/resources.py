@@ -9,10 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.repetitions import Repetitions
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
+from dpbench.specs import Configuration
 
 UNBALANCED = 1.2
 """Ratio of largest to mean over ranks from which memory is called unbalanced."""
@@ -48,14 +47,22 @@ def memory_imbalance(*records: TrialRecord) -> float | None:
     return max(ratios, default=None)
 
 
-def utilization(repetitions: Repetitions) -> tuple[Estimate | None, list[str]]:
-    """Share of the GPUs' peak, with the source of the peak or why there is no share; (None, []) on
-    CPUs. Replicas that share a GPU share its peak."""
-    configuration = repetitions.configuration
-    gpus, dtype = gpu_names(repetitions.environments), configuration.workload.dtype
+def peak_items_per_second(
+    configuration: Configuration,
+    flops_per_item: float | None,
+    environments: Iterable[Environment | None],
+) -> tuple[float | None, list[str]]:
+    """The throughput that would use the GPUs' peak, with the source of the peak or why it is not
+    known; (None, []) on CPUs. Replicas that share a GPU share its peak.
+
+    Args:
+        flops_per_item: None if no trial of the workload counted its operations.
+        environments: those of the nodes; None where one is not stored.
+    """
+    gpus, dtype = gpu_names(environments), configuration.workload.dtype
     if not gpus or not all(place in gpus for place in configuration.node_devices):
         return None, []
-    if repetitions.flops_per_item is None:
+    if flops_per_item is None:
         return None, ["no MFU: no trial of this workload counted its operations"]
     peaks = []
     for name in map(gpus.__getitem__, dict.fromkeys(configuration.node_devices)):
@@ -65,8 +72,8 @@ def utilization(repetitions: Repetitions) -> tuple[Estimate | None, list[str]]:
         peaks.append(peak)
     total = sum(flops for flops, _ in peaks)
     sources = "; ".join(dict.fromkeys(source for _, source in peaks))
-    mfu = repetitions.throughput.scaled(repetitions.flops_per_item / total, unit="of peak")
-    return mfu, [f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({sources})"]
+    note = f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({sources})"
+    return total / flops_per_item, [note]
 
 
 def peak_of(name: str, dtype: str = "f32") -> tuple[float, str] | None:

@@ -15,13 +15,8 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses import finite_losses, losses
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
-from dpbench.analysis.repetitions import (
-    Repetitions,
-    by_configuration,
-    usable_repetitions,
-    worst_status,
-)
-from dpbench.analysis.resources import UNBALANCED, memory_imbalance, utilization
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
+from dpbench.analysis.resources import UNBALANCED, memory_imbalance, peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA, reference_finder
 from dpbench.analysis.throughput import WarmUp, items_per_second, step_seconds, warm_up
 from dpbench.records.environment import Environment
@@ -39,7 +34,7 @@ MAX_LISTED = 8
 class Row:
     """One configuration: its name and sizes, how it ended, and the values of its metrics.
 
-    Rows of published numbers have no configuration and no repetitions.
+    Rows of published numbers have no configuration and no records.
     """
 
     implementation: str
@@ -62,8 +57,14 @@ class Row:
     """The settings that its repetitions share."""
     labels: Labels = field(default_factory=Labels)
     """Names that distinguish it among the rows of its sweep."""
-    usable: Repetitions | None = None
-    """The repetitions behind its values; None if there are none."""
+    records: tuple[TrialRecord, ...] = ()
+    """Its usable repetitions, see `repetitions.usable_repetitions`."""
+    reference: tuple[TrialRecord, ...] = ()
+    """The usable repetitions that its speedup is over."""
+    one_replica: tuple[TrialRecord, ...] = ()
+    """Those of the same implementation and backend at group size 1."""
+    peak_items_per_second: float | None = None
+    """Throughput that would use its GPUs' peak; None if that is not known."""
     notes: tuple[str, ...] = ()
     """What to know about this row."""
     shared_notes: tuple[str, ...] = ()
@@ -72,43 +73,44 @@ class Row:
     """Who measured it, on what hardware and data; only for published numbers."""
     stated: Mapping[str, Any] = field(default_factory=dict)
     """Values of metrics that a published table states, by key."""
-    claims: Mapping[str, str] = field(default_factory=dict)
-    """Values by name as someone else stated them; not measured here."""
-
-    @cached_property
-    def values(self) -> Mapping[str, Any]:
-        """The value of each metric of rows and of each claim; None if this row does not have it."""
-        read = {key: metric.reader.of_row(self) for key, metric in ROW_METRICS.items()}
-        return {**read, **self.stated, **self.claims}
+    claims: Mapping[str, str | None] = field(default_factory=dict)
+    """Values by name as someone else stated them, not measured here; None for an empty cell."""
 
     def __getitem__(self, key: str) -> Any:
-        """The value of a metric; None if this row does not have it. Raises KeyError if no row has
-        a metric of this key."""
-        return self.values[key]
+        """The value of a metric or a claim; None if this row does not have it. Raises KeyError if
+        no row has a metric of this key."""
+        if key not in self._known:
+            read = ROW_METRICS[key].reader.of_row
+            self._known[key] = read and read(self)
+        return self._known[key]
 
-    @property
-    def records(self) -> tuple[TrialRecord, ...]:
-        """Its usable repetitions; see `repetitions.usable_repetitions`."""
-        return () if self.usable is None else self.usable.records
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        """The values that are stated, and those that were read so far."""
+        return {**self.stated, **self.claims}
+
+    def _estimate(self, key: str) -> Estimate | None:
+        value: Estimate | None = self[key]
+        return value
 
     @property
     def throughput(self) -> Estimate | None:
         """Items per second of all replicas."""
-        return self.values.get("images_per_second")
+        return self._estimate("images_per_second")
 
     @property
     def duration(self) -> Estimate | None:
         """Seconds for a fixed amount of work; only for published times."""
-        return self.values.get("duration_seconds")
+        return self._estimate("duration_seconds")
 
     @property
     def speedup(self) -> Estimate | None:
-        return self.values.get("speedup")
+        return self._estimate("speedup")
 
     @property
     def efficiency(self) -> Estimate | None:
         """Speedup ÷ group size."""
-        return self.values.get("efficiency")
+        return self._estimate("efficiency")
 
     @property
     def too_noisy(self) -> tuple[Estimate, ...]:
@@ -209,20 +211,14 @@ def summarize(
     rows = []
     for configuration, group in final.items():
         measured, reference = usable[configuration], find_reference(configuration)
-        repetitions, shared_notes = None, list[str]()
-        notes: list[str] = []
+        peak, shared_notes, notes = None, list[str](), list[str]()
         if run_again := counts[configuration] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if measured:
-            repetitions = Repetitions(
-                configuration=configuration,
-                records=measured,
-                reference=usable.get(reference, ()),
-                one_replica=usable.get(configuration.of_one_replica, ()),
-                flops_per_item=flops.get(configuration.workload),
-                environments=tuple(map((environments or {}).get, measured[-1].environment_ids)),
+            hosts = map((environments or {}).get, measured[-1].environment_ids)
+            peak, shared_notes = peak_items_per_second(
+                configuration, flops.get(configuration.workload), hosts
             )
-            _, shared_notes = utilization(repetitions)
             if bad := sum(bool(losses(r)) and not finite_losses(r) for r in measured):
                 which = units.counted(bad, "completed repetition")
                 notes.append(f"losses of {which} are not finite and left out")
@@ -233,7 +229,7 @@ def summarize(
         imbalance = memory_imbalance(*measured)
         if imbalance is not None and imbalance > UNBALANCED:
             notes.append(f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks")
-        if repetitions is not None and not repetitions.reference:
+        if measured and not usable.get(reference):
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
         status, why = worst_status(group)
         is_compared = any(record.verification is not None for record in group) or None
@@ -252,7 +248,10 @@ def summarize(
                 speedup_reference=SINGLE if reference.implementation == SINGLE else OWN_ONE_REPLICA,
                 configuration=configuration,
                 labels=labels,
-                usable=repetitions,
+                records=measured,
+                reference=usable.get(reference, ()),
+                one_replica=usable.get(configuration.of_one_replica, ()),
+                peak_items_per_second=peak,
                 notes=tuple(notes),
                 shared_notes=tuple(shared_notes),
             )

@@ -58,6 +58,11 @@ def items_per_second(record: TrialRecord) -> float:
     return items(record) / elapsed_seconds(record)
 
 
+def mean_items_per_second(records: Sequence[TrialRecord]) -> Estimate:
+    """The throughput of all repetitions of a configuration."""
+    return geometric_mean([*map(items_per_second, records)], f"{records[0].item}/s")
+
+
 def step_seconds(record: TrialRecord) -> Floats:
     """Seconds of each timed step on its slowest rank."""
     windows = [rank.timed.step_seconds for rank in record.ranks]

@@ -8,7 +8,6 @@ from typing import Any
 
 from dpbench.analysis.comparisons.matching import Matched, Side, match
 from dpbench.analysis.comparisons.verdict import Verdict, assess
-from dpbench.analysis.repetitions import Repetitions
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import (
     Phases,
@@ -167,18 +166,6 @@ def runs(spec: TrialSpec, throughputs: Sequence[float], **changes: Any) -> list[
         run(replace(spec, repetition=repetition), throughput, **changes)
         for repetition, throughput in enumerate(throughputs)
     ]
-
-
-def measured(spec: TrialSpec, *environments: Environment) -> Repetitions:
-    """Two repetitions on some hosts, each of 6.7 TFLOP/s."""
-    return Repetitions(
-        configuration=spec.configuration,
-        records=tuple(runs(spec, (100.0, 100.0))),
-        reference=(),
-        one_replica=(),
-        flops_per_item=6.7e10,
-        environments=environments,
-    )
 
 
 def noisy_sweep() -> list[TrialRecord]:

@@ -6,13 +6,8 @@ import math
 
 import pytest
 
-from dpbench.analysis.frames import (
-    TRIAL_METRICS,
-    collective_frame,
-    rank_frame,
-    step_frame,
-    trial_frame,
-)
+from dpbench.analysis.frames import collective_frame, rank_frame, step_frame, trial_frame
+from dpbench.analysis.metrics import TRIAL_METRICS
 from dpbench.records.trial import Status
 from tests.analysis.builders import rank, record, trial, two_ranks, window
 

@@ -10,13 +10,13 @@ from dpbench.analysis.comparisons.matching import match
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.remarks import environment_notes, hints
-from dpbench.analysis.resources import utilization
+from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.rows import summarize
 from dpbench.errors import NotComparable
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.configurations import cell
-from tests.analysis.builders import H100, machine, measured, run, runs, side, trial
+from tests.analysis.builders import H100, machine, run, runs, side, trial
 
 FIRST = machine()
 SECOND = replace(FIRST, hostname="other")
@@ -66,9 +66,8 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     assert environment_notes([wide], ENVIRONMENTS) == ()
     gpus = machine(H100)
     spec = trial(group_size=2, replicas_by_node=(1, 1), devices=("cuda:0", "cuda:0"))
-    mfu, _ = utilization(measured(spec, gpus, gpus))
-    assert mfu is not None
-    assert round(mfu.value, 3) == 0.05
+    peak, _ = peak_items_per_second(spec, 6.7e10, [gpus, gpus])
+    assert peak == pytest.approx(2000)
     unlike = {"a": gpus, "b": machine("Slow GPU")}
     record = run(spec, 100.0, without_sync=0.1, environment_ids=("a", "b"))
     (hint,) = hints(summarize([record]), unlike)

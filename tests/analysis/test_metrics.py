@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dpbench.analysis import throughput
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.metrics import TRIAL_METRICS
 from dpbench.analysis.resources import peak_memory
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status, TrialRecord, Window
@@ -50,7 +50,7 @@ VALUES = {
 
 
 def values_of(one: TrialRecord) -> dict[str, Any]:
-    return {metric.key: metric.reader.of_trial(one) for metric in METRICS}
+    return {metric.key: metric.reader.of_trial(one) for metric in TRIAL_METRICS}
 
 
 def test_a_trial_has_every_value_of_the_published_records() -> None:

@@ -46,8 +46,10 @@ def test_every_published_efficiency_is_reproduced() -> None:
 
 
 def test_other_columns(tmp_path: Path) -> None:
-    header = "implementation,backend,gpus,batch_size,seconds_per_step,item,mood\n"
-    (row,) = read(tmp_path, header + "Horovod (NCCL),gloo,2,32,+2.e-1,tokens,fine\n")
+    header = "implementation,backend,gpus,batch_size,seconds_per_step,item,mood,x_claimed\n"
+    lines = "Horovod (NCCL),gloo,2,32,+2.e-1,tokens,fine,\nother,gloo,2,32,1,tokens,fine,90 %\n"
+    row, other = read(tmp_path, header + lines)
+    assert (row["x_claimed"], other["x_claimed"]) == (None, "90 %")
     assert row.throughput is not None
     assert (row.throughput.value, row.throughput.unit) == (320, "tokens/s")
     assert row.shared_notes == ("columns not read: mood",)

@@ -7,32 +7,32 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.resources import peak_of, utilization
+from dpbench.analysis.resources import peak_items_per_second, peak_of
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
-from tests.analysis.builders import H100, machine, measured, rank, record, trial, window
+from tests.analysis.builders import H100, machine, rank, record, runs, trial, window
 
 
 def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
     """6.7 of 2 × 67 TFLOP/s; replicas that share a device share its peak."""
     spec = trial(group_size=2, devices=("cuda:0", "cuda:1"))
-    mfu, (note,) = utilization(measured(spec, machine(H100, H100)))
-    assert mfu is not None
-    assert (mfu.value, mfu.sample_size) == (pytest.approx(0.05), 2)
-    assert note == (
+    repetitions = runs(spec, (100.0, 100.0), flops_per_item=6.7e10)
+    (row,) = summarize(repetitions, environments={"e0": machine(H100, H100)})
+    assert (row["mfu"].value, row["mfu"].sample_size) == (pytest.approx(0.05), 2)
+    assert row.shared_notes == (
         "MFU: of 134.0 TFLOP/s in float32 without tensor cores, which convolutions in TF32 can "
-        "exceed (NVIDIA H100 data sheet (SXM), 2023)"
+        "exceed (NVIDIA H100 data sheet (SXM), 2023)",
     )
-    shared, _ = utilization(measured(replace(spec, devices=("cuda:0",) * 2), machine(H100)))
-    assert shared is not None
-    assert shared.value == pytest.approx(0.1)
+    shared = replace(spec, devices=("cuda:0",) * 2)
+    peak, _ = peak_items_per_second(shared, 6.7e10, [machine(H100)])
+    assert peak == pytest.approx(1000)
 
 
 def test_a_device_that_is_not_in_the_table_has_no_mfu_and_a_reason() -> None:
-    assert utilization(measured(trial(), machine())) == (None, [])
+    assert peak_items_per_second(trial(), 6.7e10, [machine()]) == (None, [])
     spec = trial(devices=("cuda:0",))
-    mfu, (note,) = utilization(measured(spec, machine("Some GPU")))
-    assert mfu is None
+    peak, (note,) = peak_items_per_second(spec, 6.7e10, [machine("Some GPU")])
+    assert peak is None
     assert re.fullmatch(
         r"no MFU: the f32 peak of Some GPU is not in the table of \d{4}-\d\d-\d\d", note
     )

@@ -165,10 +165,11 @@ def changes_of(matched: Matched, metric: Metric) -> Changes:
 
 def readings(records: Sequence[TrialRecord], metric: Metric) -> dict[int, float]:
     """The value of a metric in each repetition that has it."""
+    read = metric.reader.of_trial
     return {
         record.trial.repetition: float(value)
         for record in records
-        if (value := metric.reader.of_trial(record)) is not None
+        if read and (value := read(record)) is not None
     }
 
 
