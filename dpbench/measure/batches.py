@@ -24,6 +24,7 @@ from dpbench.errors import DataError
 from dpbench.measure.step import LoadSamples, StepIndices
 from dpbench.measure.window import segment_sizes
 from dpbench.parallel.agreement import tensors_sha256
+from dpbench.records.trial import Mode
 from dpbench.specs import TrialSpec
 
 
@@ -46,10 +47,10 @@ def micro_step_indices(trial: TrialSpec, rank: int, dataset_size: int) -> Iterat
 
 
 class Segment(NamedTuple):
-    """Consecutive steps, with or without synchronization."""
+    """Consecutive steps of one mode."""
 
     steps: Sequence[StepIndices]
-    sync: bool = True
+    mode: Mode = "as-is"
 
 
 class StepPlan:
@@ -64,20 +65,20 @@ class StepPlan:
     def __init__(self, trial: TrialSpec, rank: int, dataset_size: int) -> None:
         """Deal the samples; raises DataError as `micro_step_indices` does."""
         self._further = micro_step_indices(trial, rank, dataset_size)
-        kinds = (True, False) if trial.has_unsynced_window else (True,)
+        modes: list[Mode] = ["as-is", "unsynced"] if trial.has_unsynced_window else ["as-is"]
         per_step = trial.accumulation_steps
         is_traced = trial.traces_gradients and trial.repetition == 0
         self.warmup = Segment(self._deal(trial.warmup_steps, per_step))
         self.timed: list[Segment] = []
         for number, size in enumerate(segment_sizes(trial.timed_steps)):
             steps = self._deal(size, per_step)
-            turns = kinds if number % 2 == 0 else kinds[::-1]
-            self.timed += [Segment(steps, sync) for sync in turns]
+            turns = modes if number % 2 == 0 else modes[::-1]
+            self.timed += [Segment(steps, mode) for mode in turns]
         # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
         # micro-steps itself.
         self.traced = Segment(self._deal(trial.gradient_steps if is_traced else 0, 1))
         self.instrumented = [
-            Segment(self._deal(trial.phase_steps, per_step), sync) for sync in kinds
+            Segment(self._deal(trial.phase_steps, per_step), mode) for mode in modes
         ]
 
     def _deal(self, steps: int, micro_steps: int) -> list[StepIndices]:
@@ -86,8 +87,8 @@ class StepPlan:
     @property
     def timed_checksum(self) -> str:
         """A hash of the indices of the timed window."""
-        steps = chain.from_iterable(segment.steps for segment in self.timed if segment.sync)
-        return tensors_sha256(("", indices) for step in steps for indices in step)
+        taken = chain.from_iterable(steps for steps, mode in self.timed if mode == "as-is")
+        return tensors_sha256(("", indices) for step in taken for indices in step)
 
     def micro_steps(self) -> Iterator[torch.Tensor]:
         """The indices of all micro-steps in order; further ones follow without end, so that loading

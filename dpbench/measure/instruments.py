@@ -32,12 +32,14 @@ from dpbench.architecture import Architecture, items_per_sample
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.user_dataset import SampleSource
+from dpbench.measure.batches import Segment
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import StepPhase
 from dpbench.measure.step import BenchmarkStepper, StepIndices
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
+from dpbench.parallel.dp.meter import Phase
 from dpbench.records.trial import GradientTrace, Phases, ReplicaPhases
 
 COUNTED_SAMPLES = 2
@@ -45,48 +47,48 @@ COUNTED_SAMPLES = 2
 
 def time_phases(
     stepper: BenchmarkStepper,
-    steps: Sequence[StepIndices],
+    segment: Segment,
     devices: Sequence[torch.device],
     ranks: RankGroup,
-    *,
-    sync: bool,
 ) -> tuple[Phases, ReplicaPhases | None]:
-    """Take `steps`, with or without synchronization; the second result is the implementation's own
-    report on its replicas."""
+    """Take the steps of a segment; the second result is of the phases within an implementation that
+    drives all replicas."""
     names = get_args(StepPhase)
     phases_by_step: list[dict[str, float]] = []
+    replicas_by_step: list[dict[Phase, float]] = []
+    meter = stepper.model.wrapper.meter
 
     def enter(phase: StepPhase | None) -> None:
         synchronize(*devices)
         marks.append((phase, perf_counter()))
 
-    with (
-        between_barriers(devices, ranks),
-        stepper.model.wrapper.replica_seconds() as replica_seconds,
-    ):
-        totals = [replica_seconds()]
-        for indices in steps:
+    with between_barriers(devices, ranks):
+        if meter is not None:
+            meter.waits = True
+        for indices in segment.steps:
             marks: list[tuple[StepPhase | None, float]] = []
-            stepper.step(indices, sync=sync, enter=enter)
+            before = {} if meter is None else dict(meter.seconds)
+            stepper.step(indices, unsynced=segment.mode == "unsynced", enter=enter)
             seconds = dict.fromkeys(names, 0.0)
             for (phase, start), (_, end) in pairwise(marks):
                 seconds[str(phase)] += end - start
             phases_by_step.append(seconds)
-            totals.append(replica_seconds())
+            if meter is not None:
+                totals = meter.seconds.items()
+                replicas_by_step.append({phase: end - before[phase] for phase, end in totals})
+        if meter is not None:
+            meter.waits = False
     phases = Phases(
         **{f"{name}_seconds": tuple(step[name] for step in phases_by_step) for name in names}
     )
-    if not totals[0]:
+    if meter is None:
         return phases, None
-    replicas = [
-        {name: after[name] - before[name] for name in after} for before, after in pairwise(totals)
-    ]
     return phases, ReplicaPhases(
-        scatter_seconds=tuple(step["scatter"] for step in replicas),
-        replicate_seconds=tuple(step["replicate"] for step in replicas),
-        compute_seconds=tuple(step["forward"] + step["backward"] for step in replicas),
-        gather_seconds=tuple(step["gather"] for step in replicas),
-        reduce_seconds=tuple(step["reduce"] for step in replicas),
+        scatter_seconds=tuple(step["scatter"] for step in replicas_by_step),
+        replicate_seconds=tuple(step["replicate"] for step in replicas_by_step),
+        compute_seconds=tuple(step["forward"] + step["backward"] for step in replicas_by_step),
+        gather_seconds=tuple(step["gather"] for step in replicas_by_step),
+        reduce_seconds=tuple(step["reduce"] for step in replicas_by_step),
     )
 
 

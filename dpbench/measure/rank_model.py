@@ -19,6 +19,7 @@ from dpbench.data.loading import Batch
 from dpbench.measure.device import FLOAT32, AmpState
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.specs import ParallelSpec, WorkloadSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import GRAPHED_MODES
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
@@ -59,18 +60,18 @@ class RankModel:
         batches: Iterable[Batch],
         count: int,
         *,
-        sync: bool = True,
+        unsynced: bool = False,
         enter: EnterPhase = ignore_phase,
     ) -> list[torch.Tensor]:
         """Add up the gradients of `count` micro-batches, and reduce them with the last one.
 
-        Returns the mean loss of each, on its device, without waiting for it. Without `sync` nothing
+        Returns the mean loss of each, on its device, without waiting for it. If `unsynced`, nothing
         is reduced, and the gradients are wrong.
         """
         losses = []
         for number, batch in enumerate(batches, start=1):
-            if not sync:
-                reduction = self.wrapper.unsynced_for_timing()
+            if unsynced:
+                reduction = self.wrapper.unsynced()
             else:
                 reduction = nullcontext() if number == count else self.wrapper.accumulate_only()
             with reduction:
@@ -106,7 +107,8 @@ def build_rank_model(
     """
     workload, wrapper = settings.workload, wrap(module, settings, rank)
     # Ranks with gradients of their own must skip a step of float16 together.
-    deciding = dist.group.WORLD if wrapper.optimizer_is_local else None
+    has_local_state = IMPLEMENTATIONS[settings.implementation].has_local_state
+    deciding = dist.group.WORLD if has_local_state else None
     torch.manual_seed(workload.seed + 1 + rank)
     return RankModel(
         module=module,

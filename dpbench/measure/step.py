@@ -20,27 +20,28 @@ LoadSamples = Callable[[torch.Tensor], tuple[Samples, Samples]]
 class BenchmarkStepper:
     """Takes the optimizer steps of a benchmark with one rank's model."""
 
-    def __init__(self, model: RankModel, load: LoadSamples) -> None:
+    def __init__(self, model: RankModel, load: LoadSamples, weight: float = 1.0) -> None:
+        """`weight` is the rank's `averaging_weight`."""
         self.model = model
-        self._load = load
+        self._load, self._weight = load, weight
         self.steps = 0
-        """Number of steps so far, without those that left out synchronization."""
+        """Number of steps so far, without unsynced ones."""
 
     def step(
-        self, indices: StepIndices, *, sync: bool = True, enter: EnterPhase = ignore_phase
+        self, indices: StepIndices, *, unsynced: bool = False, enter: EnterPhase = ignore_phase
     ) -> torch.Tensor:
         """Take one optimizer step; returns its mean loss, on the device, without waiting for it.
 
-        Without `sync` nothing is exchanged with other ranks, and the gradients are wrong.
+        If `unsynced`, nothing is exchanged with other ranks, and the gradients are wrong.
         """
         model = self.model
         enter("optimizer")
         model.optimizer.zero_grad()
         batches = self._loaded(indices, enter)
-        losses = model.accumulate_gradients(batches, len(indices), sync=sync, enter=enter)
+        losses = model.accumulate_gradients(batches, len(indices), unsynced=unsynced, enter=enter)
         enter("optimizer")
         model.amp.step(model.optimizer)
-        if sync:
+        if not unsynced:
             self.steps += 1
             enter("backward")  # where communication is counted, see measure.instruments
             model.wrapper.after_step(self.steps)
@@ -49,7 +50,7 @@ class BenchmarkStepper:
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
     def _loaded(self, indices: StepIndices, enter: EnterPhase) -> Iterator[Batch]:
-        weight = self.model.wrapper.loss_weight / len(indices)
+        weight = self._weight / len(indices)
         for micro_step in indices:
             enter("data")
             yield Batch(*self._load(micro_step), weight, len(micro_step))

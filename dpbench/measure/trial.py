@@ -1,7 +1,7 @@
 """One rank's part of one trial, from the process group to the raw measurement.
 
 `measure_trial` is the order of a trial: the device, the samples, the process group, the model;
-warmup; segments with and without synchronization in turns; then what is slow, and would warm the
+warmup; segments as they train and unsynced ones in turns; then what is slow, and would warm the
 windows up: the instrumented steps and, in the first repetition, the trace of gradients before them,
 the verification of gradients and the count of operations after them.
 """
@@ -32,17 +32,17 @@ from dpbench.measure.device import (
     set_devices_and_threads,
     set_tf32,
 )
-from dpbench.measure.implementations import CommunicationTotals
+from dpbench.measure.implementations import CommunicationTotals, averaging_weight
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.rank_model import RankModel, build_module, build_rank_model
-from dpbench.measure.step import BenchmarkStepper, StepIndices
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
-from dpbench.measure.window import joined, time_steps
-from dpbench.records.trial import Phases, RankMeasurement, ReplicaPhases, Window
+from dpbench.measure.window import time_steps
+from dpbench.records.trial import Mode, RankMeasurement, Window
 from dpbench.rendezvous.process_group import default_group_class
 from dpbench.specs import TrialSpec
 
@@ -71,41 +71,48 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         module = build_module(architecture, trial.workload, device)
         initial_checksum = checksum(module)
         model = build_rank_model(module, architecture, trial, rank, device)
-        run = TrialRun(trial, BenchmarkStepper(model, load), devices, ranks)
+        stepper = BenchmarkStepper(model, load, averaging_weight(trial, rank))
+        run = TrialRun(trial, stepper, devices, ranks)
         gpu_states(device)  # opens NVML before the windows, whose ends read it
         reset_peak_device_memory(*devices)
         setup_seconds = perf_counter() - started
         with unused_parameters_named(module):
-            timed_steps = run.warm_up(plan.warmup.steps)
+            timed_steps = run.warm_up(plan.warmup)
             if timed_steps != trial.timed_steps:
                 plan = StepPlan(replace(trial, timed_steps=timed_steps), rank, len(source))
             windows, (host_peak, device_peak, reserved_peak), sent = run.time_windows(plan.timed)
         final_checksum, threads = checksum(module), torch.get_num_threads()
         norms = [m for m in module.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
-        traced = run.on_device(plan.traced.steps)
-        trace = trace_gradients(run.stepper, traced, device, ranks) if traced else None
-        phases, replica_phases = run.time_phases(plan.instrumented)
-        used_transports, joined_group = transports(), ranks.membership
-        del run, model, module
+        traced, *instrumented = map(run.on_device, (plan.traced, *plan.instrumented))
+        trace = trace_gradients(stepper, traced.steps, device, ranks) if traced.steps else None
+        phases = {
+            segment.mode: time_phases(stepper, segment, devices, ranks)
+            for segment in instrumented
+            if segment.steps
+        }
+        used_transports, membership = transports(), ranks.membership
+        del run, stepper, model, module
         # After the windows, so that the float64 tensors neither add to their peak memory nor
         # warm anything up for them.
         verification = verify(trial, architecture, source, rank, ranks) if is_first else None
     # Counted last; a failure must not lose the measurement, and is reported.
     flops = flops_per_item(architecture, source, device) if is_first and rank == 0 else None
+    as_is, replica_phases = phases.get("as-is", (None, None))
+    unsynced, _ = phases.get("unsynced", (None, None))
     return RankMeasurement(
         rank=rank,
         pid=os.getpid(),
         device=str(device),
-        timed=windows[True],
-        without_sync=windows.get(False),
+        timed=windows["as-is"],
+        without_sync=windows.get("unsynced"),
         setup_seconds=setup_seconds,
         peak_host_memory_bytes=host_peak,
         peak_device_memory_bytes=device_peak,
         peak_reserved_memory_bytes=reserved_peak,
         reduced_bytes_per_step=None if sent is None else sent.bytes // timed_steps,
         collectives_per_step=None if sent is None else sent.collectives / timed_steps,
-        comm_init_seconds=None if joined_group is None else joined_group.comm_init_seconds,
-        group_class=None if joined_group is None else default_group_class(joined_group.device),
+        comm_init_seconds=None if membership is None else membership.comm_init_seconds,
+        group_class=None if membership is None else default_group_class(membership.device),
         transports=used_transports,
         warmup_steps=trial.warmup_steps,
         timed_steps=timed_steps,
@@ -118,8 +125,8 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         items_per_sample=items_per_sample(architecture),
         verification=verification,
         flops_per_item=flops,
-        phases=phases.get(True),
-        phases_without_sync=phases.get(False),
+        phases=as_is,
+        phases_without_sync=unsynced,
         replica_phases=replica_phases,
         gradient_trace=trace,
     )
@@ -150,66 +157,53 @@ class TrialRun:
     ) -> None:
         self.trial, self.stepper, self.devices, self.ranks = trial, stepper, devices, ranks
 
-    def on_device(self, steps: Sequence[StepIndices]) -> Sequence[StepIndices]:
-        """The steps with their indices on the device, if the samples are there; before a window, as
+    def on_device(self, segment: Segment) -> Segment:
+        """The segment with its indices on the device, if the samples are there; before a window, as
         it copies."""
         if self.trial.prefetch is not None:
-            return steps
-        return [[indices.to(self.devices[0]) for indices in step] for step in steps]
+            return segment
+        steps = [[indices.to(self.devices[0]) for indices in step] for step in segment.steps]
+        return Segment(steps, segment.mode)
 
-    def warm_up(self, steps: Sequence[StepIndices]) -> int:
+    def warm_up(self, segment: Segment) -> int:
         """Take the warm-up steps; returns the number of steps to time, the same on all ranks. If
         the window fills a time, the second half of the warm-up is timed and sets it."""
-        trial, placed = self.trial, self.on_device(steps)
+        trial, steps = self.trial, self.on_device(segment).steps
         untimed = len(steps) // 2 if trial.window_seconds else len(steps)
-        for indices in placed[:untimed]:
+        for indices in steps[:untimed]:
             self.stepper.step(indices)
         if untimed == len(steps):
             return trial.timed_steps
-        pace = time_steps(self.stepper.step, placed[untimed:], self.devices, self.ranks)
+        pace = time_steps(self.stepper.step, steps[untimed:], self.devices, self.ranks)
         return trial.filling_steps(self.ranks.max_over_ranks(median(pace.step_seconds)))
 
     def time_windows(
         self, segments: Sequence[Segment]
-    ) -> tuple[dict[bool, Window], Peaks, CommunicationTotals | None]:
+    ) -> tuple[dict[Mode, Window], Peaks, CommunicationTotals | None]:
         """Time the segments, and make the parameters equal on all ranks.
 
-        Returns the windows with and without synchronization, the peak of memory until the end of
-        the first segment, and what the windows have sent.
+        Returns the window of each mode, the peak of memory until the end of the first segment, and
+        what the windows have sent.
         """
         stepper, wrapper = self.stepper, self.stepper.model.wrapper
-        timed: dict[bool, list[Window]] = {}
+        timed: dict[Mode, list[Window]] = {}
         peaks: Peaks | None = None
-        before = wrapper.communication()  # steps without synchronization add nothing to it
-        for steps, sync in segments:
-            step, placed = partial(stepper.step, sync=sync), self.on_device(steps)
-            # Steps without synchronization are undone: replicas must not drift apart.
-            with nullcontext() if sync else undone(stepper.model, self.devices):
-                window = time_steps(step, placed, self.devices, self.ranks)
-            timed.setdefault(sync, []).append(window)
-            # Training needs no more than the first segment: steps without synchronization add
-            # copies of the state and gradients beside the buckets.
+        before = wrapper.communication()  # unsynced steps add nothing to it
+        for steps, mode in map(self.on_device, segments):
+            unsynced = mode == "unsynced"
+            # Unsynced steps are undone: replicas must not drift apart.
+            with undone(stepper.model, self.devices) if unsynced else nullcontext():
+                step = partial(stepper.step, unsynced=unsynced)
+                window = time_steps(step, steps, self.devices, self.ranks)
+            timed.setdefault(mode, []).append(window)
+            # Training needs no more than the first segment: unsynced steps add copies of the state
+            # and gradients beside the buckets.
             peaks = peaks or (peak_host_memory_bytes(), *peak_device_memory(*self.devices))
         after = wrapper.communication()
         wrapper.sync_parameters()
         assert peaks is not None  # a window has a segment
-        windows = {sync: joined(segments) for sync, segments in timed.items()}
+        windows = {mode: Window.of_segments(segments) for mode, segments in timed.items()}
         return windows, peaks, after - before if before and after else None
-
-    def time_phases(
-        self, segments: Sequence[Segment]
-    ) -> tuple[dict[bool, Phases], ReplicaPhases | None]:
-        """The phases of segments with and without synchronization, and what the former do for the
-        replicas of this process."""
-        timed = {
-            sync: time_phases(
-                self.stepper, self.on_device(steps), self.devices, self.ranks, sync=sync
-            )
-            for steps, sync in segments
-            if steps
-        }
-        replicas = timed[True][1] if timed else None
-        return {sync: phases for sync, (phases, _) in timed.items()}, replicas
 
 
 @contextmanager

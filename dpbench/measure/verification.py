@@ -89,7 +89,7 @@ def verify(
     wrapper = wrap(compile_module(module, trial.workload), small, rank)
     optimizer = wrapper.optimizer(_sgd(module, small))
     model = RankModel(module=module, wrapper=wrapper, optimizer=optimizer, loss=architecture.loss)
-    stepper = BenchmarkStepper(model, samples.select)
+    stepper = BenchmarkStepper(model, samples.select, averaging_weight(small, rank))
     worst, worst_parameter = 0.0, None
     for indices in torch.arange(steps * per_step, device=device).chunk(steps):
         batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step
@@ -142,13 +142,13 @@ class OneProcessReference:
         architecture: Architecture,
         samples: Dataset,
     ) -> None:
-        traits = IMPLEMENTATIONS[trial.implementation]
+        traits, ranks = IMPLEMENTATIONS[trial.implementation], range(trial.process_count)
         self._trial, self._loss, self._samples, self._steps = trial, architecture.loss, samples, 0
         # The shards that each copy takes, with the weights of their mean losses.
-        shards = [(trial.sample_range(rank), 1.0)]
-        if traits.communicates and trial.process_count > 1:
-            numbers = range(trial.process_count)
-            shards = [(trial.sample_range(n), averaging_weight(trial, n)) for n in numbers]
+        shards = [
+            (trial.sample_range(other), averaging_weight(trial, other))
+            for other in (ranks if traits.communicates else [rank])
+        ]
         self._shards = [[shard] for shard in shards] if traits.averages_parameters else [shards]
         self._copies = [copy.deepcopy(module) for _ in self._shards]
         self.module = self._copies[rank if len(self._copies) > 1 else 0]

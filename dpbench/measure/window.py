@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, pairwise
+from itertools import pairwise
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
 
@@ -60,20 +60,6 @@ def time_steps(
         # A loss of shape (1,) has a backward pass too.
         losses=tuple(torch.stack(losses).flatten().tolist()),
         gpu=gpu,
-    )
-
-
-def joined(segments: Sequence[Window]) -> Window:
-    """Segments as one window; the time between them is in none of its numbers."""
-    return Window(
-        start_seconds=segments[0].start_seconds,
-        seconds=sum(segment.seconds for segment in segments),
-        step_seconds=tuple(chain.from_iterable(segment.step_seconds for segment in segments)),
-        segment_steps=tuple(len(segment.step_seconds) for segment in segments),
-        samples=sum(segment.samples for segment in segments),
-        losses=tuple(chain.from_iterable(segment.losses for segment in segments)),
-        cpu_seconds=sum(segment.cpu_seconds or 0.0 for segment in segments),
-        gpu=tuple(chain.from_iterable(segment.gpu for segment in segments)),
     )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeVar
+from itertools import chain
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from dpbench.codec import Float
 from dpbench.specs import TrialSpec
@@ -76,9 +77,14 @@ class GpuState:
     """Processes with a context on it, those of the trial included."""
 
 
+Mode = Literal["as-is", "unsynced", "cached"]
+"""How the steps of a segment are taken: as training takes them; without gradient synchronization;
+or, by a script, on the last batch of its DataLoader again and again."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-    """Timed steps of one kind on one rank: those of a segment, which are consecutive and start on
+    """Timed steps of one mode on one rank: those of a segment, which are consecutive and start on
     all ranks together, or of several segments, joined."""
 
     start_seconds: float
@@ -98,6 +104,20 @@ class Window:
     """Processor time of the rank's process in the window, all its threads together."""
     gpu: tuple[GpuState, ...] = ()
     """State of the rank's GPU at the end of each segment; () without NVML."""
+
+    @classmethod
+    def of_segments(cls, segments: Sequence[Self]) -> Self:
+        """Segments as one window; the time between them is in none of its numbers."""
+        return cls(
+            start_seconds=segments[0].start_seconds,
+            seconds=sum(segment.seconds for segment in segments),
+            step_seconds=tuple(chain.from_iterable(segment.step_seconds for segment in segments)),
+            segment_steps=tuple(len(segment.step_seconds) for segment in segments),
+            samples=sum(segment.samples for segment in segments),
+            losses=tuple(chain.from_iterable(segment.losses for segment in segments)),
+            cpu_seconds=sum(segment.cpu_seconds or 0.0 for segment in segments),
+            gpu=tuple(chain.from_iterable(segment.gpu for segment in segments)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -66,6 +66,11 @@ class ImplementationTraits:
         """Whether replicas ever exchange gradients."""
         return self.backend != "none"
 
+    @property
+    def has_local_state(self) -> bool:
+        """Whether gradients, and the optimizer's state dict, may differ between ranks."""
+        return self.averages_parameters or self.shards == "parameters"
+
     def has_setting(self, name: str) -> bool:
         """Whether its rows differ by this field of a Configuration; most settings belong to all."""
         return name in self.settings or name not in OPTIONAL_SETTINGS

@@ -12,12 +12,13 @@ from torch import nn
 from dpbench.architecture import load_architecture
 from dpbench.data.datasets import Dataset
 from dpbench.measure import device, instruments, window
+from dpbench.measure.batches import Segment
 from dpbench.measure.implementations import Plain
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import RankModel
 from dpbench.measure.step import BenchmarkStepper, LoadSamples
-from dpbench.records.trial import GradientTrace
+from dpbench.records.trial import GradientTrace, Mode
 from tests.launch.faulty import Healthy
 
 CPU = torch.device("cpu")
@@ -93,16 +94,17 @@ def slow_stepper(clock: Clock) -> BenchmarkStepper:
     return slow
 
 
-@pytest.mark.parametrize(("sync", "after_step"), [(True, 128.0), (False, 0.0)])
-def test_each_part_is_counted_in_its_phase(clock: Clock, sync: bool, after_step: float) -> None:
+@pytest.mark.parametrize(("mode", "after_step"), [("as-is", 128.0), ("unsynced", 0.0)])
+def test_each_part_is_counted_in_its_phase(clock: Clock, mode: Mode, after_step: float) -> None:
     stepper = slow_stepper(clock)
-    measured, of_replicas = time_phases(stepper, [[torch.arange(4)]] * 2, [CPU], ALONE, sync=sync)
+    segment = Segment([[torch.arange(4)]] * 2, mode)
+    measured, of_replicas = time_phases(stepper, segment, [CPU], ALONE)
     assert measured.data_seconds == (256.0, 256.0)
     assert measured.forward_seconds == (4.0, 4.0)
     assert measured.backward_seconds == (8.0 + 16.0 + 32.0 + after_step,) * 2
     assert measured.optimizer_seconds == (65.0, 65.0)
     assert of_replicas is None
-    assert stepper.steps == (2 if sync else 0)
+    assert stepper.steps == (2 if mode == "as-is" else 0)
 
 
 def test_every_gradient_is_noted_when_it_is_ready(clock: Clock) -> None:

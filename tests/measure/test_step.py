@@ -34,14 +34,14 @@ def samples() -> Dataset:
 
 
 def stepper(module: torch.nn.Module, dataset: Dataset, weight: float = 1.0) -> BenchmarkStepper:
-    return stepper_of(Plain(module, weight), dataset)
+    return stepper_of(Plain(module), dataset, weight)
 
 
-def stepper_of(wrapper: Any, dataset: Dataset) -> BenchmarkStepper:
+def stepper_of(wrapper: Any, dataset: Dataset, weight: float = 1.0) -> BenchmarkStepper:
     module = wrapper.module
     sgd = torch.optim.SGD(module.parameters(), lr=RATE)
     model = RankModel(module=module, wrapper=wrapper, optimizer=sgd, loss=Healthy().loss)
-    return BenchmarkStepper(model, dataset.select)
+    return BenchmarkStepper(model, dataset.select, weight)
 
 
 def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
@@ -58,7 +58,7 @@ def test_accumulated_micro_batches_are_one_large_batch(count: int) -> None:
     torch.testing.assert_close(parameters(parts), parameters(whole), rtol=0, atol=1e-14)
 
 
-def test_a_loss_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
+def test_an_averaging_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
     """y = w·x with w = 1 and x = 2; with weight 0.5 the gradient is 4·w: w = 1 - 0.4."""
     module = torch.nn.Linear(1, 1, bias=False).double()
     torch.nn.init.ones_(module.weight)
@@ -85,22 +85,22 @@ def test_nothing_is_read_back_from_the_device_during_a_step(
 
 
 @pytest.mark.parametrize(
-    ("sync", "expected"),
+    ("unsynced", "expected"),
     [
         (
-            True,
+            False,
             ["accumulate_only", "forward", "backward"] * 2 + ["forward", "backward", "after_step"],
         ),
-        (False, ["unsynced_for_timing", "forward", "backward"] * 3),
+        (True, ["unsynced", "forward", "backward"] * 3),
     ],
 )
 def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
-    sync: bool, expected: list[str]
+    unsynced: bool, expected: list[str]
 ) -> None:
     plain = Plain(model())
-    recorded = Mock(wraps=plain, module=plain.module, loss_weight=1.0)
-    stepper_of(recorded, samples()).step([torch.arange(2)] * 3, sync=sync)
-    parts = ("accumulate_only", "unsynced_for_timing", "forward", "backward", "after_step")
+    recorded = Mock(wraps=plain, module=plain.module)
+    stepper_of(recorded, samples()).step([torch.arange(2)] * 3, unsynced=unsynced)
+    parts = ("accumulate_only", "unsynced", "forward", "backward", "after_step")
     assert [name for name, _, _ in recorded.method_calls if name in parts] == expected
 
 

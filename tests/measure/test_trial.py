@@ -134,7 +134,7 @@ def test_a_single_trial_trains_its_warmup_and_its_timed_steps_and_no_more(
 
 
 Steps = list[tuple[bool, list[list[int]]]]
-"""Whether a step synchronizes, and the samples of its micro-batches."""
+"""Whether a step is unsynced, and the samples of its micro-batches."""
 
 
 @pytest.fixture
@@ -143,9 +143,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     noted: Steps = []
     true_step = BenchmarkStepper.step
 
-    def step(self: BenchmarkStepper, batches: Any, *, sync: bool = True) -> torch.Tensor:
-        noted.append((sync, [indices.tolist() for indices in batches]))
-        return true_step(self, batches, sync=sync)
+    def step(self: BenchmarkStepper, batches: Any, *, unsynced: bool = False) -> torch.Tensor:
+        noted.append((unsynced, [indices.tolist() for indices in batches]))
+        return true_step(self, batches, unsynced=unsynced)
 
     monkeypatch.setattr(BenchmarkStepper, "step", step)
     return noted
@@ -155,9 +155,9 @@ def test_windows_with_and_without_synchronization_alternate_on_the_same_samples(
     steps: Steps,
 ) -> None:
     rank = measured(dp(2, warmup_steps=0, timed_steps=22))
-    segments = [(sync, len([*group])) for sync, group in groupby(sync for sync, _ in steps)]
-    assert segments == [(True, 6), (False, 12), (True, 11), (False, 10), (True, 5)]
-    synced, unsynced = ([taken for sync, taken in steps if sync is kind] for kind in (True, False))
+    segments = [(kind, len([*group])) for kind, group in groupby(kind for kind, _ in steps)]
+    assert segments == [(False, 6), (True, 12), (False, 11), (True, 10), (False, 5)]
+    synced, unsynced = ([taken for of, taken in steps if of is kind] for kind in (False, True))
     assert synced == unsynced
     assert rank.without_sync is not None
     assert rank.timed.segment_steps == rank.without_sync.segment_steps == (6, 6, 5, 5)
@@ -170,7 +170,7 @@ def test_peak_memory_is_that_of_training_without_what_measuring_adds(
     """Steps without synchronization, and undoing them, need memory that training does not."""
 
     def peak(*devices: torch.device) -> tuple[int, int]:
-        return sum(1 if sync else 1000 for sync, _ in steps), 7
+        return sum(1000 if unsynced else 1 for unsynced, _ in steps), 7
 
     monkeypatch.setattr(trial_module, "peak_device_memory", peak)
     rank = measured(dp(2, warmup_steps=2, timed_steps=10))

@@ -24,15 +24,15 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Parallel
 
     Imports the implementation's file, and with it the libraries that it needs.
     """
-    traits = IMPLEMENTATIONS[settings.implementation]
-    file = import_module(f"{__name__}.{module_name(traits.name)}")
+    file = import_module(f"{__name__}.{module_name(settings.implementation)}")
     model: ParallelModel = file.wrap(module, settings, rank)
-    if traits.communicates and not traits.one_process:
-        model.loss_weight = averaging_weight(settings, rank)
     return model
 
 
 def averaging_weight(settings: ParallelSpec, rank: int) -> float:
-    """The `mean_weight` of a rank's samples in a global batch."""
+    """The factor of a rank's mean loss in the backward pass: the `mean_weight` of its samples in a
+    global batch, or 1 for a rank that takes no average with others."""
+    if settings.process_count == 1 or not IMPLEMENTATIONS[settings.implementation].communicates:
+        return 1.0
     sizes = settings.replica_batch_sizes
     return mean_weight(sizes[rank], sum(sizes), len(sizes))

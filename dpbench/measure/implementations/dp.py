@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import (
-    CommunicationTotals,
-    ParallelModel,
-    ReplicaSeconds,
-    no_seconds,
-)
+from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -30,7 +24,7 @@ class OurDataParallel(ParallelModel):
 
     module: parallel.DataParallel
 
-    def unsynced_for_timing(self) -> AbstractContextManager[None]:
+    def unsynced(self) -> AbstractContextManager[None]:
         return self.module.without_reduction()
 
     def communication(self) -> CommunicationTotals | None:
@@ -38,22 +32,10 @@ class OurDataParallel(ParallelModel):
             self.module.meter.reduced_bytes, self.module.meter.summed_backwards
         )
 
-    @contextmanager
-    def replica_seconds(self) -> Iterator[ReplicaSeconds]:
-        if len(self.module.devices) == 1:  # a plain call of the module
-            yield no_seconds
-            return
-        meter = self.module.meter
-        meter.waits = True
-        try:
-            yield lambda: dict(meter.seconds)
-        finally:
-            meter.waits = False
-
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDataParallel:
     """Put all replicas into this process."""
     threads = settings.threads_per_replica
-    return OurDataParallel(
-        parallel.DataParallel(module, settings.devices, threads_per_replica=threads)
-    )
+    wrapped = parallel.DataParallel(module, settings.devices, threads_per_replica=threads)
+    # One replica is a plain call of the module, without phases.
+    return OurDataParallel(wrapped, wrapped.meter if settings.group_size > 1 else None)

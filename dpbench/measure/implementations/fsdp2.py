@@ -36,8 +36,6 @@ class FullySharded(ParallelModel):
     rank, as large as those of DDP, where no optimizer sees them.
     """
 
-    optimizer_is_local = True
-
     @contextmanager
     def accumulate_only(self) -> Iterator[None]:
         self.module.set_requires_gradient_sync(False)  # type: ignore[operator]

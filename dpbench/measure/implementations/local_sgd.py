@@ -29,8 +29,6 @@ TRAITS = {
 class LocalSGD(ParallelModel):
     """A plain module whose gradients stay local."""
 
-    optimizer_is_local = True
-
     def __init__(self, module: torch.nn.Module, every: int) -> None:
         """All ranks begin with the values of rank 0; a collective."""
         super().__init__(module)

@@ -6,24 +6,16 @@ module: usually `accumulate_only`, and `communication` where it counts its messa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from dpbench.data.batch import Samples, call
-from dpbench.parallel.dp.meter import Phase
+from dpbench.parallel.dp.meter import StepMeter
 from dpbench.specs import ParallelSpec
-
-ReplicaSeconds = Callable[[], Mapping[Phase, float]]
-"""Gives the seconds of the work for the replicas so far, by phase."""
-
-
-def no_seconds() -> Mapping[Phase, float]:
-    """No phase: the implementation does not drive all replicas, or does not report them."""
-    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +41,8 @@ class ParallelModel:
     """
 
     module: torch.nn.Module
-    optimizer_is_local: ClassVar[bool] = False
-    """Whether each rank steps on gradients of its own, and keeps a state of its own for that."""
-    loss_weight: float = 1.0
-    """Factor of this process's mean loss in the backward pass, set by `wrap`: its `mean_weight`
-    if ranks average, 1 otherwise."""
+    meter: StepMeter | None = None
+    """Times the work for the replicas, where this process drives several and reports on them."""
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The optimizer to step with, instead of one over all parameters; called once."""
@@ -72,7 +61,7 @@ class ParallelModel:
         its own."""
         return nullcontext()
 
-    def unsynced_for_timing(self) -> AbstractContextManager[None]:
+    def unsynced(self) -> AbstractContextManager[None]:
         """A context for whole steps that exchange nothing: their gradients are wrong, and only
         their time counts."""
         return self.accumulate_only()
@@ -95,10 +84,6 @@ class ParallelModel:
     def communication(self) -> CommunicationTotals | None:
         """Bytes and collectives so far; None if the implementation does not report them."""
         return None
-
-    def replica_seconds(self) -> AbstractContextManager[ReplicaSeconds]:
-        """A context for instrumented steps, in which the replicas' work is timed."""
-        return nullcontext(no_seconds)
 
 
 class Wrapped(ParallelModel):

@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.nvml import gpu_states
 from dpbench.parallel.devices import synchronize
-from dpbench.records.trial import GpuState, Window
-
-Mode = Literal["as-is", "no-sync", "cached"]
-"""The script as it is; without DistributedDataParallel's averages of gradients; or with the last
-batch of its DataLoader again and again."""
+from dpbench.records.trial import GpuState, Mode, Window
 
 
 @dataclass

@@ -16,7 +16,8 @@ from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from dpbench.measure.script.clock import Mode, ScriptSegment
+from dpbench.measure.script.clock import ScriptSegment
+from dpbench.records.trial import Mode
 from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.specs import TrialSpec
 from dpbench.specs.configuration import MAX_FILLING_STEPS, MIN_SEGMENT
@@ -115,7 +116,7 @@ class Course:
         modes: list[Mode] = ["as-is"]
         if together:
             synchronizes = self._store.size > 1 and all(report["syncs"] for report in reports)
-            modes += ["no-sync"] * synchronizes
+            modes += ["unsynced"] * synchronizes
             modes += ["cached"] * all(report["loads"] for report in reports)
         done, seconds, filled = 0, 0.0, self._trial.window_seconds or 0.0
         while done < steps or (seconds < filled and done < MAX_FILLING_STEPS):

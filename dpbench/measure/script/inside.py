@@ -29,11 +29,10 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from dpbench.codec import encode, from_json
 from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
-from dpbench.measure.script.clock import Mode, ScriptSegment, StepClock
+from dpbench.measure.script.clock import ScriptSegment, StepClock
 from dpbench.measure.script.course import Course, RankStore
 from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
-from dpbench.measure.window import joined
-from dpbench.records.trial import RankMeasurement, ScriptFacts
+from dpbench.records.trial import Mode, RankMeasurement, ScriptFacts, Window
 from dpbench.rendezvous.process_group import default_group_class
 from dpbench.specs import TrialSpec
 
@@ -146,7 +145,7 @@ class ScriptRun:
             segments.setdefault(segment.mode, []).append(segment)
         counts_samples = self.course.counts_samples
         windows = {
-            mode: joined([segment.window(counts_samples=counts_samples) for segment in of_mode])
+            mode: Window.of_segments([one.window(counts_samples=counts_samples) for one in of_mode])
             for mode, of_mode in segments.items()
         }
         is_cached = any(
@@ -162,7 +161,7 @@ class ScriptRun:
             pid=os.getpid(),
             device=str(device),
             timed=windows["as-is"],
-            without_sync=windows.get("no-sync"),
+            without_sync=windows.get("unsynced"),
             cached=windows["cached"] if is_cached else None,
             script=self.facts(segments["as-is"]),
             threads=torch.get_num_threads(),

@@ -126,7 +126,7 @@ class ScriptWatcher:
             reduces = wanted and torch.is_grad_enabled()
             clock.counts.forwards += torch.is_grad_enabled()
             clock.counts.reducing_forwards += reduces
-            if not (reduces and clock.segment.mode == "no-sync"):
+            if not (reduces and clock.segment.mode == "unsynced"):
                 return forward(self, *inputs, **options)
             self.require_backward_grad_sync = False  # exactly what its no_sync() does
             try:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure.implementations import CommunicationTotals, wrap
+from dpbench.measure.implementations import CommunicationTotals, averaging_weight, wrap
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import RankModel, build_optimizer
 from dpbench.measure.step import BenchmarkStepper
@@ -62,7 +62,8 @@ def trained(
     checksums.append(checksum(module))
     optimizer = wrapper.optimizer(build_optimizer(module, trial))
     model = RankModel(module=module, wrapper=wrapper, optimizer=optimizer, loss=architecture.loss)
-    stepper = BenchmarkStepper(model, samples(architecture).select)
+    weight = averaging_weight(trial, rank)
+    stepper = BenchmarkStepper(model, samples(architecture).select, weight)
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)
         stepper.step([batch[rank::WORLD] for batch in batches])

@@ -51,7 +51,7 @@ def train(clock: StepClock, steps: int = 1000) -> list[str]:
 def test_segments_take_turns_as_a_palindrome_after_the_warm_up() -> None:
     course = course_of()
     modes = train(StepClock(course))
-    kinds = ["as-is", "no-sync", "cached", "cached", "no-sync", "as-is"]
+    kinds = ["as-is", "unsynced", "cached", "cached", "unsynced", "as-is"]
     assert modes == ["as-is"] * 4 + [kind for kind in kinds for _ in range(5)]
     assert [one.mode for one in course.measured] == kinds
     assert all([counts.samples for counts in one.counts] == [8] * 5 for one in course.measured)
@@ -69,7 +69,7 @@ def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> N
     clock = StepClock(course)
     clock.counts.queued_batches = 3
     modes = train(clock)
-    assert modes[4 + 20 : 4 + 26] == ["as-is"] * 3 + ["no-sync"] * 3
+    assert modes[4 + 20 : 4 + 26] == ["as-is"] * 3 + ["unsynced"] * 3
     assert sum(len(one.counts) for one in course.measured) == 30
 
 
