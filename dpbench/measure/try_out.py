@@ -90,7 +90,7 @@ def try_architecture(text: str) -> Architecture:
             trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
             if unused := [name for name, p in trained if p.grad is None]:
                 warning = (
-                    f"warning: {architecture.name}: ddp, ddp-sharded and torch-ddp fail on "
+                    f"warning: {architecture.name}: DistributedDataParallel fails on "
                     f"{without_gradient(unused)}{code_place(_factory(architecture))}"
                 )
                 architecture.notes = (*architecture.notes, warning)

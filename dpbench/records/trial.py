@@ -188,7 +188,7 @@ class ScriptFacts:
     keeps_workers: bool = False
     """Whether its DataLoader has persistent_workers."""
     is_wrapped: bool = False
-    """Whether its model is within torch's DistributedDataParallel."""
+    """Whether its model is within a DistributedDataParallel, torch's or dpbench's."""
     finds_unused: bool = False
     """Whether the wrapper has find_unused_parameters."""
     has_unused: bool = False
@@ -265,11 +265,11 @@ class RankMeasurement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostLoad:
-    """Load on the usable cores of the first host by others than the ranks and dpbench: the number
-    of cores that were busy on average."""
+    """Load by others than the ranks and dpbench on the cores of the first host that their affinity
+    mask allows: the number of cores that were busy on average."""
 
     cores: int
-    """Usable ones."""
+    """Cores in the affinity mask."""
     during: float
     """Busy with other processes while the trial ran, its launch included."""
     stolen: float

@@ -1,7 +1,7 @@
 """The axes of a sweep: each setting that takes several values, and how names and columns show it.
 
-To add an axis, add a field with its default to Configuration or WorkloadSpec, an entry here, and an
-option with the same values to `dpbench.options.sweep`.
+To add an axis, add a field with its default to WorkloadSpec, ParallelSpec or Configuration, an
+entry here, and an option with the same values to `dpbench.options.sweep`.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ AXES = {
         kind="integer",
     ),
 }
-"""The axes by their field of a Configuration or its workload, where the default is; in the order in
-which configurations vary and names tell them."""
+"""The axes by their field of a Configuration or its workload, in the order in which configurations
+vary and names tell them."""
 PLACEHOLDERS = {"batch_size": "batch_size"} | {
     axis.placeholder: field for field, axis in AXES.items() if axis.placeholder
 }

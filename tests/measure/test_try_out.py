@@ -120,7 +120,7 @@ def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
 def test_unused_parameters_are_warned_of() -> None:
     assert architecture.architecture_notes(try_architecture("models.py:good")) == ()
     (unused,) = architecture.architecture_notes(try_architecture("models.py:partly"))
-    assert unused.startswith("warning: models.py:partly: ddp, ddp-sharded and torch-ddp fail on")
+    assert unused.startswith("warning: models.py:partly: DistributedDataParallel fails on")
     assert "without a gradient in a step: spare.weight, spare.bias; use them" in unused
     assert unused.endswith("(models.py, line 36)")
 

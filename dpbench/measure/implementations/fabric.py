@@ -48,8 +48,8 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> FabricMo
         if isinstance(settings, Configuration)
         else tuple((0, device) for device in settings.devices)
     )
-    host, device = places[rank]
-    here = [torch.device(other).index for number, other in places if number == host]
+    node, device = places[rank]
+    here = [torch.device(other).index for number, other in places if number == node]
     with threads_kept():
         fabric = Fabric(
             accelerator="cpu" if device == "cpu" else "cuda",
