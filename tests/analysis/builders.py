@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import Matched, Side, match
 from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.records.environment import Accelerator, Environment
@@ -241,6 +242,17 @@ def slower(throughputs: Sequence[float], share: float) -> list[float]:
     return [value / (1 + share) for value in throughputs]
 
 
+def judged(
+    before: Side,
+    after: Side,
+    tolerances: Mapping[str, float] | None = None,
+    *,
+    strict: bool = False,
+) -> Verdict:
+    limits = tolerances or {"images_per_second": 0.03}
+    return assess([(before, after)], limits, force=False, alpha=ALPHA, strict=strict)
+
+
 def assessment(
     changes: Mapping[int, Sequence[float]],
     *extra: TrialRecord,
@@ -250,8 +262,7 @@ def assessment(
     """A quiet baseline, and a candidate with these throughputs by batch size."""
     before = side("before", *(runs(trial(batch_size=batch), QUIET) for batch in changes))
     after = side("after", *(runs(trial(batch_size=b), v) for b, v in changes.items()), list(extra))
-    limits = tolerances or {"images_per_second": 0.03}
-    return assess([(before, after)], limits, strict=strict)
+    return judged(before, after, tolerances, strict=strict)
 
 
 ALL_PASS = assessment({16: QUIET})

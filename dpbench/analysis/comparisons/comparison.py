@@ -10,59 +10,58 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.environments import compare_environments
-from dpbench.analysis.comparisons.matching import Matched, MatchedRow, Side, match
+from dpbench.analysis.comparisons.matching import Matched, Records, Side, match
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.errors import NotComparable
 from dpbench.messages import option_words
-from dpbench.records.trial import TrialRecord
 
-Outcome = Literal[
-    "faster", "slower", "better", "worse", "same", "regressed", "pass", "inconclusive"
-]
-"""What is said of a row: the first five by `compare`, regressed and pass by `check`."""
-Changes = Mapping[MatchedRow, Change | None]
-"""The change of a metric in each row; None if a side has no run."""
+ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
+"""What `compare` says of a row."""
+VerdictOutcome = Literal["regressed", "inconclusive", "pass"]
+"""What `check` says of a row, of a metric, and as a whole; the worst first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ComparedRow:
-    """One metric of one configuration on both sides, and what its change means. `None` means too
-    few runs."""
+    """One metric of one configuration on both sides, and what its change means."""
 
-    matched: MatchedRow
+    label: str
+    """Name on both sides, see `Matched.rows`."""
     metric: str
+    baseline_records: Records
+    """The usable repetitions of the baseline."""
+    candidate_records: Records
     change: Change | None
     """The change of the cost; None if a side has no run."""
-    outcome: Outcome
-    p_value: float | None
-    """p-value of the test that decided the outcome; None if it was not tested."""
-    p_value_corrected: float | None
+    outcome: ComparisonOutcome | VerdictOutcome = "inconclusive"
+    p_value: float | None = None
+    """p-value of a t test: of a difference (`compare`), or of a slowdown beyond the tolerance
+    (`check`); None if it was not tested."""
+    p_value_corrected: float | None = None
     """The same, corrected for the number of rows (Holm)."""
 
     @property
-    def label(self) -> str:
-        return self.matched.label
-
-    @property
     def unit(self) -> str:
-        return COMPARED_METRICS[self.metric].unit.replace("items", self.matched.item)
+        records = (*self.candidate_records, *self.baseline_records)
+        item = next((record.item for record in records), "samples")
+        return COMPARED_METRICS[self.metric].unit.replace("items", item)
 
     @property
     def baseline(self) -> Estimate | None:
-        return self._average(self.matched.baseline)
+        return self._average(self.baseline_records)
 
     @property
     def candidate(self) -> Estimate | None:
-        return self._average(self.matched.candidate)
+        return self._average(self.candidate_records)
 
-    def _average(self, records: Sequence[TrialRecord]) -> Estimate | None:
+    def _average(self, records: Records) -> Estimate | None:
         values = readings(records, COMPARED_METRICS[self.metric]).values()
         return geometric_mean([*values], self.unit) if values else None
 
@@ -87,7 +86,7 @@ class ComparedRow:
     @property
     def reason(self) -> str | None:
         """Why it cannot be tested; None if it can."""
-        sides = {"baseline": self.matched.baseline, "candidate": self.matched.candidate}
+        sides = {"baseline": self.baseline_records, "candidate": self.candidate_records}
         counts = dict(zip(sides, self.repetitions, strict=True))
         for side, records in sides.items():
             if not counts[side]:
@@ -107,8 +106,8 @@ class Comparison:
     """Two sides, compared."""
 
     matched: Matched
-    changes: Mapping[str, Changes]
-    """The changes of each metric."""
+    rows: Mapping[str, Sequence[ComparedRow]]
+    """The rows of each metric."""
     notes: Sequence[str]
     """What may differ between the environments of the sides, and what is on one side only."""
     differences: Sequence[str]
@@ -124,7 +123,7 @@ def compare_sides(
     by_candidate: bool = False,
 ) -> Comparison:
     """Compare two sides by each metric. Rows are named as by `match`; `classify` or `verdict.judge`
-    says what their changes mean.
+    gives them their outcomes.
 
     Raises NotComparable if no configuration is on both sides, a metric was measured on neither, or,
     unless `force`, the sides come from environments that must not be compared.
@@ -137,33 +136,39 @@ def compare_sides(
         (candidate, matched.only_in_candidate),
     ):
         notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
-    changes = {name: changes_of(matched, COMPARED_METRICS[name]) for name in metrics}
-    for name, changed in changes.items():
-        if not changed:
+    rows = {name: compared_rows(matched, COMPARED_METRICS[name]) for name in metrics}
+    for name, compared in rows.items():
+        if not compared:
             raise NotComparable(
                 f"{name} was measured neither in {baseline.label} nor in {candidate.label}; take "
                 f"another {option_words('metric')}"
             )
-    return Comparison(matched=matched, changes=changes, notes=notes, differences=differences)
+    return Comparison(matched=matched, rows=rows, notes=notes, differences=differences)
 
 
-def changes_of(matched: Matched, metric: Metric) -> Changes:
-    """The change of every row, except of those that completed without this metric on either side;
-    None if a side has no run."""
-    changes: dict[MatchedRow, Change | None] = {}
-    for row in matched.rows:
-        before, now = (readings(records, metric) for records in (row.baseline, row.candidate))
-        if before or now or not (row.baseline or row.candidate):
+def compared_rows(matched: Matched, metric: Metric) -> tuple[ComparedRow, ...]:
+    """The rows of a metric, except those that completed without it on either side."""
+    rows = []
+    for label, *both in matched.rows:
+        before, now = (readings(records, metric) for records in both)
+        if before or now or not any(both):
             is_paired = matched.same_passes and len(before.keys() & now.keys()) >= MIN_PAIRS
             inverse = metric.better == "higher"
             costs = (
                 {n: 1 / v if inverse else v for n, v in side.items()} for side in (before, now)
             )
-            changes[row] = change_between(*costs, paired=is_paired)
-    return changes
+            row = ComparedRow(
+                label=label,
+                metric=metric.key,
+                baseline_records=both[0],
+                candidate_records=both[1],
+                change=change_between(*costs, paired=is_paired),
+            )
+            rows.append(row)
+    return tuple(rows)
 
 
-def readings(records: Sequence[TrialRecord], metric: Metric) -> dict[int, float]:
+def readings(records: Records, metric: Metric) -> dict[int, float]:
     """The value of a metric in each repetition that has it."""
     read = metric.reader.of_trial
     return {
@@ -173,7 +178,7 @@ def readings(records: Sequence[TrialRecord], metric: Metric) -> dict[int, float]
     }
 
 
-def classify(metric: str, changes: Changes, *, within: float) -> tuple[ComparedRow, ...]:
+def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[ComparedRow, ...]:
     """The rows of a metric with their outcomes; a difference of `within` counts as the same: 0.03
     is 3 %.
 
@@ -181,22 +186,18 @@ def classify(metric: str, changes: Changes, *, within: float) -> tuple[ComparedR
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else
     it is inconclusive.
     """
-    is_speed = COMPARED_METRICS[metric].is_speed
-    p_values = [
-        change.p_value if change and change.is_testable else None for change in changes.values()
-    ]
-    rows = []
-    for (matched, change), p, corrected in zip(
-        changes.items(), p_values, holm(p_values), strict=True
-    ):
-        outcome: Outcome = "inconclusive"
-        if change is not None and corrected is not None:
-            low, high = change.estimate.ends
+    p_values = [row.tested.p_value if row.tested else None for row in rows]
+    classified = []
+    for row, p, corrected in zip(rows, p_values, holm(p_values), strict=True):
+        is_speed = COMPARED_METRICS[row.metric].is_speed
+        outcome: ComparisonOutcome = "inconclusive"
+        if row.tested and corrected is not None:
+            low, high = row.tested.estimate.ends
             if 1 / (1 + within) <= low and high <= 1 + within:
                 outcome = "same"
-            elif corrected < ALPHA and change.mean.value < 1:
+            elif corrected < ALPHA and row.tested.mean.value < 1:
                 outcome = "faster" if is_speed else "better"
             elif corrected < ALPHA:
                 outcome = "slower" if is_speed else "worse"
-        rows.append(ComparedRow(matched, metric, change, outcome, p, corrected))
-    return tuple(rows)
+        classified.append(replace(row, outcome=outcome, p_value=p, p_value_corrected=corrected))
+    return tuple(classified)

@@ -59,9 +59,9 @@ def compare_environments(
         )
     known = [[e for e in side.values() if e] for side in (before, after)]
     notes: dict[str, None] = {}
-    for row in matched.rows:
-        if row.baseline and row.candidate:
-            old, new = row.baseline[0].trial.workload, row.candidate[0].trial.workload
+    for _, then_ran, now_ran in matched.rows:
+        if then_ran and now_ran:
+            old, new = then_ran[0].trial.workload, now_ran[0].trial.workload
             if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
                 notes[f"{named_files(new)} has changed between the two"] = None
     # Another commit is the reason for most comparisons.

@@ -26,6 +26,7 @@ from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 Typed = str | int | float
 Identity = tuple[Typed, ...]
 """Values of settings that identify what was run."""
+Records = tuple[TrialRecord, ...]
 
 
 def _setting(name: str) -> Callable[[Configuration], Typed]:
@@ -61,7 +62,7 @@ class Side:
     """One of the two compared things: the trials of a sweep, or some of them."""
 
     label: str
-    records: tuple[TrialRecord, ...]
+    records: Records
     """All records of the sweep."""
     environments: Mapping[str, Environment]
     where: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Side:
     """Name of the passes in which it was measured. Sides of the same passes are compared within
     each repetition."""
 
-    def selected(self) -> tuple[TrialRecord, ...]:
+    def selected(self) -> Records:
         """The records of the side; raises UnknownName or UsageError if there are none."""
         if not self.records:
             raise UsageError(f"{self.label} holds no trial that could be compared")
@@ -86,21 +87,6 @@ class Side:
         return chosen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class MatchedRow:
-    """A configuration that ran on both sides, with its usable repetitions."""
-
-    label: str
-    """Name on both sides; if they differ, the part in common, or the candidate's name."""
-    baseline: tuple[TrialRecord, ...]
-    candidate: tuple[TrialRecord, ...]
-
-    @property
-    def item(self) -> str:
-        """What was counted: images, tokens; samples if no repetition is usable."""
-        return next((record.item for record in (*self.candidate, *self.baseline)), "samples")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matched:
     """The configurations that ran on both sides, and those without a partner."""
@@ -109,7 +95,10 @@ class Matched:
     candidate: Side
     same_passes: bool
     """Whether both sides ran in the same passes."""
-    rows: tuple[MatchedRow, ...]
+    rows: tuple[tuple[str, Records, Records], ...]
+    """For each configuration its name, and the usable repetitions of the baseline and of the
+    candidate. Names are those on both sides; if they differ, the part in common, or the
+    candidate's."""
     only_in_baseline: tuple[str, ...]
     only_in_candidate: tuple[str, ...]
 
@@ -173,12 +162,12 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
         candidate=candidate,
         same_passes=same_passes,
         rows=tuple(
-            MatchedRow(
-                label=labels.label(now[0].trial)
+            (
+                labels.label(now[0].trial)
                 if by_candidate
                 else _common_label(before[0].trial, now[0].trial, labels),
-                baseline=usable_repetitions(before),
-                candidate=usable_repetitions(now),
+                usable_repetitions(before),
+                usable_repetitions(now),
             )
             for before, now in both
         ),

@@ -26,12 +26,12 @@ the sides ran in turn and both were disturbed so: else the load may have come wi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Literal, get_args
+from typing import get_args
 
-from dpbench.analysis.comparisons.change import ALPHA, Change, Costs, change_between, holm
-from dpbench.analysis.comparisons.comparison import Changes, ComparedRow, compare_sides
+from dpbench.analysis.comparisons.change import Change, Costs, change_between, holm
+from dpbench.analysis.comparisons.comparison import ComparedRow, VerdictOutcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
@@ -39,8 +39,6 @@ from dpbench.analysis.repetitions import by_configuration, worst_status
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
 
-VerdictOutcome = Literal["regressed", "inconclusive", "pass"]
-"""What a check says of a row, of a metric, and as a whole; the worst first."""
 ALPHA_OF_A_LOOK = 0.02
 """Level of each one-sided test, for data that is looked at again as it grows."""
 
@@ -59,7 +57,7 @@ class MetricVerdict:
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
     rows: tuple[ComparedRow, ...]
-    """What was compared, each with a `VerdictOutcome` of its own."""
+    """What was compared, each with an outcome of its own."""
 
     @property
     def slowdown(self) -> Estimate | None:
@@ -90,7 +88,9 @@ class Verdict:
     @property
     def outcome(self) -> VerdictOutcome:
         """The worst outcome of a metric."""
-        return _worst([verdict.outcome for verdict in self.by_metric])
+        found = {verdict.outcome for verdict in self.by_metric}
+        worst_first: tuple[VerdictOutcome, ...] = get_args(VerdictOutcome)
+        return next(outcome for outcome in worst_first if outcome in found)
 
     @property
     def rows(self) -> tuple[ComparedRow, ...]:
@@ -109,12 +109,13 @@ def assess(
     sides: Sequence[tuple[Side, Side]],
     tolerances: Mapping[str, float],
     *,
-    force: bool = False,
-    alpha: float = ALPHA,
-    strict: bool = False,
+    force: bool,
+    alpha: float,
+    strict: bool,
 ) -> Verdict:
     """Judge (baseline, candidate) pairs by the tolerance of each metric: {"images_per_second":
-    0.03}. All have the same baseline. A `strict` verdict passes only if no row is inconclusive.
+    0.03}, with one-sided tests at the level `alpha`. All have the same baseline. A `strict` verdict
+    passes only if no row is inconclusive.
 
     Raises NotComparable as `compare_sides` does.
     """
@@ -134,7 +135,7 @@ def assess(
                 label = f"{labels.label(configuration)}{role}"
                 failures.append((label, f"{status.words}: {reason}"))
     groups = {
-        (metric, comparison.matched.candidate.label): comparison.changes[metric]
+        (metric, comparison.matched.candidate.label): comparison.rows[metric]
         for metric in tolerances
         for comparison in compared
     }
@@ -154,38 +155,39 @@ def assess(
 
 
 def judge(
-    groups: Mapping[tuple[str, str], Changes],
+    groups: Mapping[tuple[str, str], Sequence[ComparedRow]],
     tolerances: Mapping[str, float],
     *,
-    alpha: float = ALPHA,
-    strict: bool = False,
-    untrusted: Collection[VerdictOutcome] = (),
+    alpha: float,
+    strict: bool,
+    untrusted: Collection[VerdictOutcome],
 ) -> tuple[MetricVerdict, ...]:
-    """Judge the changes of each (metric, candidate) by the tolerance of the metric; `untrusted`
+    """Judge the rows of each (metric, candidate) by the tolerance of the metric; `untrusted`
     outcomes become inconclusive."""
     verdicts = []
-    for (metric, candidate), changes in groups.items():
+    for (metric, candidate), compared in groups.items():
         limit, level = 1 + tolerances[metric], alpha / len(groups)
-        mean = mean_change(changes.values())
+        mean = mean_change(compared)
         is_slower = mean is not None and mean.is_above(limit, level)
         on_average = _outcome(is_slower, mean, limit, alpha)
         rows = []
-        p_values = [c.p_above(limit) if c and c.is_testable else None for c in changes.values()]
-        tested = zip(changes.items(), p_values, holm(p_values), strict=True)
-        for (matched, change), p, corrected in tested:
+        p_values = [row.tested.p_above(limit) if row.tested else None for row in compared]
+        for row, p, corrected in zip(compared, p_values, holm(p_values), strict=True):
             outcome = on_average  # a single row is its own mean
-            if len(changes) > 1:
+            if len(compared) > 1:
                 is_slower = corrected is not None and corrected < level / 2
-                outcome = _outcome(is_slower, change, limit, alpha)
+                outcome = _outcome(is_slower, row.change, limit, alpha)
             outcome = "inconclusive" if outcome in untrusted else outcome
-            rows.append(ComparedRow(matched, metric, change, outcome, p, corrected))
+            rows.append(replace(row, outcome=outcome, p_value=p, p_value_corrected=corrected))
         open_rows = [row for row in rows if row.is_open]
         # Where the mean passes, what is left to settle are the rows.
         left = [row.change for row in open_rows] if on_average == "pass" else [mean]
         needed = [change.repetitions_to_settle(limit, level / 2) for change in left if change]
-        regressed = [row for row in rows if row.outcome == "regressed"]
-        decisive = [row.outcome for row in (*regressed, *(open_rows if strict else ()))]
-        outcome = _worst([on_average, *decisive])
+        outcome = on_average
+        if any(row.outcome == "regressed" for row in rows):
+            outcome = "regressed"
+        elif strict and open_rows and on_average == "pass":
+            outcome = "inconclusive"
         verdicts.append(
             MetricVerdict(
                 metric=metric,
@@ -206,15 +208,10 @@ def _outcome(is_slower: bool, change: Change | None, limit: float, alpha: float)
     return "pass" if change is not None and change.is_below(limit, alpha) else "inconclusive"
 
 
-def _worst(outcomes: Collection[str]) -> VerdictOutcome:
-    worst_first: tuple[VerdictOutcome, ...] = get_args(VerdictOutcome)
-    return next(outcome for outcome in worst_first if outcome in outcomes)
-
-
-def mean_change(changes: Iterable[Change | None]) -> Change | None:
+def mean_change(rows: Iterable[ComparedRow]) -> Change | None:
     """The change of the mean cost over all tested rows, in the repetitions that all of them have;
     None if there are none."""
-    tested = [change for change in changes if change and change.is_testable]
+    tested = [row.tested for row in rows if row.tested]
     return change_between(
         _mean_costs([change.baseline for change in tested]),
         _mean_costs([change.candidate for change in tested]),

@@ -21,9 +21,7 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     As data, an object with the labels of both sides, the rows, and what has no partner.
     """
     matched = compared.matched
-    judged = {
-        name: classify(name, changes, within=within) for name, changes in compared.changes.items()
-    }
+    judged = {name: classify(rows, within=within) for name, rows in compared.rows.items()}
     different = [f"environments differ: {difference}" for difference in compared.differences]
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
@@ -31,7 +29,7 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
         metric = COMPARED_METRICS[name]
         shown = [row for row in rows if any(row.repetitions)] or rows
         named = {row.label for row in shown}
-        hidden = [row.label for row in matched.rows if row.label not in named]
+        hidden = [label for label, *_ in matched.rows if label not in named]
         paragraphs += [
             f"A (baseline):  {matched.baseline.label}\n"
             f"B (candidate): {matched.candidate.label}\n"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import ComparedRow, changes_of, classify
+from dpbench.analysis.comparisons.comparison import ComparedRow, classify, compared_rows
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.records.trial import Status
@@ -21,7 +21,7 @@ NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
 def only(matched: Matched, metric: str = "images_per_second") -> ComparedRow:
-    (row,) = classify(metric, changes_of(matched, COMPARED_METRICS[metric]), within=0.03)
+    (row,) = classify(compared_rows(matched, COMPARED_METRICS[metric]), within=0.03)
     return row
 
 
@@ -43,7 +43,7 @@ def test_one_sweep_is_compared_within_its_repetitions(passes: str | None, outcom
 def test_the_same_is_an_interval_inside_the_limits() -> None:
     matched = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
     assert only(matched).outcome == "same"
-    (row,) = classify(SPEED.key, changes_of(matched, SPEED), within=0.01)
+    (row,) = classify(compared_rows(matched, SPEED), within=0.01)
     assert row.outcome == "inconclusive"
 
 
@@ -92,10 +92,10 @@ def test_a_configuration_that_failed_is_a_row_with_its_reason() -> None:
 def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
     matched = throughputs({16: QUIET}, {16: QUIET})
     assert only(matched, "peak_memory_bytes").outcome == "same"
-    (both,) = matched.rows
+    ((label, before, now),) = matched.rows
     doubled = tuple(
         replace(r, ranks=(replace(r.ranks[0], peak_host_memory_bytes=2**30 + i),))
-        for i, r in enumerate(both.candidate)
+        for i, r in enumerate(now)
     )
-    row = only(replace(matched, rows=(replace(both, candidate=doubled),)), "peak_memory_bytes")
+    row = only(replace(matched, rows=((label, before, doubled),)), "peak_memory_bytes")
     assert row.outcome == "worse"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import Changes
-from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess, judge
+from dpbench.analysis.comparisons.comparison import ComparedRow
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, judge
 from dpbench.analysis.estimate import Floats
 from dpbench.errors import NotComparable
 from dpbench.records.trial import HostLoad, Status
@@ -19,6 +19,7 @@ from tests.analysis.builders import (
     ALL_PASS,
     QUIET,
     assessment,
+    judged,
     rank,
     record,
     runs,
@@ -36,12 +37,12 @@ TOLERANCE = 0.05
 """A row to give other costs."""
 
 
-def changes(before: Floats, after: Floats) -> Changes:
-    """Changes of one sweep from the logarithms of their costs, (rows, repetitions)."""
-    return {
-        replace(ROW.matched): change_between(*map(dict, map(enumerate, sides)), paired=True)
+def changed(before: Floats, after: Floats) -> list[ComparedRow]:
+    """Rows of one sweep from the logarithms of their costs, (rows, repetitions)."""
+    return [
+        replace(ROW, change=change_between(*map(dict, map(enumerate, sides)), paired=True))
         for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True)
-    }
+    ]
 
 
 def frequencies(
@@ -65,10 +66,10 @@ def frequencies(
         }
         for passes in looks:
             rows = {
-                key: changes(before[:, :passes], after[:, :passes])
+                key: changed(before[:, :passes], after[:, :passes])
                 for key, (before, after) in sides.items()
             }
-            by_metric = judge(rows, tolerances, alpha=ALPHA_OF_A_LOOK)
+            by_metric = judge(rows, tolerances, alpha=ALPHA_OF_A_LOOK, strict=False, untrusted=())
             if (found := Verdict(baseline="", by_metric=by_metric).outcome) != "inconclusive":
                 break
         outcomes.append(found)
@@ -137,7 +138,7 @@ def test_every_metric_has_its_own_tolerance() -> None:
 def test_what_cannot_be_judged_is_refused() -> None:
     plain = [record(trial(repetition=n), [rank(0, window([0.1], 32))]) for n in range(2)]
     with pytest.raises(NotComparable, match="peak_memory_bytes was measured neither in before nor"):
-        assess([(side("before", plain), side("after", plain))], {"peak_memory_bytes": 0.03})
+        judged(side("before", plain), side("after", plain), {"peak_memory_bytes": 0.03})
 
 
 def test_what_has_no_partner_or_failed_is_named() -> None:
@@ -147,10 +148,10 @@ def test_what_has_no_partner_or_failed_is_named() -> None:
     )
     killed = record(trial(batch_size=64), status=Status.FAILED, reason="rank 1 was killed")
     base = side("before", runs(trial(), QUIET), [killed])
-    found = assess([(base, side("after", runs(trial(), QUIET)))], SPEED)
+    found = judged(base, side("after", runs(trial(), QUIET)))
     assert found.failures == (("ddp/gloo ×1, batch 64 (baseline)", "failed: rank 1 was killed"),)
     both = side("before", runs(trial(), QUIET), extra)
-    found = assess([(both, side("after", runs(trial(), QUIET), [killed]))], SPEED, strict=True)
+    found = judged(both, side("after", runs(trial(), QUIET), [killed]), strict=True)
     assert (found.outcome, found.needs_repetitions) == ("inconclusive", False)
     assert assessment({16: QUIET}, killed, *extra).failures == ()  # it was run again
 
@@ -165,7 +166,7 @@ def test_under_heavy_load_of_one_side_nothing_is_decided(
     """However large the change is, as the load may have come with that side."""
     load = HostLoad(cores=2, during=during, stolen=0.0)
     slow = runs(trial(), slower(QUIET, 8.0), host_load=load)
-    verdict = assess([(side("before", runs(trial(), QUIET)), side("after", slow))], SPEED)
+    verdict = judged(side("before", runs(trial(), QUIET)), side("after", slow))
     outcomes = {verdict.outcome, *(one.outcome for one in (*verdict.by_metric, *verdict.rows))}
     assert outcomes == {outcome}
     found = verdict.disturbance
@@ -180,5 +181,5 @@ def test_under_heavy_load_of_both_sides_nothing_passes(times: float, outcome: st
         side(label, runs(trial(), slower(QUIET, factor), host_load=load), passes="one sweep")
         for label, factor in (("before", 1.0), ("after", times))
     )
-    verdict = assess([(before, after)], SPEED)
+    verdict = judged(before, after)
     assert {verdict.outcome, *(one.outcome for one in verdict.by_metric)} == {outcome}

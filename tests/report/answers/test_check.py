@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.verdict import Verdict, assess
+from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.analysis.noise import Disturbance
 from dpbench.records.trial import Status
 from dpbench.report.answers.check import change_words, check_answer, junit, quantity_of, summary_of
@@ -17,6 +17,7 @@ from tests.analysis.builders import (
     QUIET,
     REGRESSED,
     assessment,
+    judged,
     record,
     run,
     runs,
@@ -63,8 +64,8 @@ def test_the_change_says_of_what_it_is() -> None:
     assert {"Baseline", "Candidate"} <= {*speeds.split()}, "at 80 columns"
     assert "in time" not in steps
     (row, *_) = both.rows
-    spoken = replace(row.matched, candidate=(run(trial(), 1.0, item="speech"),))
-    assert quantity_of([replace(row, matched=spoken)]) == "time per speech"
+    spoken = replace(row, candidate_records=(run(trial(), 1.0, item="speech"),))
+    assert quantity_of([spoken]) == "time per speech"
 
 
 @pytest.mark.parametrize(("share", "words"), [(-0.47, "-47.0 % ("), (11.0, "+1,100 % (+1,0")])
@@ -135,8 +136,7 @@ def test_inconclusive_is_skipped_or_if_strict_a_failure(strict: bool, tag: str) 
 def test_what_could_not_be_measured_is_an_error_and_its_row_has_the_reason() -> None:
     failed = side("after", [record(trial(), status=Status.FAILED, reason="rank 1\x07 <died>")])
     before = side("before", runs(trial(), QUIET))
-    found = assess([(before, failed)], {"images_per_second": 0.03})
-    row, failure = suite(found).findall("testcase")
+    row, failure = suite(judged(before, failed)).findall("testcase")
     assert row[0].get("message") == "inconclusive: no completed repetition of the candidate"
     assert failure[0].tag == "error"
     assert str(failure[0].get("message")).endswith("rank 1 <died>")
