@@ -1,4 +1,4 @@
-"""Estimates, the only kind of number that a report accepts: value, unit, interval and sample size.
+"""Estimates, measured numbers as reports accept them: value, unit, interval and sample size.
 
 Intervals are two-sided t intervals. Speeds are averaged and compared on the logarithmic scale,
 because a speed is a ratio and its errors are relative: the geometric mean of run throughputs with
@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 BAND_CONFIDENCE = 0.90
 """Confidence of predicted bands: quantiles further out would need more published tables than
 exist."""
-Basis = Literal["repetitions", "step batches", "single value", "baseline", "model"]
+Basis = Literal["repetitions", "step batches", "single value", "definition", "model"]
 """Source of an interval: the spread between runs; only the noise within one run; none, because
 there is one value; none, because the number is 1 by definition, or given by the user; the band of a
 law or a simulation, including its own error."""

@@ -30,25 +30,25 @@ SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
 
 SMALLEST, LARGEST = 1e-100, 1e100
 """Wider than any time or throughput, and no ratio of two such numbers overflows."""
-UNITY = Estimate(value=1.0, unit="×", sample_size=1, basis="baseline")
-"""The speedup of the baseline against itself."""
+UNITY = Estimate(value=1.0, unit="×", sample_size=1, basis="definition")
+"""The speedup of a reference over itself."""
 OWN_ONE_REPLICA = "its own group size 1"
-"""Baseline of a speedup where there is no `single`."""
+"""Reference of a speedup where there is no `single`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScalingPoint:
-    """One group size against the baseline."""
+    """One group size of a curve against its start."""
 
     group_size: int
     value: float
     speedup: float
-    """Speedup over the baseline of `baseline_group_size` replicas."""
+    """Speedup over `start_group_size` replicas."""
     efficiency: float
-    """Share of linear scaling from the baseline; above 1 it is faster than linear."""
+    """Share of linear scaling from there; above 1 it is faster than linear."""
     karp_flatt: float | None
-    """See `serial_fraction`; None at and below the baseline."""
-    baseline_group_size: int
+    """See `serial_fraction`; None at and below the start."""
+    start_group_size: int
 
 
 def efficiency_of(speedup: Estimate, group_size: int) -> Estimate:
@@ -63,11 +63,11 @@ def serial_fraction(speedup: float, growth: float) -> float:
 
 
 def analyze_scaling(
-    baseline: float,
+    start: float,
     values: Mapping[int, float],
     kind: SpeedKind = "time",
     *,
-    baseline_group_size: int = 1,
+    start_group_size: int = 1,
 ) -> tuple[ScalingPoint, ...]:
     """Compute speedup, efficiency and the Karp–Flatt fraction of each group size.
 
@@ -76,25 +76,25 @@ def analyze_scaling(
         (3.43, 0.86)
 
     Args:
-        baseline: The time or throughput of one replica, or of `baseline_group_size` replicas.
-        values: The time or throughput of each group size, in the unit of `baseline`.
+        start: The time or throughput of one replica, or of `start_group_size` replicas.
+        values: The time or throughput of each group size, in the unit of `start`.
         kind: "time" of a fixed amount of work, or "throughput".
-        baseline_group_size: The group size that speedups are over.
+        start_group_size: The group size that speedups are over.
 
     Raises:
         ValueError: A value is not a positive number, or a group size not a whole number >= 1.
     """
     if kind not in SPEED_KINDS:
         raise ValueError(f"kind {kind!r}: expected one of {', '.join(SPEED_KINDS)}")
-    sizes = (baseline_group_size, *values)
+    sizes = (start_group_size, *values)
     if wrong := [n for n in sizes if isinstance(n, bool) or not isinstance(n, Integral) or n < 1]:
         raise ValueError(f"group size {wrong[0]!r}: expected a whole number >= 1")
-    base = _positive("baseline", baseline)
+    first = _positive("start", start)
     points = []
     for n, number in sorted(values.items()):
         value = _positive(f"{kind} at group size {n}", number)
-        gain = base / value if kind == "time" else value / base
-        growth = n / baseline_group_size
+        gain = first / value if kind == "time" else value / first
+        growth = n / start_group_size
         points.append(
             ScalingPoint(
                 group_size=n,
@@ -102,7 +102,7 @@ def analyze_scaling(
                 speedup=gain,
                 efficiency=gain / growth,
                 karp_flatt=serial_fraction(gain, growth) if growth > 1 else None,
-                baseline_group_size=baseline_group_size,
+                start_group_size=start_group_size,
             )
         )
     return tuple(points)

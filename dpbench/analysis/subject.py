@@ -69,7 +69,7 @@ def headline_of(rows: Sequence[Row], *, disturbance: Disturbance = UNDISTURBED) 
 
     If the machine was too busy for all figures to be trusted, only rows are compared that nothing
     disturbed. Nothing is named as the fastest if these are of one implementation, if the highest
-    speed is too noisy to state, or if only the baseline `single` completed.
+    speed is too noisy to state, or if only `single` completed.
     """
     usable = [
         row

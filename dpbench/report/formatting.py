@@ -37,7 +37,7 @@ _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 def plus_minus(estimate: Estimate, *, scale: float = 1.0, two_after_one: bool = True) -> str:
     """Writes "1.72 ± 0.03"; "1.9 (0.8–4.4)" if the interval is lopsided; alone, "1.72"."""
     value = estimate.value * scale
-    if estimate.basis == "baseline":
+    if estimate.basis == "definition":
         return f"{value:.0f}"
     if estimate.interval is None or estimate.half_width is None:
         return units.three_digits(value)

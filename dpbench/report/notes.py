@@ -163,8 +163,8 @@ def intervals(rows: Rows) -> Iterator[str]:
         yield f"numbers without ± are single values (n = 1) without an interval: {which}"
 
 
-def speedup_reference(rows: Rows) -> str:
-    """Baseline of their speedups, in words; empty without speedups."""
+def relative_to(rows: Rows) -> str:
+    """What their speedups are over, in words; empty without speedups."""
     references = dict.fromkeys(row.speedup_reference for row in rows if row.speedup_reference)
     return f"relative to {' or '.join(references)}" if references else ""
 
@@ -178,13 +178,13 @@ def _scaling(rows: Rows) -> Iterator[str]:
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
     yield (
-        f"speedup is {speedup_reference([row for row, _ in larger])} at the same "
+        f"speedup is {relative_to([row for row, _ in larger])} at the same "
         f"{'work' if any(row.duration for row in rows) else batch}; "
         "efficiency = speedup ÷ group size"
     )
     beyond = [row.label for row, gain in larger if gain.ends[0] > row.group_size]
     if beyond:
-        yield f"faster than linear; look for a slow baseline or a cache effect: {_some_of(beyond)}"
+        yield f"faster than linear; look for a slow reference or a cache effect: {_some_of(beyond)}"
 
 
 def _local_sgd(rows: Rows) -> Iterator[str]:

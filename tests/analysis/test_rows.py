@@ -1,4 +1,4 @@
-"""Records to rows: baselines, mixed outcomes, notes, and never a NaN."""
+"""Records to rows: references, mixed outcomes, notes, and never a NaN."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_speedups_are_against_single_and_the_relative_one_is_a_column_by_name() 
     assert found["speedup_relative"] == pytest.approx(150 / 80)
     assert frame_row(one)["speedup"] == pytest.approx(0.8)
     assert single.speedup is not None
-    assert (single.speedup.value, single.speedup.basis) == (1.0, "baseline")
+    assert (single.speedup.value, single.speedup.basis) == (1.0, "definition")
 
 
 def test_speedups_of_equal_passes_are_paired_from_five_on() -> None:
@@ -76,7 +76,7 @@ def test_speedups_of_equal_passes_are_paired_from_five_on() -> None:
     assert paired.efficiency.sample_size == 5
 
 
-def test_a_missing_baseline_is_noted() -> None:
+def test_a_missing_reference_is_noted() -> None:
     (row,) = summarize([run(trial(group_size=2), 150.0)])
     assert row.speedup is None
     assert row.notes[0] == ("no speedup, because ddp/gloo ×1, batch 32 has no completed run")

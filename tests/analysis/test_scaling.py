@@ -31,16 +31,16 @@ def test_throughputs_also_faster_than_linear() -> None:
     assert [p.karp_flatt for p in points] == [None, pytest.approx(-0.2), pytest.approx(1 / 21)]
 
 
-def test_a_baseline_of_several_replicas_is_labeled() -> None:
-    four, eight = analyze_scaling(65.0, {4: 35.0, 8: 20.0}, baseline_group_size=2)
-    assert (four.baseline_group_size, eight.baseline_group_size) == (2, 2)
+def test_a_start_of_several_replicas_is_labeled() -> None:
+    four, eight = analyze_scaling(65.0, {4: 35.0, 8: 20.0}, start_group_size=2)
+    assert (four.start_group_size, eight.start_group_size) == (2, 2)
     assert [round(p.speedup, 3) for p in (four, eight)] == [1.857, 3.25]
     assert [round(p.efficiency, 3) for p in (four, eight)] == [0.929, 0.812]
     assert eight.karp_flatt == pytest.approx((1 / 3.25 - 1 / 4) / (1 - 1 / 4))
-    (two,) = analyze_scaling(65.0, {2: 65.0}, baseline_group_size=2)
+    (two,) = analyze_scaling(65.0, {2: 65.0}, start_group_size=2)
     assert (two.efficiency, two.karp_flatt) == (1.0, None)
     with pytest.raises(ValueError, match="whole number >= 1"):
-        analyze_scaling(65.0, {4: 35.0}, baseline_group_size=0)
+        analyze_scaling(65.0, {4: 35.0}, start_group_size=0)
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf, None, "120", True])

@@ -92,7 +92,7 @@ def test_nothing_is_named_where_nothing_completed_or_the_highest_speed_is_too_no
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_the_baseline_is_not_the_fastest_where_what_was_asked_for_failed(
+def test_single_is_not_the_fastest_where_what_was_asked_for_failed(
     workload: WorkloadSpec,
 ) -> None:
     single = runs(trial("single", "none", workload=workload), (100, 101, 99))

@@ -39,7 +39,7 @@ OTHERS = {
     "BalancedSampler": "dataset_size * rank world_size shuffle seed",
     "TrainingResult": "* model params loss_history norm_history indices elapsed_seconds",
     "all_reduce": "tensor op group",
-    "analyze_scaling": "baseline values kind * baseline_group_size",
+    "analyze_scaling": "start values kind * start_group_size",
     "barrier": "label * timeout process_group",
     "broadcast": "tensor src group",
     "check": "arch * progress",

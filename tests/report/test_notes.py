@@ -70,7 +70,7 @@ def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either()
 
 
 def test_a_ratio_without_an_interval_is_not_printed_beside_a_speed_that_is_too_noisy() -> None:
-    """As if one run of the baseline made it the most exact number of the row."""
+    """As if one run of the reference made it the most exact number of the row."""
     alone = run(trial("single", "none"), 100.0)
     wild = runs(trial("ddp", "gloo", 2), (100.0, 400.0))
     row = next(row for row in summarize([alone, *wild]) if row.implementation == "ddp")

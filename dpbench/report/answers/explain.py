@@ -137,7 +137,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
         if IMPLEMENTATIONS[explanation.configuration.implementation].one_process:
             costs["wrapper"] = "one process drives all replicas"
         for factor in explanation.breakdown.factors:
-            if factor.value.basis != "baseline":
+            if factor.value.basis != "definition":
                 causes = "; ".join(costs[part] for part in factor.parts)
                 rows.append((explanation.row.label, factor, causes))
     if all(factor.value.is_too_noisy for _, factor, _ in rows):

@@ -81,14 +81,14 @@ CHARTS = {
         ChartKind(
             name="speedup",
             title="Speedup by group size",
-            shows="Speedup over the baseline, one panel per batch size; gray: linear scaling.",
+            shows="Speedup over the reference, one panel per batch size; gray: linear scaling.",
             section=ChartSection.SCALING,
             module="scaling",
         ),
         ChartKind(
             name="efficiency",
             title="Efficiency by group size",
-            shows="Share of linear scaling from the baseline, one panel per batch size.",
+            shows="Share of linear scaling from the reference, one panel per batch size.",
             section=ChartSection.SCALING,
             module="scaling",
         ),

@@ -24,7 +24,7 @@ from dpbench.report.charts.style import (
     series_styles,
 )
 from dpbench.report.formatting import quantity
-from dpbench.report.notes import speedup_reference
+from dpbench.report.notes import relative_to
 from dpbench.specs.traits import SINGLE
 
 SPREAD, BAND = 0.36, 0.26
@@ -120,7 +120,7 @@ def _draw(
     for axis, _ in shown:
         axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
     drawn = {batch_size for _, batch_size in shown}
-    reference_words = [speedup_reference([row for row, _ in points])] if is_relative else []
+    reference_words = [relative_to([row for row, _ in points])] if is_relative else []
     return Drawn(
         figure,
         [value for row, value in points if row.batch_size in drawn],

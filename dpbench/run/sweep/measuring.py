@@ -277,8 +277,8 @@ def _prepare_datasets(plan: SweepPlan, cache: Path) -> None:
 def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None = None) -> int:
     """6 for wrong gradients before 1 for a failure.
 
-    It is 1 as well if nothing completed of the `wanted` implementations: the baseline
-    alone, which every sweep measures, is no answer.
+    It is 1 as well if nothing completed of the `wanted` implementations: `single`
+    alone, which is measured for speedups, is no answer.
     """
     counted = [record for group in by_configuration(records).values() for record in group]
     statuses = Counter(record.status for record in counted)
