@@ -223,12 +223,6 @@ METRICS: tuple[Metric, ...] = (
         reader=Reader(lambda r: r.trial.workload.dataset),
     ),
     Metric(
-        key="seed",
-        kind="integer",
-        meaning="Seed of the workload.",
-        reader=Reader(lambda r: r.trial.workload.seed),
-    ),
-    Metric(
         key="environment_id",
         kind="text",
         meaning="Name of the file in environments/ that describes the machine.",

@@ -22,8 +22,7 @@ from dpbench.analysis.throughput import WarmUp, items_per_second, step_seconds, 
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import Configuration, Labels, plain_label, series_name
-from dpbench.specs.labels import implementation_order
-from dpbench.specs.nodes import on_nodes
+from dpbench.specs.labels import implementation_order, row_name
 from dpbench.specs.traits import SINGLE
 
 MAX_LISTED = 8
@@ -113,7 +112,7 @@ class Row:
         return self._estimate("efficiency")
 
     @property
-    def too_noisy(self) -> tuple[Estimate, ...]:
+    def noisy_estimates(self) -> tuple[Estimate, ...]:
         """Speed and speedup, where they are too noisy to state."""
         estimates = (self.throughput, self.speedup)
         return tuple(e for e in estimates if e is not None and e.is_too_noisy)
@@ -154,8 +153,7 @@ class Row:
     def label(self) -> str:
         """Name of the configuration: "ddp/gloo ×2, batch 32", with "(1+1 nodes)" after the group
         size across nodes."""
-        batch = "" if self.batch_size is None else f", batch {self.batch_size}"
-        return f"{self.series} ×{self.group_size}{on_nodes(self.replicas_by_node)}{batch}"
+        return row_name(self.series, self.group_size, self.replicas_by_node, self.batch_size)
 
 
 def noise_note(

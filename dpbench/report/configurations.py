@@ -22,9 +22,9 @@ from dpbench.specs.traits import INDEPENDENT
 TEXT = "text"
 """The format for terminals."""
 FORMATS = (TEXT, "markdown", *DATA_FORMATS)
-SEED = "seed"
-"""The value of --columns for the columns of torch-ddp's README, from which dpbench grew."""
-SEED_KEYS = "backend,group_size,batch_size,images_per_second"
+GEM = "gem"
+"""The value of --columns for the columns in the README of torch-ddp, a Ruby gem."""
+GEM_KEYS = "backend,group_size,batch_size,images_per_second"
 IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names one of
 them."""
@@ -48,7 +48,7 @@ def rows_text(
     """The rows in a format.
 
     Args:
-        columns: None for the default ones, "seed" for those of torch-ddp's README, else
+        columns: None for the default ones, "gem" for those of a Ruby gem's README, else
             comma-separated keys.
         width: Width of the terminal, see `Table.text`.
 
@@ -61,7 +61,7 @@ def rows_text(
     if name in DATA_FORMATS:
         from dpbench.analysis.frames import to_frame
 
-        return frame_text(to_frame(rows), name, SEED_KEYS if columns == SEED else columns)
+        return frame_text(to_frame(rows), name, GEM_KEYS if columns == GEM else columns)
     if name != TEXT:
         return f"{_chosen_table(rows, columns, with_reasons=True).markdown}\n"
     return f"{terminal_table(rows, columns).text(width)}\n" if rows else NO_ROWS
@@ -69,8 +69,8 @@ def rows_text(
 
 def _chosen_table(rows: Rows, columns: str | None, *, with_reasons: bool = False) -> Table:
     """The table with the columns that the user chose, or else the usual ones."""
-    if columns == SEED:
-        return _seed_table(rows)
+    if columns == GEM:
+        return _gem_table(rows)
     metrics = usual_metrics(rows) if columns is None else parse_metrics(columns)
     return configurations_table(rows, metrics, with_reasons=with_reasons)
 
@@ -104,8 +104,8 @@ def terminal_table(rows: Rows, columns: str | None = None) -> Table:
     )
 
 
-def _seed_table(rows: Rows) -> Table:
-    """The columns of torch-ddp's README, with its headers, order and number format."""
+def _gem_table(rows: Rows) -> Table:
+    """The columns of the gem's README, with its headers, order and number format."""
     shown = sorted(rows, key=lambda row: (row.backend or "", row.group_size, row.batch_size or 0))
     speeds = (row.throughput for row in shown)
     return Table(
@@ -196,7 +196,7 @@ def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
 
 def parse_metrics(text: str) -> tuple[Metric, ...]:
     """Reads --columns a,b,c: these metrics, after those that identify a row unless one of them is
-    among these. Raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
-    keys = parse_keys(text, TABLE_METRICS, layouts=(SEED,))
+    among these. Raises UnknownName or UsageError. ("gem" is a layout of its own.)"""
+    keys = parse_keys(text, TABLE_METRICS, layouts=(GEM,))
     identity = () if {*keys} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
     return tuple(TABLE_METRICS[name] for name in (*identity, *keys))

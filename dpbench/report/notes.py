@@ -45,7 +45,7 @@ def notes_of(subject: Subject) -> tuple[TableNote, ...]:
         "failed": _reasons(failed),
         "skipped": _reasons([row for row in shown if row not in failed]),
         "source": (f"source: {name}" for name in dict.fromkeys(r.source for r in rows) if name),
-        "repetitions": chain(ties(subject), _too_noisy(rows), _one_repetition(rows)),
+        "repetitions": chain(ties(subject), _noise_lines(rows), _one_repetition(rows)),
         "reading": chain(
             intervals(rows), _scaling(rows), _local_sgd(rows), _own(rows), subject.hints
         ),
@@ -124,7 +124,7 @@ def ties(subject: Subject) -> Iterator[str]:
     from the next one."""
     for headline in subject.headlines.values() if subject.sweep else ():
         best = headline.fastest
-        rival = next((row for row in best.rivals if not row.too_noisy), None) if best else None
+        rival = next((row for row in best.rivals if not row.noisy_estimates), None) if best else None
         if best is None or rival is None or rival.throughput is None or not best.value.interval:
             continue
         reach = math.log(best.value.value / rival.throughput.value)
@@ -134,9 +134,10 @@ def ties(subject: Subject) -> Iterator[str]:
         yield f"to tell {best.row.label} from {rival.label}: {remedy}"
 
 
-def _too_noisy(rows: Rows) -> Iterator[str]:
+def _noise_lines(rows: Rows) -> Iterator[str]:
     """One line for all rows whose speed or speedup is printed as "too noisy"."""
-    yield from noise_note({row: row.too_noisy for row in rows if row.too_noisy}, rows, "report")
+    noisy = {row: row.noisy_estimates for row in rows if row.noisy_estimates}
+    yield from noise_note(noisy, rows, "report")
 
 
 def _one_repetition(rows: Rows) -> Iterator[str]:

@@ -63,7 +63,13 @@ AXES = {
         meaning="The optimizer; its kernels follow the dash if they were chosen.",
     ),
     "learning_rate": Axis(option_field="lr", placeholder="lr", shown=lambda rate: f"lr {rate:g}"),
-    "seed": Axis(option_field="seed", placeholder="seed", shown=lambda seed: f"seed {seed}"),
+    "seed": Axis(
+        option_field="seed",
+        placeholder="seed",
+        shown=lambda seed: f"seed {seed}",
+        meaning="Seed for weights and sample order.",
+        kind="integer",
+    ),
     "dtype": Axis(
         option_field="dtypes",
         placeholder="dtype",

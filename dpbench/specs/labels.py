@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench.specs.axes import AXES
@@ -66,9 +66,9 @@ class Labels:
     def label(self, configuration: Configuration) -> str:
         """The whole name: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 nodes), batch 32" across
         nodes."""
-        size = f"×{configuration.group_size}{on_nodes(configuration.replicas_by_node)}"
-        batch = f", batch {configuration.batch_size}" if configuration.batch_size else ""
-        return f"{self.series(configuration)} {size}{batch}"
+        nodes = configuration.replicas_by_node
+        series, size = self.series(configuration), configuration.group_size
+        return row_name(series, size, nodes, configuration.batch_size)
 
 
 def _told_only_if_several(setting: str) -> bool:
@@ -85,6 +85,18 @@ def plain_label(configuration: Configuration) -> str:
 def series_name(implementation: str, backend: str | None) -> str:
     """Name of a scaling curve; a backend without a process group adds nothing to it."""
     return f"{implementation}/{backend}" if backend in PROCESS_GROUP_BACKENDS else implementation
+
+
+def row_name(
+    series: str,
+    group_size: int | None = None,
+    replicas_by_node: Sequence[int] = (),
+    batch_size: int | None = None,
+) -> str:
+    """Name of a row, or of several that have only some of these in common."""
+    size = f"×{group_size}{on_nodes(replicas_by_node)}" if group_size else ""
+    batch = f"batch {batch_size}" if batch_size else ""
+    return ", ".join(filter(None, (f"{series} {size}".strip(), batch)))
 
 
 def implementation_order(name: str, label: str) -> tuple[int, tuple[tuple[float, str], ...]]:

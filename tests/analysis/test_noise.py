@@ -45,7 +45,8 @@ def test_trials_on_gpus_bear_more_of_it() -> None:
 
 def note(records: Sequence[TrialRecord]) -> list[str]:
     rows = summarize(records)
-    return [*noise_note({row: row.too_noisy for row in rows if row.too_noisy}, rows, "report")]
+    noisy = {row: row.noisy_estimates for row in rows if row.noisy_estimates}
+    return [*noise_note(noisy, rows, "report")]
 
 
 def test_rows_that_are_too_noisy_say_what_is_known_and_what_would_be_enough() -> None:

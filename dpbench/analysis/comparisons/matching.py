@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 from dpbench.analysis.repetitions import usable_repetitions
@@ -13,14 +14,9 @@ from dpbench.codec import differing_fields
 from dpbench.errors import NotComparable, UnknownName, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import (
-    AXES,
-    Configuration,
-    Labels,
-    plain_label,
-    series_name,
-)
-from dpbench.specs.nodes import node_counts, on_nodes
+from dpbench.specs import AXES, Configuration, Labels, plain_label, series_name
+from dpbench.specs.labels import row_name
+from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
 Typed = str | int | float
@@ -29,32 +25,29 @@ Identity = tuple[Typed, ...]
 Records = tuple[TrialRecord, ...]
 
 
-def _setting(name: str) -> Callable[[Configuration], Typed]:
-    """A reader of a setting in the form in which it is typed; numbers of steps and the like stay
-    numbers."""
-    return lambda configuration: (
-        value if type(value := configuration.setting(name)) is int else AXES[name].text(value)
-    )
+def _typed(name: str, configuration: Configuration) -> Typed:
+    """A setting in the form in which it is typed; numbers of steps and the like stay numbers. A
+    rule that scales the learning rate counts by the rate that it gives."""
+    if name == "learning_rate":
+        return configuration.scaled_learning_rate
+    if name == "timed_steps" and configuration.window_seconds:
+        return f"fill {configuration.window_seconds:g} s"
+    value = configuration.setting(name)
+    return value if type(value) is int else AXES[name].text(value)
 
 
 IDENTITY: dict[str, Callable[[Configuration], Typed]] = {
     "implementation": attrgetter("implementation"),
-    **{name: _setting(name) for name in AXES},
+    **{name: partial(_typed, name) for name in AXES},
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "nodes": lambda configuration: node_counts(configuration.replicas_by_node) or "one",
     "batch_size": attrgetter("batch_size"),
     "device": lambda configuration: configuration.devices[0].partition(":")[0],
     "dataset": attrgetter("workload.dataset"),
-    "learning_rate": attrgetter("scaled_learning_rate"),
-    "timed_steps": lambda configuration: (
-        f"fill {configuration.window_seconds:g} s"
-        if configuration.window_seconds
-        else configuration.timed_steps
-    ),
 }
 """Settings that identify what was run. The number of repetitions and extra measurements do not
-count; a scaling rule counts by its learning rate."""
+count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,16 +194,13 @@ def _common_label(first: Configuration, second: Configuration, labels: Labels) -
         tuple(name for name in labels.several if first.setting(name) == second.setting(name))
     )
 
-    def parts(side: Configuration) -> tuple[str, ...]:
-        batch = f"batch {side.batch_size}" if side.batch_size else ""
-        size, nodes = f"×{side.group_size}", on_nodes(side.replicas_by_node)
-        return agreed.implementation(side), side.backend, size, nodes, batch
-
-    pairs = zip(parts(first), parts(second), strict=True)
-    settings, backend, size, nodes, batch = (a if a == b else "" for a, b in pairs)
-    if first.implementation == second.implementation:
-        settings = settings or first.implementation
-    series = series_name(settings, backend or None) if settings else backend
+    names = {agreed.implementation(side) for side in (first, second)}
+    name = first.implementation if first.implementation == second.implementation else ""
+    name = names.pop() if len(names) == 1 else name
+    read = attrgetter("backend", "group_size", "replicas_by_node", "batch_size")
+    backend, size, nodes, batch = (
+        a if a == b else None for a, b in zip(read(first), read(second), strict=True)
+    )
+    series = series_name(name, backend) if name else backend or ""
     whole = f"{agreed.label(first)} -> {agreed.label(second)}"
-    where = f"{series} {size}{nodes if size else ''}".strip()
-    return ", ".join(filter(None, (where, batch))) or whole
+    return row_name(series, size, nodes or (), batch) or whole

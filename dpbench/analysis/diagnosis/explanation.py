@@ -144,9 +144,9 @@ class Explanation:
         return IMPLEMENTATIONS[self.configuration.implementation].communicates
 
     @property
-    def too_noisy(self) -> tuple[Estimate, ...]:
+    def noisy_estimates(self) -> tuple[Estimate, ...]:
         """Speed, speedup and efficiency, where they are too noisy to state, and so to explain."""
-        estimates = (*self.row.too_noisy, self.breakdown.efficiency)
+        estimates = (*self.row.noisy_estimates, self.breakdown.efficiency)
         return tuple(e for e in estimates if e is not None and e.is_too_noisy)
 
     @property
@@ -158,12 +158,12 @@ class Explanation:
     def repetitions_needed(self) -> int | None:
         """Number of repetitions, as noisy as these, that would give an efficiency; None if
         MAX_ADVISED would not, or if other processes would disturb them, too."""
-        return None if self.is_disturbed else repetitions_to_state(self.too_noisy)
+        return None if self.is_disturbed else repetitions_to_state(self.noisy_estimates)
 
 
 def not_too_noisy(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     """Those that are not too noisy to show."""
-    return tuple(explanation for explanation in explanations if not explanation.too_noisy)
+    return tuple(explanation for explanation in explanations if not explanation.noisy_estimates)
 
 
 def trained_together(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:

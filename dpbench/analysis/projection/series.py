@@ -16,6 +16,7 @@ from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row, noise_note
 from dpbench.errors import UsageError
 from dpbench.specs import Configuration
+from dpbench.specs.labels import row_name
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
 STRONG = (
@@ -55,7 +56,7 @@ class Series:
     def label(self) -> str:
         """Such as "ddp/gloo, batch 32"."""
         first = self.rows[0]
-        return first.series + ("" if first.batch_size is None else f", batch {first.batch_size}")
+        return row_name(first.series, batch_size=first.batch_size)
 
     @property
     def configuration(self) -> Configuration | None:
@@ -194,11 +195,12 @@ def series_of(
             single=None if single is None else single.throughput,
             items_per_replica=items,
         )
-        too_noisy = {row: row.too_noisy for row in (single, *ordered) if row and row.too_noisy}
+        of_curve = (row for row in (single, *ordered) if row)
+        doubtful = {row: row.noisy_estimates for row in of_curve if row.noisy_estimates}
         if spec is not None and spec.scaling == "strong":
             notes.append(f"{curve.label}: {STRONG}")
-        elif too_noisy:
-            noisy |= too_noisy
+        elif doubtful:
+            noisy |= doubtful
         else:
             series.append(curve)
     notes += noise_note(noisy, rows, "project")

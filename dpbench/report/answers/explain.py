@@ -233,7 +233,7 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
         "nodes": list(row.replicas_by_node),
         "batch_size": row.batch_size,
         "repetitions": len(breakdown.repetitions),
-        "too_noisy": bool(explanation.too_noisy),
+        "too_noisy": bool(explanation.noisy_estimates),
         "efficiency": plain_estimate(row.efficiency),
         "step_seconds": plain_estimate(breakdown.step_seconds),
         "factors": [
