@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ def step_percentile(percent: int, meaning: str) -> Metric:
         reader=if_measured(lambda row: seconds(*row.records), if_timed(seconds)),
         unit="s",
         header=f"Step p{percent}",
-        style="duration",
+        style="time",
         better="lower",
     )
 
@@ -410,9 +410,10 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="peak_memory_bytes",
         kind="integer",
-        meaning="Largest memory over ranks and repetitions: allocated on the GPU from warm-up to "
-        "the end of the first timed segment, else resident on the host (whole process).",
-        reader=combined(resources.peak_memory, max),
+        meaning="Largest memory over ranks, the geometric mean over repetitions: allocated on the "
+        "GPU from warm-up to the end of the first timed segment, else resident on the host (whole "
+        "process).",
+        reader=combined(resources.peak_memory, lambda peaks: round(geometric_mean(peaks))),
         unit="B",
         header="Memory",
         style="memory",
@@ -459,6 +460,7 @@ METRICS: tuple[Metric, ...] = (
             of_trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None)
         ),
         unit="s",
+        style="time",
         better="lower",
     ),
     Metric(

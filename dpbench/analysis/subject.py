@@ -30,6 +30,8 @@ from dpbench.store.unfinished import unfinished_warning
 class Best:
     """A number that no other configuration exceeds."""
 
+    key: str
+    """Key of the metric."""
     value: Estimate
     row: Row
     rivals: tuple[Row, ...]
@@ -129,7 +131,7 @@ def _best(rows: Sequence[Row], key: str, *, least: bool = False) -> Best | None:
     best, *rest = sorted(measured, key=lambda row: row[key].value, reverse=not least)
     low, high = best[key].ends
     rivals = (row for row in rest if low <= row[key].ends[1] and row[key].ends[0] <= high)
-    return Best(value=best[key], row=best, rivals=tuple(rivals), others=tuple(rest))
+    return Best(key=key, value=best[key], row=best, rivals=tuple(rivals), others=tuple(rest))
 
 
 def _compared_in_turn(best: Best) -> tuple[Best, Lead | None]:

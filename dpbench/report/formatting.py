@@ -123,15 +123,13 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     return max(0, min(supported, _places(abs(value), MAX_DIGITS)))
 
 
-def quantity(estimate: Estimate | None, *, with_rate: bool = True) -> str:
+def quantity(estimate: Estimate | None, style: Style, *, with_rate: bool = True) -> str:
     """Writes "1.23 ± 0.04 ms", "297 MiB", "86 ± 2 %", "1,337 ± 15 images/s", the last without its
     unit unless `with_rate`; "too noisy" as in other tables."""
-    if estimate is None:
-        return MISSING
-    if not estimate.unit.endswith("/s"):
-        return write(estimate, STYLES.get(estimate.unit, "significant"))
-    number = write(estimate, "rate")
-    return f"{number} {one_line(estimate.unit)}" if with_rate and number != NOISY else number
+    number = write(estimate, style)
+    if estimate is None or style != "rate" or not with_rate or number == NOISY:
+        return number
+    return f"{number} {one_line(estimate.unit)}"
 
 
 def _rounded(value: float, places: int) -> str:
@@ -150,8 +148,6 @@ def _places(size: float, digits: int) -> int:
     return digits - 1 - math.floor(math.log10(size)) if size > 0 else digits - 1
 
 
-STYLES: Mapping[str, Style] = {"s": "time", "B": "memory", "of linear": "percent"}
-"""Styles of units that are no rates."""
 ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "rate": plus_minus,
     "ratio": lambda e: plus_minus(e, two_after_one=False),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dpbench import units
+from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.subject import Best, Headline
 from dpbench.messages import one_line
 from dpbench.report.formatting import percentage, plus_minus, quantity
@@ -37,7 +38,7 @@ def _sentence(headline: Headline) -> str:
         return f"no fastest configuration: {headline.reason}"
     rows = units.counted(headline.undisturbed, "undisturbed row") if headline.undisturbed else ""
     label = one_line(best.row.label)
-    speed = f"{label} at {quantity(best.value)}"
+    speed = f"{label} at {_value(best)}"
     if best.rivals:
         tied = f"{NO_WINNER.lower()}{f' among {rows}' if rows else ''}"
         count = len(best.rivals)
@@ -46,7 +47,7 @@ def _sentence(headline: Headline) -> str:
         if all(row.throughput and row.throughput.is_too_noisy for row in best.rivals):
             are = "is" if count == 1 else "are"
             return f"{tied}: {speed}, but {others} {are} too noisy to compare with it"
-        return f"{tied}: {label}, {quantity(best.value)}, and {others} tie"
+        return f"{tied}: {label}, {_value(best)}, and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     sentence = f"fastest{f' of {rows}' if rows else ''}: {speed}"
@@ -74,13 +75,18 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
             of_some = " of what was undisturbed" if headline.undisturbed else ""
             yield Tile(
                 f"{NO_WINNER if best.rivals else 'Fastest'}{of_some}{suffix}",
-                quantity(best.value),
+                _value(best),
                 _who(best) + _lead(headline),
             )
         if (best := headline.scaling) is not None:
             title = f"Best efficiency at {best.row.group_size:,} replicas"
             about = f"{_who(best)}; 100 % is linear scaling from {best.row.speedup_reference}"
             yield Tile(f"{title}{suffix}", percentage(best.value), about)
+
+
+def _value(best: Best) -> str:
+    """The number with its unit and interval."""
+    return quantity(best.value, ROW_METRICS[best.key].style)
 
 
 def _who(best: Best) -> str:

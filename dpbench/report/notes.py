@@ -124,7 +124,9 @@ def ties(subject: Subject) -> Iterator[str]:
     from the next one."""
     for headline in subject.headlines.values() if subject.sweep else ():
         best = headline.fastest
-        rival = next((row for row in best.rivals if not row.noisy_estimates), None) if best else None
+        rival = (
+            next((row for row in best.rivals if not row.noisy_estimates), None) if best else None
+        )
         if best is None or rival is None or rival.throughput is None or not best.value.interval:
             continue
         reach = math.log(best.value.value / rival.throughput.value)

@@ -61,7 +61,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         shown = fastest(chosen)[:1]
     elif not chooses:
         shown = fastest(shown)
-    noisy = {each.row: each.noisy_estimates for each in chosen if each.noisy_estimates}
+    noisy = {e.row: e.row.noisy_estimates for e in chosen if e.row.noisy_estimates}
     answer = explanation_answer(
         replace(subject, rows=tuple(rows), explanations=tuple(explanations)),
         shown=shown,

@@ -97,11 +97,6 @@ class Explanation:
         return step_phases(self.row.records)
 
     @property
-    def causes(self) -> tuple[Cause, ...]:
-        """What makes it slow or wrong, and what to try, in the words of the caller."""
-        return _causes(self)
-
-    @property
     def undetermined(self) -> tuple[str, ...]:
         """Why parts share a factor or have none, and what to measure; repetitions left out."""
         notes = []
@@ -144,26 +139,74 @@ class Explanation:
         return IMPLEMENTATIONS[self.configuration.implementation].communicates
 
     @property
-    def noisy_estimates(self) -> tuple[Estimate, ...]:
-        """Speed, speedup and efficiency, where they are too noisy to state, and so to explain."""
-        estimates = (*self.row.noisy_estimates, self.breakdown.efficiency)
-        return tuple(e for e in estimates if e is not None and e.is_too_noisy)
-
-    @property
-    def is_disturbed(self) -> bool:
-        """Whether other processes disturbed it or what it is compared with."""
-        return self.row.is_disturbed or self.reference.is_disturbed
-
-    @property
     def repetitions_needed(self) -> int | None:
         """Number of repetitions, as noisy as these, that would give an efficiency; None if
         MAX_ADVISED would not, or if other processes would disturb them, too."""
-        return None if self.is_disturbed else repetitions_to_state(self.noisy_estimates)
+        is_disturbed = self.row.is_disturbed or self.reference.is_disturbed
+        return None if is_disturbed else repetitions_to_state(self.row.noisy_estimates)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """What makes it slow or wrong, and what to try: first what is wrong, then the largest loss.
+
+        A factor is blamed if the whole interval of its share lies above 0 and it costs 5 % of the
+        step or more, even where the speed is too noisy to state; with a single repetition none is
+        blamed, as there is no interval, and none with slow first steps, which are in all of them.
+        What the sweep already tried is not advised. Of one replica in a sweep of several, only slow
+        steps are named.
+        """
+        row, configuration = self.row, self.configuration
+        pauses = _pauses(self)
+        if row.group_size == 1 and any(other.group_size > 1 for other in self.others):
+            return pauses
+        causes = [*pauses]
+        layers = max(rank.sync_batch_norms for record in row.records for rank in record.ranks)
+        if layers and row.group_size > 1 and self.communicates:
+            share, within = self.breakdown.around("wrapper")
+            text = (
+                f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
+                f"forward pass, with and without averaging of gradients{within}"
+            )
+            remedy = "BatchNorm with a larger batch per rank, or GroupNorm"
+            causes.append(
+                Cause(kind="sync batch norm", share=share, is_bound=True, text=text, remedy=remedy)
+            )
+        first = row.warm_up
+        is_warm = first is None or not is_large_loss(first.share)
+        if first is not None and not is_warm:
+            text = f"slow first steps of the window (the first {first.steps})"
+            remedy = f"try {option_words('warmup', configuration.warmup_steps + first.steps)}"
+            causes.append(Cause(kind="warm-up", share=first.share, text=text, remedy=remedy))
+        if configuration.workload.script and self.communicates:
+            causes += script_causes(row.records, self.breakdown, is_warm=is_warm)
+        contained = {CONTAINED.get(cause.kind) for cause in causes}
+        for factor in self.breakdown.factors if is_warm else ():
+            paused = sum(cause.share.value for cause in pauses if cause.share)
+            is_hidden = HIDDEN_BY_PAUSES.issuperset(factor.parts)
+            if is_hidden and paused >= HALF * factor.share.value > 0:
+                continue  # the larger part of it are slow steps
+            if "waiting" in factor.parts and configuration.workload.script:
+                slowest = self.slowest_rank
+                is_named = slowest is not None and slowest.is_slow
+                if factor.share.value < ORDINARY_WAITING and not is_named:
+                    continue
+            if is_large_loss(factor.share) and contained.isdisjoint(factor.parts):
+                causes.append(_of_factor(factor, self))
+        if self.phases is not None and is_large_loss(self.phases.data_share):
+            # A loader that is as slow in `single` costs no efficiency, and still costs time.
+            tries = [option_words("data_workers", 2 * (configuration.data_workers or 1))]
+            if not (configuration.data_workers or configuration.prefetch):
+                tries = [option_words("prefetch", 2), *tries]
+            text = "loading data, on every rank"
+            remedy = f"try {' '.join(tries)}, or a faster source of samples"
+            share = self.phases.data_share
+            causes.append(Cause(kind="data", share=share, text=text, remedy=remedy))
+        return tuple(sorted(causes, key=lambda cause: cause.order))
 
 
 def not_too_noisy(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
     """Those that are not too noisy to show."""
-    return tuple(explanation for explanation in explanations if not explanation.noisy_estimates)
+    return tuple(explanation for explanation in explanations if not explanation.row.noisy_estimates)
 
 
 def trained_together(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
@@ -229,62 +272,6 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
         repetitions=len(records),
         behind=mean((1 - others / steps[:, place]).tolist(), unit="of the step"),
     )
-
-
-def _causes(explanation: Explanation) -> tuple[Cause, ...]:
-    """The causes of one configuration's losses: first what is wrong, then the largest loss.
-
-    A factor is blamed if the whole interval of its share lies above 0 and it costs 5 % of the step
-    or more, even where the speed is too noisy to state; with a single repetition none is blamed, as
-    there is no interval, and none with slow first steps, which are in all of them. What the sweep
-    already tried is not advised. Of one replica in a sweep of several, only slow steps are named.
-    """
-    row, configuration = explanation.row, explanation.configuration
-    pauses = _pauses(explanation)
-    if row.group_size == 1 and any(other.group_size > 1 for other in explanation.others):
-        return pauses
-    causes = [*pauses]
-    layers = max(rank.sync_batch_norms for record in row.records for rank in record.ranks)
-    if layers and row.group_size > 1 and explanation.communicates:
-        share, within = explanation.breakdown.around("wrapper")
-        text = (
-            f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
-            f"forward pass, with and without averaging of gradients{within}"
-        )
-        remedy = "BatchNorm with a larger batch per rank, or GroupNorm"
-        causes.append(
-            Cause(kind="sync batch norm", share=share, is_bound=True, text=text, remedy=remedy)
-        )
-    first = row.warm_up
-    is_warm = first is None or not is_large_loss(first.share)
-    if first is not None and not is_warm:
-        text = f"slow first steps of the window (the first {first.steps})"
-        remedy = f"try {option_words('warmup', configuration.warmup_steps + first.steps)}"
-        causes.append(Cause(kind="warm-up", share=first.share, text=text, remedy=remedy))
-    if configuration.workload.script and explanation.communicates:
-        causes += script_causes(row.records, explanation.breakdown, is_warm=is_warm)
-    contained = {CONTAINED.get(cause.kind) for cause in causes}
-    for factor in explanation.breakdown.factors if is_warm else ():
-        paused = sum(cause.share.value for cause in pauses if cause.share)
-        if HIDDEN_BY_PAUSES.issuperset(factor.parts) and paused >= HALF * factor.share.value > 0:
-            continue  # the larger part of it are slow steps
-        if "waiting" in factor.parts and configuration.workload.script:
-            slowest = explanation.slowest_rank
-            is_named = slowest is not None and slowest.is_slow
-            if factor.share.value < ORDINARY_WAITING and not is_named:
-                continue
-        if is_large_loss(factor.share) and contained.isdisjoint(factor.parts):
-            causes.append(_of_factor(factor, explanation))
-    if explanation.phases is not None and is_large_loss(explanation.phases.data_share):
-        # A loader that is as slow in `single` costs no efficiency, and still costs time.
-        tries = [option_words("data_workers", 2 * (configuration.data_workers or 1))]
-        if not (configuration.data_workers or configuration.prefetch):
-            tries = [option_words("prefetch", 2), *tries]
-        text = "loading data, on every rank"
-        remedy = f"try {' '.join(tries)}, or a faster source of samples"
-        share = explanation.phases.data_share
-        causes.append(Cause(kind="data", share=share, text=text, remedy=remedy))
-    return tuple(sorted(causes, key=lambda cause: cause.order))
 
 
 def _pauses(explanation: Explanation) -> tuple[Cause, ...]:

@@ -69,11 +69,10 @@ class Factor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Breakdown:
-    """The factors of one configuration, which multiply, and what they rest on."""
+    """The factors of one configuration, and what they rest on. Their product is its efficiency
+    against `single`, unless that was not measured."""
 
     factors: tuple[Factor, ...]
-    efficiency: Estimate | None
-    """Product of the factors: efficiency against `single`; None if `single` was not measured."""
     step_seconds: Estimate
     """Step seconds with synchronization, the slowest rank's mean."""
     repetitions: tuple[int, ...]
@@ -127,13 +126,12 @@ def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Break
         parts = PARTS[first:last]
         before, after = zip(*(seconds[k : k + 2] for seconds in chosen), strict=True)
         shares = [(b - a) / r for a, b, r in zip(before, after, reached, strict=True)]
-        value = UNITY if known.issuperset(parts) else _quotient(before, after, "×")
+        quotients = [b / a for b, a in zip(before, after, strict=True)]
+        value = UNITY if known.issuperset(parts) else geometric_mean(quotients, unit="×")
         share = mean(shares, unit="of the step")
         factors.append(Factor(parts=parts, value=value, share=share))
-    ideal = [seconds[0] for seconds in chosen] if places[0] == IDEAL else []
     return Breakdown(
         factors=tuple(factors),
-        efficiency=_quotient(ideal, reached, "of linear") if ideal else None,
         step_seconds=geometric_mean(reached, unit="s"),
         repetitions=tuple(repetitions),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
@@ -198,10 +196,6 @@ def _alone(trial: TrialSpec, references: TrialsByKey) -> tuple[Stages, float]:
         stages[IDEAL] = means[trial.batch_size] / trial.group_size
     pauses = [means[size] - _median(known[size].ranks[0].timed) for size in {*sizes} & known.keys()]
     return stages, max(0.0, fmean(pauses or [0.0]))
-
-
-def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Estimate:
-    return geometric_mean([b / a for b, a in zip(before, after, strict=True)], unit=unit)
 
 
 def _reference_key(trial: TrialSpec) -> TrialSpec:

@@ -94,7 +94,10 @@ def side_columns(
     for name, side in zip(names, ("baseline", "candidate"), strict=True):
         yield column(
             f"{name}{gap}({rate})" if rate else name,
-            [quantity(getattr(row, side), with_rate=not rate) for row in rows],
+            [
+                quantity(getattr(row, side), COMPARED_METRICS[row.metric].style, with_rate=not rate)
+                for row in rows
+            ],
             key=name,
             leaves=leaves,
         )
@@ -173,8 +176,6 @@ def _reading(rows: Sequence[ComparedRow], metric: Metric) -> Iterable[str]:
     if metric.is_speed:
         ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"
         yield f"speedup is {ratio}: 1.25 means that B is 1.25 × as fast as A"
-    if metric.key == "peak_memory_bytes":
-        yield "A and B are means over repetitions; dpbench report shows the largest"
     tested = [row.tested for row in rows if row.tested]
     if tested:
         paired = [test.is_paired for test in tested]

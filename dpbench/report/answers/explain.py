@@ -106,15 +106,14 @@ def main_cause(explanation: Explanation, *, is_busy: bool = False) -> str:
     training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of linear scaling.". What
     was lost on a busy machine is not named."""
     configuration, row = explanation.configuration, explanation.row
-    breakdown = explanation.breakdown
-    step = f"{time_text(breakdown.step_seconds)} a step"
+    step = f"{time_text(explanation.breakdown.step_seconds)} a step"
     if configuration.workload.script:
         subject = (
             f"{configuration.workload.architecture} on {units.counted(row.group_size, 'rank')}"
         )
-        if row.speedup is None or breakdown.efficiency is None or row.group_size == 1:
+        if row.speedup is None or row.efficiency is None or row.group_size == 1:
             return f"{subject}: {step}."
-        efficiency = write(breakdown.efficiency, "percent")
+        efficiency = write(row.efficiency, "percent")
         speedup = write(row.speedup, "ratio")
         return f"{subject}: {speedup} × as fast as one rank, {efficiency} of linear scaling."
     reached = f"takes {step}"
@@ -233,7 +232,7 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
         "nodes": list(row.replicas_by_node),
         "batch_size": row.batch_size,
         "repetitions": len(breakdown.repetitions),
-        "too_noisy": bool(explanation.noisy_estimates),
+        "too_noisy": bool(row.noisy_estimates),
         "efficiency": plain_estimate(row.efficiency),
         "step_seconds": plain_estimate(breakdown.step_seconds),
         "factors": [

@@ -9,6 +9,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.rows import Row
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
@@ -87,6 +88,7 @@ def _draw(
         "efficiency": "efficiency (% of linear scaling)",
     }
     figure, shown, remarks = panels(batches, "batch sizes", share_y=True)
+    style = ROW_METRICS[name if is_relative else "images_per_second"].style
     styles = series_styles(row for row, _ in points)
     for axis, batch_size in shown:
         for place, (series, line) in enumerate(lines.items()):
@@ -96,7 +98,7 @@ def _draw(
                 (
                     sizes.index(row.group_size) + shift,
                     value,
-                    f"{label} ×{row.group_size}: {quantity(value)}",
+                    f"{label} ×{row.group_size}: {quantity(value, style)}",
                 )
                 for row, value in line
                 if row.batch_size == batch_size

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
+from dpbench.analysis.diagnosis.factors import IDEAL
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import Subject
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
@@ -132,7 +133,7 @@ def test_slow_first_steps_are_blamed_for_themselves_only(steps: int, everywhere:
 
 def test_a_script_that_does_not_run_alone_has_no_factors_of_one_rank() -> None:
     one = of_group(sweep(single=None))
-    assert one.breakdown.efficiency is None
+    assert IDEAL in one.breakdown.missing
     text = " ".join(explanation_answer(Subject(name="", explanations=(one,))).text.split())
     assert text.startswith("train.py on 2 ranks: 50.2 ± 0.5 ms a step.")
     assert "`single` has no completed repetition" in text
