@@ -92,11 +92,6 @@ class Estimate:
         low, high = self.ends
         return low > 0 and high > TOO_NOISY * low
 
-    def contains(self, value: float) -> bool:
-        """Whether the interval covers a value; without an interval, whether it is equal."""
-        low, high = self.ends
-        return low <= value <= high
-
     def scaled(self, factor: float, *, unit: str) -> Estimate:
         """The same estimate in another unit or per part; `factor` is positive and exact."""
         return self.mapped(lambda value: value * factor, unit=unit)

@@ -20,7 +20,6 @@ Style = Literal[
     "share",
     "fraction",
     "time",
-    "duration",
     "significant",
     "memory",
     "gigabytes",

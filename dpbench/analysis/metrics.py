@@ -46,14 +46,6 @@ def combined(
     return Reader(of_trial=of_trial, of_row=of_row)
 
 
-def if_measured(
-    of_row: Callable[[Any], Value],
-    of_trial: Callable[[TrialRecord], PlainValue] | None = None,
-) -> Reader:
-    """Reads a row that has usable repetitions; None without any."""
-    return Reader(of_trial=of_trial, of_row=lambda row: of_row(row) if row.records else None)
-
-
 def if_timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
     """The reading, or None unless the trial completed and measured a window."""
 
@@ -86,7 +78,9 @@ def step_percentile(percent: int, meaning: str) -> Metric:
     return Metric(
         key=f"step_seconds_p{percent}",
         meaning=meaning,
-        reader=if_measured(lambda row: seconds(*row.records), if_timed(seconds)),
+        reader=Reader(
+            if_timed(seconds), lambda row: seconds(*row.records) if row.records else None
+        ),
         unit="s",
         header=f"Step p{percent}",
         style="time",
@@ -244,9 +238,9 @@ METRICS: tuple[Metric, ...] = (
         key="images_per_second",
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
-        reader=if_measured(
-            lambda row: throughput.mean_items_per_second(row.records),
+        reader=Reader(
             if_timed(throughput.items_per_second),
+            lambda row: throughput.mean_items_per_second(row.records),
         ),
         unit="items/s",
         has_interval=True,
@@ -263,7 +257,7 @@ METRICS: tuple[Metric, ...] = (
         stated=True,
         unit="s",
         header="Time",
-        style="duration",
+        style="time",
         by_default=True,
     ),
     Metric(
@@ -271,7 +265,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        reader=if_measured(lambda row: speedup_of(row.records, row.reference)),
+        reader=Reader(of_row=lambda row: speedup_of(row.records, row.reference)),
         has_interval=True,
         header="Speedup",
         style="ratio",
@@ -280,7 +274,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="speedup_relative",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        reader=if_measured(lambda row: speedup_of(row.records, row.one_replica)),
+        reader=Reader(of_row=lambda row: speedup_of(row.records, row.one_replica)),
         has_interval=True,
         header="Relative speedup",
         style="ratio",
@@ -315,9 +309,9 @@ METRICS: tuple[Metric, ...] = (
         "as long as its slowest rank, from two windows of equal length in the same processes: "
         "seconds of communication that overlap does not hide, without waiting for stragglers; "
         "in rows, the share of the step that `explain` shows × the step.",
-        reader=if_measured(
-            lambda row: throughput.exposed_communication(row.records),
+        reader=Reader(
             if_timed(throughput.exposed_communication_seconds),
+            lambda row: throughput.exposed_communication(row.records),
         ),
         unit="s",
         has_interval=True,
@@ -347,7 +341,7 @@ METRICS: tuple[Metric, ...] = (
         follows_throughput=True,
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second; missing unless a run recorded two finite losses.",
-        reader=if_measured(lambda row: loss_slope_per_second(row.records, row.throughput)),
+        reader=Reader(of_row=lambda row: loss_slope_per_second(row.records, row.throughput)),
         unit="per s",
         has_interval=True,
         header="Loss/s",
@@ -397,8 +391,8 @@ METRICS: tuple[Metric, ...] = (
         follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
-        reader=if_measured(
-            lambda row: (
+        reader=Reader(
+            of_row=lambda row: (
                 row.peak_items_per_second
                 and row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
             )

@@ -82,13 +82,8 @@ class PublishedRow(BaseModel):
         return self.throughput if duration is None else 1 / duration
 
     @property
-    def claims(self) -> dict[str, str]:
-        """The cells of columns named *_claimed."""
-        return {name: text for name, text in self.unread.items() if name.endswith(CLAIMED)}
-
-    @property
     def unread(self) -> dict[str, str]:
-        """The cells of columns that are not fields, claims included."""
+        """The cells of columns that are not fields, as claims are."""
         return self.model_extra or {}
 
 
@@ -157,8 +152,9 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     Speedups are over `single`, or if the table has none, over group size 1 of the same series.
     """
     lines = read_published(path)
-    unread = dict.fromkeys(n for line in lines for n in line.unread if n not in line.claims)
-    claimed = dict.fromkeys(name for line in lines for name in line.claims)
+    others = dict.fromkeys(name for line in lines for name in line.unread)
+    claimed = [name for name in others if name.endswith(CLAIMED)]
+    unread = [name for name in others if name not in claimed]
     alone = [line for line in lines if line.group_size == 1]
     ones = {(line.implementation, line.backend, line.batch_size): line for line in alone}
     singles = {line.batch_size: line for line in alone if line.implementation == SINGLE}
@@ -168,7 +164,8 @@ def from_csv(path: Path) -> tuple[Row, ...]:
         one_replica = ones.get((line.implementation, line.backend, line.batch_size))
         reference = singles.get(line.batch_size) if singles else one_replica
         speedup, relative = _speedup(line, reference), _speedup(line, one_replica)
-        values: dict[str, Any] = {"speedup": speedup, "speedup_relative": relative}
+        values: dict[str, Any] = {name: line.unread.get(name) for name in claimed}
+        values |= {"speedup": speedup, "speedup_relative": relative}
         notes: tuple[str, ...] = ()
         if speedup is None:
             missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
@@ -194,7 +191,6 @@ def from_csv(path: Path) -> tuple[Row, ...]:
                 shared_notes=(f"columns not read: {', '.join(unread)}",) if unread else (),
                 source=line.source,
                 stated=values,
-                claims=claimed | line.claims,
             )
         )
     return in_order(rows)

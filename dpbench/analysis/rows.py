@@ -17,7 +17,7 @@ from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import UNBALANCED, memory_imbalance, peak_items_per_second
-from dpbench.analysis.scaling import OWN_ONE_REPLICA, reference_finder
+from dpbench.analysis.scaling import OWN_ONE_REPLICA
 from dpbench.analysis.throughput import WarmUp, items_per_second, step_seconds, warm_up
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
@@ -71,13 +71,11 @@ class Row:
     source: str = ""
     """Who measured it, on what hardware and data; only for published numbers."""
     stated: Mapping[str, Any] = field(default_factory=dict)
-    """Values of metrics that a published table states, by key."""
-    claims: Mapping[str, str | None] = field(default_factory=dict)
-    """Values by name as someone else stated them, not measured here; None for an empty cell."""
+    """What a published table states, by key: values of metrics, and claims that are none."""
 
     def __getitem__(self, key: str) -> Any:
-        """The value of a metric or a claim; None if this row does not have it. Raises KeyError if
-        no row has a metric of this key."""
+        """The value of a metric, or of what is stated; None if this row does not have it. Raises
+        KeyError if no row has a metric of this key."""
         if key not in self._known:
             read = ROW_METRICS[key].reader.of_row
             self._known[key] = read and read(self)
@@ -86,7 +84,7 @@ class Row:
     @cached_property
     def _known(self) -> dict[str, Any]:
         """The values that are stated, and those that were read so far."""
-        return {**self.stated, **self.claims}
+        return {**self.stated}
 
     def _estimate(self, key: str) -> Estimate | None:
         value: Estimate | None = self[key]
@@ -202,13 +200,14 @@ def summarize(
     counts = Counter(record.trial.configuration for record in records)
     final = by_configuration(records)
     usable = {key: usable_repetitions(group) for key, group in final.items()}
-    find_reference = reference_finder(key for key, group in usable.items() if group)
+    has_single = any(key.implementation == SINGLE for key, group in usable.items() if group)
     # A sweep counts the operations of a workload only in its first repetitions.
     flops = {r.trial.workload: r.flops_per_item for r in records if r.flops_per_item}
     labels = Labels.among(final)
     rows = []
     for configuration, group in final.items():
-        measured, reference = usable[configuration], find_reference(configuration)
+        measured, one_replica = usable[configuration], configuration.of_one_replica
+        reference = configuration.single if has_single else one_replica
         peak, shared_notes, notes = None, list[str](), list[str]()
         if run_again := counts[configuration] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
@@ -243,12 +242,12 @@ def summarize(
                 reason=why,
                 verified=False if is_wrong else is_compared,
                 repetitions=sum(record.status is Status.COMPLETED for record in group),
-                speedup_reference=SINGLE if reference.implementation == SINGLE else OWN_ONE_REPLICA,
+                speedup_reference=SINGLE if has_single else OWN_ONE_REPLICA,
                 configuration=configuration,
                 labels=labels,
                 records=measured,
                 reference=usable.get(reference, ()),
-                one_replica=usable.get(configuration.of_one_replica, ()),
+                one_replica=usable.get(one_replica, ()),
                 peak_items_per_second=peak,
                 notes=tuple(notes),
                 shared_notes=tuple(shared_notes),

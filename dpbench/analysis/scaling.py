@@ -12,18 +12,15 @@ relative to the same implementation at group size 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from operator import attrgetter
 from typing import Literal, get_args
 
 from dpbench.analysis.comparisons.change import change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.throughput import items_per_second
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import Configuration
-from dpbench.specs.traits import SINGLE
 
 SpeedKind = Literal["time", "throughput"]
 SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
@@ -116,13 +113,6 @@ def _positive(name: str, value: object) -> float:
     raise ValueError(
         f"{name} is {value!r}: expected a positive number from {SMALLEST:g} to {LARGEST:g}"
     )
-
-
-def reference_finder(known: Iterable[Configuration]) -> Callable[[Configuration], Configuration]:
-    """The configuration that the speedup of a configuration is against: `single`, if it is among
-    the `known` ones, else the same implementation at group size 1."""
-    has_single = any(configuration.implementation == SINGLE for configuration in known)
-    return attrgetter("single" if has_single else "of_one_replica")
 
 
 def speedup_of(records: Sequence[TrialRecord], reference: Sequence[TrialRecord]) -> Estimate | None:

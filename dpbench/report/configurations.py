@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metric import Metric
-from dpbench.analysis.metrics import TABLE_METRICS
+from dpbench.analysis.metrics import ROW_METRICS, TABLE_METRICS
 from dpbench.analysis.rows import Row
 from dpbench.errors import UnknownName
 from dpbench.messages import one_line, option_words
@@ -178,7 +178,12 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
             by_default=True,
         )
 
-    return tuple(map(claim, dict.fromkeys(name for row in rows for name in row.claims)))
+    return tuple(
+        map(
+            claim,
+            dict.fromkeys(name for row in rows for name in row.stated if name not in ROW_METRICS),
+        )
+    )
 
 
 def usual_metrics(rows: Rows) -> tuple[Metric, ...]:

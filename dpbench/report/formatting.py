@@ -154,7 +154,6 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "percent": percentage,
     "share": lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %",
     "time": time_text,
-    "duration": lambda e: units.seconds(e.value),
     "significant": significant,
     "gigabytes": gigabytes,
     "gigabytes alone": lambda e: gigabytes(single_value(e.value, e.unit)),
@@ -162,7 +161,6 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
 }
 """Styles of values with an interval."""
 NUMBERS: Mapping[Style, Callable[[float], str]] = {
-    "duration": units.seconds,
     "time": units.seconds,
     "memory": units.bytes_binary,
     "fraction": lambda value: f"{value:.3f}",

@@ -44,11 +44,6 @@ class Change:
         return self.mean.estimate("×")
 
     @property
-    def is_testable(self) -> bool:
-        """Whether enough runs were measured for an interval and p-values."""
-        return self.mean.squared_error is not None
-
-    @property
     def repetitions(self) -> tuple[int, int]:
         """Number of compared repetitions of the baseline and of the candidate."""
         return len(self.baseline), len(self.candidate)

@@ -73,7 +73,8 @@ class ComparedRow:
     @property
     def tested(self) -> Change | None:
         """The change; None if too few runs were measured for an interval and p-values."""
-        return self.change if self.change and self.change.is_testable else None
+        change = self.change
+        return None if change is None or change.mean.squared_error is None else change
 
     @property
     def repetitions(self) -> tuple[int, int]:

@@ -26,14 +26,9 @@ from dpbench.analysis.diagnosis.factors import (
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.noise import WAS_BUSY, repetitions_to_state
+from dpbench.analysis.noise import WAS_BUSY, is_disturbed, repetitions_to_state
 from dpbench.analysis.rows import Row
-from dpbench.analysis.scaling import reference_finder
-from dpbench.analysis.throughput import (
-    rank_step_seconds,
-    slow_steps,
-    steps_without_sync,
-)
+from dpbench.analysis.throughput import rank_step_seconds, slow_steps, steps_without_sync
 from dpbench.messages import option_words
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import Configuration
@@ -82,8 +77,6 @@ class Explanation:
 
     row: Row
     configuration: Configuration
-    reference: Row
-    """The row that its speedup is against; itself if there is none."""
     breakdown: Breakdown
     others: Mapping[Configuration, Breakdown]
     """The breakdowns of all explained configurations of the sweep."""
@@ -142,8 +135,9 @@ class Explanation:
     def repetitions_needed(self) -> int | None:
         """Number of repetitions, as noisy as these, that would give an efficiency; None if
         MAX_ADVISED would not, or if other processes would disturb them, too."""
-        is_disturbed = self.row.is_disturbed or self.reference.is_disturbed
-        return None if is_disturbed else repetitions_to_state(self.row.noisy_estimates)
+        if any(map(is_disturbed, (*self.row.records, *self.row.reference))):
+            return None
+        return repetitions_to_state(self.row.noisy_estimates)
 
     @property
     def causes(self) -> tuple[Cause, ...]:
@@ -229,23 +223,21 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
     """Explain all rows of a sweep that have a speed, except `single` and one `independent` copy,
     which equals it; `rows` include those two, as references."""
     references = trials_by_key(record for row in rows for record in row.records)
-    known = {row.configuration: row for row in rows if row.configuration}
-    find_reference = reference_finder(known)
     breakdowns = {
-        configuration: break_down(row.records, references)
-        for configuration, row in known.items()
-        if row.records
+        row.configuration: break_down(row.records, references)
+        for row in rows
+        if row.configuration and row.records
         if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
     }
     return tuple(
         Explanation(
-            row=known[configuration],
-            configuration=configuration,
-            reference=known.get(find_reference(configuration), known[configuration]),
-            breakdown=breakdown,
+            row=row,
+            configuration=row.configuration,
+            breakdown=breakdowns[row.configuration],
             others=breakdowns,
         )
-        for configuration, breakdown in breakdowns.items()
+        for row in rows
+        if row.configuration in breakdowns
     )
 
 

@@ -56,7 +56,8 @@ def implementations(subject: Subject) -> Drawn:
             write_beside(axis, place, NOISY if ratio.is_too_noisy else words)
             if ratio.is_too_noisy:
                 continue
-            is_tied = ratio is not UNITY and (ratio.interval is None or ratio.contains(1))
+            low, high = ratio.ends
+            is_tied = ratio is not UNITY and (ratio.interval is None or low <= 1 <= high)
             draw_points(
                 axis,
                 [(place, ratio, f"{one_line(row.series)}: {words}")],
