@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter, methodcaller
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from dpbench.analysis import resources, throughput
-from dpbench.analysis.estimate import Estimate, mean, single_value
+from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
 from dpbench.analysis.losses import finite_losses, loss_slope_per_second
 from dpbench.analysis.metric import Metric, PlainValue, Reader, Value
 from dpbench.analysis.scaling import efficiency_of, speedup_of
@@ -407,7 +407,9 @@ METRICS: tuple[Metric, ...] = (
         meaning="Largest memory over ranks, the geometric mean over repetitions: allocated on the "
         "GPU from warm-up to the end of the first timed segment, else resident on the host (whole "
         "process).",
-        reader=combined(resources.peak_memory, lambda peaks: round(geometric_mean(peaks))),
+        reader=combined(
+            resources.peak_memory, lambda peaks: round(geometric_mean(peaks, "B").value)
+        ),
         unit="B",
         header="Memory",
         style="memory",
