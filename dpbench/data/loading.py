@@ -115,7 +115,7 @@ class Prefetcher(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """The samples of one process in one micro-step, on its device."""
+    """The samples of one rank in one micro-step, on its device."""
 
     inputs: Samples
     """Each tensor is (samples, …)."""
@@ -123,7 +123,7 @@ class Batch:
     """Each tensor is (samples, …)."""
     weight: float
     """`mean_weight` of these samples among those of the step, for their mean loss in the backward
-    pass: the mean over processes of Σ weight × mean loss is the mean loss of the step, and likewise
+    pass: the mean over ranks of Σ weight × mean loss is the mean loss of the step, and likewise
     for the gradients."""
     sample_count: int
 
@@ -134,18 +134,18 @@ def load_epoch(
     *,
     epoch: int,
     first_step: int,
-    process: int,
+    rank: int,
     device: torch.device,
     prefetch: int,
 ) -> Prefetcher[list[Batch]]:
-    """The micro-batches of one process in each step of `epoch` from `first_step` on, both from 0;
+    """The micro-batches of one rank in each step of `epoch` from `first_step` on, both from 0;
     close it after use. A thread loads those of `prefetch` steps ahead."""
 
     def steps() -> Iterator[list[Batch]]:
         for number in range(first_step, sampler.steps_per_epoch):
             samples, batches = sampler.samples_in(number), []
-            for indices in sampler.step(epoch, number, process):
-                weight = mean_weight(len(indices), samples, sampler.processes)
+            for indices in sampler.step(epoch, number, rank):
+                weight = mean_weight(len(indices), samples, sampler.ranks)
                 batches.append(Batch(*dataset.select(indices), weight, len(indices)))
             yield batches
 

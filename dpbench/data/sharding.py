@@ -1,8 +1,8 @@
-"""The samples that each process trains on.
+"""The samples that each rank trains on.
 
-All samplers deal in the same way: a seed and an epoch give an order of all samples, a micro-step is
-a range of positions in that order, and each process takes a part of it: a `process_range` in a
-training, a `sample_range` of the configuration in a trial.
+A seed and an epoch give an order of all samples, and each rank takes a range of positions in it: of
+every micro-step in a training and, by the configuration's `sample_range`, in a trial; of the whole
+epoch from a BalancedSampler.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ def split_by_shares(total: int, shares: Sequence[float]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def process_range(positions: range, shares: Sequence[float], process: int) -> range:
-    """The positions of one process, of those that all divide.
+def rank_range(positions: range, shares: Sequence[float], rank: int) -> range:
+    """The positions of one rank, of those that all divide.
 
-    The ranges are contiguous and in the order of the processes, and their sizes follow the shares:
-    with equal shares they differ by one at most, and earlier processes have more.
+    The ranges are contiguous and in the order of the ranks, and their sizes follow the shares: with
+    equal shares they differ by one at most, and earlier ranks have more.
     """
     sizes = split_by_shares(len(positions), shares)
-    first = sum(sizes[:process])
-    return positions[first : first + sizes[process]]
+    first = sum(sizes[:rank])
+    return positions[first : first + sizes[rank]]
 
 
-def mean_weight(count: int, total: int, processes: int) -> float:
-    """The weight n·P/N of the mean over n of N samples, with which the plain mean over P processes
-    is the mean over all samples."""
-    return count * processes / total
+def mean_weight(count: int, total: int, ranks: int) -> float:
+    """The weight n·R/N of the mean over n of N samples, with which the plain mean over R ranks is
+    the mean over all samples."""
+    return count * ranks / total
 
 
 class SampleOrder:
     """The order of all samples in each epoch, one epoch after the other without end.
 
-    It is the same in every process and on every machine, and independent of torch's random state.
+    It is the same on every rank and on every machine, and independent of torch's random state.
     """
 
     def __init__(self, samples: int, *, seed: int, shuffle: bool = True) -> None:
@@ -117,7 +117,7 @@ class BalancedSampler(Sampler[int]):
                 "world_size - 1, a sample for each rank, and a seed of 0 or more"
             )
         self._order = SampleOrder(dataset_size, seed=seed, shuffle=shuffle)
-        self._positions = process_range(range(dataset_size), (1.0,) * world_size, rank)
+        self._positions = rank_range(range(dataset_size), (1.0,) * world_size, rank)
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -134,7 +134,7 @@ class BalancedSampler(Sampler[int]):
 
 
 class DistributedBatchSampler:
-    """The samples of every process in every step of a training; a pure function of the spec, the
+    """The samples of every rank in every step of a training; a pure function of the spec, the
     number of samples and the shares.
 
     An epoch is divided into micro-steps of the global batch size; `accumulation_steps` of them make
@@ -142,7 +142,7 @@ class DistributedBatchSampler:
     """
 
     def __init__(self, spec: TrainingSpec, samples: int, *, shares: Sequence[float] = ()) -> None:
-        """`shares` are the relative shares of the processes in every micro-step; () means equal.
+        """`shares` are the relative shares of the ranks in every micro-step; () means equal.
 
         Raises DataError: there are too few samples for one micro-step, or "drop" would leave no
         step.
@@ -155,7 +155,7 @@ class DistributedBatchSampler:
         self._order = SampleOrder(samples, seed=spec.workload.seed)
         self._accumulation = spec.accumulation_steps
         self._shares = tuple(shares) or (1.0,) * spec.process_count
-        self.processes = len(self._shares)
+        self.ranks = len(self._shares)
         full, rest = divmod(samples, spec.global_batch_size)
         count = max(1, full + (rest >= spec.group_size)) if full else 1
         firsts = [step * spec.global_batch_size for step in range(count)]
@@ -170,29 +170,29 @@ class DistributedBatchSampler:
                 "samples, or keep the last step"
             )
 
-    def samples_before(self, step: int, process: int | None = None) -> int:
-        """Number of samples in the steps of an epoch before this one, over all processes or in one;
+    def samples_before(self, step: int, rank: int | None = None) -> int:
+        """Number of samples in the steps of an epoch before this one, over all ranks or of one;
         before step `steps_per_epoch`: in the whole epoch."""
         count = min(step * self._accumulation, len(self._micro_steps))
         if count == 0:
             return 0
         first, last = self._micro_steps[0], self._micro_steps[count - 1]
-        if process is None:
+        if rank is None:
             return last.stop
         size, last_size = (
-            len(process_range(micro_step, self._shares, process)) for micro_step in (first, last)
+            len(rank_range(micro_step, self._shares, rank)) for micro_step in (first, last)
         )
         return (count - 1) * size + last_size  # all are equal except for the last
 
     def samples_in(self, step: int) -> int:
-        """Number of samples in a step of an epoch, over all processes."""
+        """Number of samples in a step of an epoch, over all ranks."""
         return self.samples_before(step + 1) - self.samples_before(step)
 
-    def step(self, epoch: int, number: int, process: int) -> list[torch.Tensor]:
-        """The sample indices of `process` in each micro-step of step `number` of `epoch`, all
+    def step(self, epoch: int, number: int, rank: int) -> list[torch.Tensor]:
+        """The sample indices of `rank` in each micro-step of step `number` of `epoch`, all
         counted from 0; int64 (samples,), on the CPU."""
         first = number * self._accumulation
         return [
-            self._order.indices(process_range(micro_step, self._shares, process), epoch=epoch)
+            self._order.indices(rank_range(micro_step, self._shares, rank), epoch=epoch)
             for micro_step in self._micro_steps[first : first + self._accumulation]
         ]

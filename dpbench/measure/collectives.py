@@ -55,7 +55,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> CollectiveMeasurement
         for nbytes in spec.sizes_bytes:
             operation = CollectiveOperation(spec.collective, nbytes, dtype, device)
             error, wrong = operation.check()  # also the first call of the size
-            if ranks.max_over_ranks(wrong is not None):
+            if ranks.max(wrong is not None):
                 return wrong or ""
             calls, seconds = _time(operation, spec.samples, device, ranks)
             timings.append(
@@ -85,7 +85,7 @@ def _time(
     def shorter_of_two(calls: int) -> float:
         """Seconds on the slowest rank; the shorter of two, so that one disturbed sample does not
         decide the number of calls."""
-        return ranks.max_over_ranks(min(seconds_of(calls), seconds_of(calls)))
+        return ranks.max(min(seconds_of(calls), seconds_of(calls)))
 
     calls, seconds = 1, shorter_of_two(1)  # also warms up
     while seconds < SAMPLE_SECONDS:

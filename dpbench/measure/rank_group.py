@@ -53,7 +53,7 @@ class RankGroup:
             # dist.barrier would put its message on the GPU that the default group is bound to.
             dist.all_reduce(torch.zeros(1, device="cpu"), group=self.control)
 
-    def max_over_ranks(self, value: float) -> float:
+    def max(self, value: float) -> float:
         """The largest `value` of all ranks."""
         return max(map(float, self.gather(value)))
 

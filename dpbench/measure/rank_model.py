@@ -20,7 +20,7 @@ from dpbench.measure.device import FLOAT32, AmpState
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.specs import ParallelSpec, WorkloadSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.workload import GRAPHED_MODES
+from dpbench.specs.workload import GRAPHED_MODES, OPTIMIZER_CLASSES
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
 """The mean loss of outputs and targets."""
@@ -32,15 +32,6 @@ EnterPhase = Callable[[StepPhase | None], None]
 
 def ignore_phase(phase: StepPhase | None) -> None:
     """Phase callback of a timed step: it does nothing."""
-
-
-_KERNELS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "": {}}
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "adamw": torch.optim.AdamW,
-    "adam": torch.optim.Adam,
-    "adadelta": torch.optim.Adadelta,
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -140,5 +131,6 @@ def loss_of(architecture: Architecture, workload: WorkloadSpec) -> LossFunction:
 def build_optimizer(module: torch.nn.Module, settings: ParallelSpec) -> torch.optim.Optimizer:
     """Build the workload's optimizer over all parameters, at torch's defaults."""
     name, _, kernels = settings.workload.optimizer.partition("-")
-    parameters = list(module.parameters())
-    return _OPTIMIZERS[name](parameters, lr=settings.scaled_learning_rate, **_KERNELS[kernels])
+    kind: type[torch.optim.Optimizer] = getattr(torch.optim, OPTIMIZER_CLASSES[name])
+    chosen: dict[str, Any] = {kernels: True} if kernels else {}
+    return kind([*module.parameters()], lr=settings.scaled_learning_rate, **chosen)

@@ -175,7 +175,7 @@ class TrialRun:
         if untimed == len(steps):
             return trial.timed_steps
         pace = time_steps(self.stepper.step, steps[untimed:], self.devices, self.ranks)
-        return trial.filling_steps(self.ranks.max_over_ranks(median(pace.step_seconds)))
+        return trial.filling_steps(self.ranks.max(median(pace.step_seconds)))
 
     def time_windows(
         self, segments: Sequence[Segment]

@@ -10,11 +10,15 @@ COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 """Modes of torch.compile."""
 GRAPHED_MODES = ("reduce-overhead", "max-autotune")
 """Modes that run a model in CUDA graphs, whose results the next step overwrites."""
-OPTIMIZERS = (
-    *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
-    *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
+OPTIMIZER_CLASSES = {"sgd": "SGD", "adamw": "AdamW", "adam": "Adam", "adadelta": "Adadelta"}
+"""Names of classes in torch.optim."""
+OPTIMIZERS = tuple(
+    name + kernels
+    for name in OPTIMIZER_CLASSES
+    for kernels in ("", "-fused", "-foreach")
+    if name + kernels != "adadelta-fused"  # torch has none
 )
-"""torch's own; the part after the dash chooses the kernels, in place of torch's choice."""
+"""Optimizers; the part after the dash chooses the kernels, in place of torch's choice."""
 DTYPE_NAMES = {
     **dict.fromkeys(("f32", "fp32", "float32"), "f32"),
     **dict.fromkeys(("bf16", "bfloat16"), "bf16"),

@@ -45,9 +45,9 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 Callback = Callable[[int, Sequence[nn.Module]], None]
 """Called with the iteration, from 1, and all replicas."""
 SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-StepIndices = tuple[tuple[int, ...], ...]
+IndicesByReplica = tuple[tuple[int, ...], ...]
 """The samples of one step: for each replica their indices in the data."""
-StepResult = tuple[list[float], float]
+LossesAndNorm = tuple[list[float], float]
 """The mean loss of each replica, and the norm of the mean gradient before clipping."""
 
 MAX_TRAINING = timedelta(days=1)
@@ -66,7 +66,7 @@ class TrainingResult:
     """Mean loss over the replicas at each step."""
     norm_history: tuple[float, ...]
     """Norm of the mean gradient over all parameters at each step, before clipping."""
-    indices: tuple[StepIndices, ...]
+    indices: tuple[IndicesByReplica, ...]
     """Samples used, by step and replica."""
     elapsed_seconds: float
     """Seconds of all steps; with processes, including their start."""
@@ -162,7 +162,7 @@ def dp_train(
         models = make_models(make_model, chosen)
         start = time.perf_counter()
         if mode == "processes":
-            results: Iterable[StepResult] = take_in_processes(steps, models[0], chosen)
+            results: Iterable[LossesAndNorm] = take_in_processes(steps, models[0], chosen)
         else:
             results = steps.take(models, pool=WorkerPool(chosen) if mode == "threads" else None)
         for iteration, (loss_by_replica, norm) in enumerate(results, start=1):
@@ -193,7 +193,7 @@ class ReplicaSteps:
     """All steps of all replicas, which can be sent to processes; for the fields see `dp_train`."""
 
     data: Any
-    indices: tuple[StepIndices, ...]
+    indices: tuple[IndicesByReplica, ...]
     seeds: list[int]
     """Seed of each replica's random numbers."""
     forward_fn: Callable[[nn.Module, Any], Any] | None
@@ -211,7 +211,7 @@ class ReplicaSteps:
         *,
         pool: WorkerPool | None = None,
         rank: int | None = None,
-    ) -> Iterator[StepResult]:
+    ) -> Iterator[LossesAndNorm]:
         """Take the steps with all replicas, in the threads of a pool if there is one, or with the
         replica of one rank of a gloo group.
 
@@ -294,7 +294,7 @@ class ReplicaSteps:
 
 def take_in_processes(
     steps: ReplicaSteps, model: nn.Module, devices: Sequence[torch.device]
-) -> list[StepResult]:
+) -> list[LossesAndNorm]:
     """Take the steps with a process for each device; then `model` is trained."""
     threads = max(1, torch.get_num_threads() // len(devices))
     # As bytes, since tensors would be sent to the ranks in shared memory.
@@ -304,7 +304,7 @@ def take_in_processes(
     return results
 
 
-def take_in_rank(content: bytes, rank: int) -> tuple[list[StepResult], list[Tensor]]:
+def take_in_rank(content: bytes, rank: int) -> tuple[list[LossesAndNorm], list[Tensor]]:
     """The results of the steps, and on rank 0 the parameters and buffers after them."""
     steps, model, devices, threads = pickle.loads(content)
     torch.set_num_threads(threads)
@@ -333,7 +333,7 @@ def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[to
 
 def shuffled_steps(
     data: Any, replicas: int, batch_per_replica: int, steps: int, *, seed: int
-) -> tuple[StepIndices, ...]:
+) -> tuple[IndicesByReplica, ...]:
     """The samples of each step; replica r gets every `replicas`-th index of a step, from the r-th.
 
     Every pass has the index of each sample once, in an order drawn from `seed`. A step may end one

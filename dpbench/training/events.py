@@ -14,15 +14,15 @@ from dpbench.errors import StoreError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """The ranks are ready. Tuples have one entry per process, in order; run.json has the sizes that
+    """The ranks are ready. Tuples have one entry per rank, in order; run.json has the sizes that
     were asked for."""
 
     world_size: int
-    """Number of processes; one that drives all replicas counts once."""
+    """Number of ranks; a process that drives all replicas counts once."""
     hosts: tuple[str, ...]
     pids: tuple[int, ...]
     samples_per_rank: tuple[int, ...]
-    """Training samples that each process takes in the first epoch; no two share any."""
+    """Training samples that each rank takes in the first epoch; no two share any."""
     steps_per_epoch: int
     parameters: int
     """Number of trained parameters in the model."""
@@ -44,7 +44,7 @@ class StepLine:
     """Optimizer step, counted over the whole training."""
     processed: int
     total: int
-    """Number of samples in this epoch, over all processes."""
+    """Number of samples in this epoch, over all ranks."""
     rank_processed: int
     rank_total: int
     """Number of samples in this epoch on rank 0 alone."""
@@ -53,7 +53,7 @@ class StepLine:
     learning_rate: float
     """Learning rate of the latest step."""
     samples_per_second: float
-    """Speed of all processes since the previous line, without evaluation."""
+    """Speed of all ranks since the previous line, without evaluation."""
     data_wait_share: float
     """Share of that time in which rank 0 waited for samples."""
     elapsed_seconds: float
@@ -86,7 +86,7 @@ class EpochLine:
     best: bool = False
     """Whether this is the best epoch so far."""
     shares: tuple[float, ...] = ()
-    """Shares of the global batch by process in this epoch; () if they are equal."""
+    """Shares of the global batch by rank in this epoch; () if they are equal."""
 
     @property
     def test_accuracy(self) -> float | None:
@@ -104,7 +104,7 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """The training is over, or stopped at --max-steps. Tuples have one entry per process."""
+    """The training is over, or stopped at --max-steps. Tuples have one entry per rank."""
 
     final_loss: Float
     """Mean training loss of the last epoch, up to the point where it was stopped."""
@@ -116,7 +116,7 @@ class Finished:
     elapsed_seconds: float
     """Seconds of this process; a resumed training begins at 0."""
     samples: int
-    """Number of samples trained in that time, over all processes."""
+    """Number of samples trained in that time, over all ranks."""
     peak_host_memory_bytes: tuple[int, ...]
     data_wait_share: float
     peak_device_memory_bytes: tuple[int, ...] | None = None

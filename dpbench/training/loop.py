@@ -97,7 +97,7 @@ class TrainingLoop:
             self._speeds = time_forward(self.stepper.model.module, devices[0])
 
     def _divide(self, shares: Sequence[float]) -> None:
-        """Set each process's share of every batch; () means equal shares."""
+        """Set each rank's share of every batch; () means equal shares."""
         self.progress.shares = tuple(shares)
         samples = len(self.splits.train)
         self.sampler = DistributedBatchSampler(self.job.spec, samples, shares=shares)
@@ -142,7 +142,7 @@ class TrainingLoop:
             self.sampler,
             epoch=progress.epoch,
             first_step=progress.epoch_step,
-            process=self.ranks.rank,
+            rank=self.ranks.rank,
             device=self.devices[0],
             prefetch=run.prefetch,
         )
@@ -219,8 +219,8 @@ class TrainingLoop:
             step=progress.step,
             processed=sampler.samples_before(progress.epoch_step),
             total=sampler.samples_before(sampler.steps_per_epoch),
-            rank_processed=sampler.samples_before(progress.epoch_step, process=0),
-            rank_total=sampler.samples_before(sampler.steps_per_epoch, process=0),
+            rank_processed=sampler.samples_before(progress.epoch_step, rank=0),
+            rank_total=sampler.samples_before(sampler.steps_per_epoch, rank=0),
             loss=totals.loss_sum / totals.samples,
             learning_rate=self.stepper.learning_rate,
             samples_per_second=totals.samples / totals.seconds,

@@ -166,8 +166,8 @@ SPEC = training_spec(accumulation_steps=2)
 SAMPLER = DistributedBatchSampler(SPEC, SAMPLES)
 
 
-def load(epoch: int, process: int = 0, prefetch: int = 0, device: torch.device = CPU) -> Any:
-    where = {"process": process, "device": device}
+def load(epoch: int, rank: int = 0, prefetch: int = 0, device: torch.device = CPU) -> Any:
+    where = {"rank": rank, "device": device}
     return closing(
         load_epoch(DATASET, SAMPLER, epoch=epoch, first_step=0, prefetch=prefetch, **where)
     )
@@ -182,17 +182,17 @@ def values(steps: Iterable[list[Batch]]) -> list[object]:
 
 
 @pytest.mark.parametrize("prefetch", [0, 3])
-def test_all_processes_together_load_every_sample_once_with_the_weights_of_the_plan(
+def test_all_ranks_together_load_every_sample_once_with_the_weights_of_the_plan(
     prefetch: int,
 ) -> None:
     found: list[int] = []
-    for process in (0, 1):
-        with load(2, process, prefetch) as steps:
+    for rank in (0, 1):
+        with load(2, rank, prefetch) as steps:
             batches = [batch for step in steps for batch in step]
         plan = [
             (part, SAMPLER.samples_in(number))
             for number in range(SAMPLER.steps_per_epoch)
-            for part in SAMPLER.step(2, number, process)
+            for part in SAMPLER.step(2, number, rank)
         ]
         for batch, (part, of_step) in zip(batches, plan, strict=True):
             assert batch.inputs.equal(DATASET.inputs[part])

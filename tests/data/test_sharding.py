@@ -81,7 +81,7 @@ def test_arguments_that_cannot_be_are_refused() -> None:
 
 
 Step = list[list[torch.Tensor]]
-"""The indices of each process, micro-step by micro-step."""
+"""The indices of each rank, micro-step by micro-step."""
 
 
 @st.composite
@@ -102,15 +102,14 @@ def plans(draw: st.DrawFn) -> tuple[TrainingSpec, DistributedBatchSampler, int]:
 
 
 def steps(spec: TrainingSpec, sampler: DistributedBatchSampler, epoch: int = 0) -> list[Step]:
-    processes = range(spec.process_count)
+    ranks = range(spec.process_count)
     return [
-        [sampler.step(epoch, n, process) for process in processes]
-        for n in range(sampler.steps_per_epoch)
+        [sampler.step(epoch, n, rank) for rank in ranks] for n in range(sampler.steps_per_epoch)
     ]
 
 
 def micro_steps(step: Step) -> list[list[int]]:
-    """The samples of all processes, micro-step by micro-step."""
+    """The samples of all ranks, micro-step by micro-step."""
     found = zip(*step, strict=True)
     return [[i for part in parts for i in part.tolist()] for parts in found]
 
@@ -128,23 +127,23 @@ def test_an_epoch_is_its_permutation_but_for_a_dropped_step(
     # What is missing makes less than a step, in micro-steps.
     most = spec.effective_batch_size + spec.group_size if spec.last_batch == "drop" else 1
     assert 0 <= samples - count < most
-    for process, number in ((0, 1), (spec.process_count - 1, sampler.steps_per_epoch)):
-        dealt = sum(len(part) for step in found[:number] for part in step[process])
-        assert sampler.samples_before(number, process) == dealt
+    for rank, number in ((0, 1), (spec.process_count - 1, sampler.steps_per_epoch)):
+        dealt = sum(len(part) for step in found[:number] for part in step[rank])
+        assert sampler.samples_before(number, rank) == dealt
 
 
 @quick
 @given(plans())
-def test_every_process_has_samples_in_every_micro_step(
+def test_every_rank_has_samples_in_every_micro_step(
     drawn: tuple[TrainingSpec, DistributedBatchSampler, int],
 ) -> None:
     spec, sampler, _ = drawn
     found = steps(spec, sampler)
     for number, step in enumerate(found):
-        counts = [len(part) for process in step for part in process]
+        counts = [len(part) for rank in step for part in rank]
         assert min(counts) >= 1
         assert sum(counts) == sampler.samples_in(number)
-        assert len({len(process) for process in step}) == 1
+        assert len({len(rank) for rank in step}) == 1
         is_full = len(step[0]) == spec.accumulation_steps
         assert is_full or (number == sampler.steps_per_epoch - 1 and spec.last_batch == "step")
     sizes = [len(micro_step) for step in found for micro_step in micro_steps(step)]
@@ -158,7 +157,7 @@ def test_seven_replicas_with_batches_of_three_make_equally_many_steps() -> None:
     spec = training_spec(group_size=7, batch_size=3)
     sampler = DistributedBatchSampler(spec, 60_000)
     assert sampler.steps_per_epoch == 2857
-    last = [sampler.step(0, 2856, process)[0] for process in range(7)]
+    last = [sampler.step(0, 2856, rank)[0] for rank in range(7)]
     # 60,000 are 2857 × 21 and 3 more: too few for 7 replicas, so they join the last 21.
     assert [len(part) for part in last] == [4, 4, 4, 3, 3, 3, 3]
     assert sampler.samples_before(sampler.steps_per_epoch) == 60_000

@@ -19,7 +19,7 @@ def of_all_ranks(rank: int) -> list[object]:
         with rank_group(backend, 2, timeout=LIMIT) as ranks:
             ranks.barrier()
             found.append(ranks.rank == rank)
-            found.append(ranks.max_over_ranks(rank))
+            found.append(ranks.max(rank))
             found.append(ranks.gather([rank, 0.1]))
             found.append(ranks.on_first(lambda: b"first"))
             found.append(ranks.gather_on_first({"rank": rank}))
@@ -29,7 +29,7 @@ def of_all_ranks(rank: int) -> list[object]:
         ranks.control.bound_device_id = torch.device("cuda:0")  # which is not here
         torch.set_default_device("meta")
         ranks.barrier()
-        assert (ranks.max_over_ranks(rank), ranks.on_first(lambda: 5)) == (1.0, 5)
+        assert (ranks.max(rank), ranks.on_first(lambda: 5)) == (1.0, 5)
         assert ranks.gather_on_first(rank) == (None if rank else [0, 1])
     return found
 
