@@ -107,14 +107,11 @@ def json_bytes(value: Any, indent: int | None = None) -> bytes:
     return text.encode(errors="replace")
 
 
-def canonical_json(value: Any) -> str:
-    """Write one text per value: sorted keys, no spaces."""
-    return json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
 def content_hash(value: Any, length: int = 12) -> str:
-    """Return the first hexadecimal digits of the SHA-256 of the canonical JSON."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+    """Return the first hexadecimal digits of the SHA-256 of the canonical JSON, which has sorted
+    keys and no spaces."""
+    text = json.dumps(encode(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def differing_fields(ours: object, theirs: object) -> list[str]:

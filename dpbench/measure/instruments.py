@@ -18,7 +18,7 @@ Operations: the floating-point operations of the plain model, counted without ti
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
@@ -55,8 +55,9 @@ def time_phases(
     drives all replicas."""
     names = get_args(StepPhase)
     phases_by_step: list[dict[str, float]] = []
-    replicas_by_step: list[dict[Phase, float]] = []
     meter = stepper.model.wrapper.meter
+    replica_seconds: Mapping[Phase, float] = {} if meter is None else meter.seconds
+    totals = [dict(replica_seconds)]
 
     def enter(phase: StepPhase | None) -> None:
         synchronize(*devices)
@@ -67,15 +68,12 @@ def time_phases(
             meter.waits = True
         for indices in segment.steps:
             marks: list[tuple[StepPhase | None, float]] = []
-            before = {} if meter is None else dict(meter.seconds)
             stepper.step(indices, unsynced=segment.mode == "unsynced", enter=enter)
             seconds = dict.fromkeys(names, 0.0)
             for (phase, start), (_, end) in pairwise(marks):
                 seconds[str(phase)] += end - start
             phases_by_step.append(seconds)
-            if meter is not None:
-                totals = meter.seconds.items()
-                replicas_by_step.append({phase: end - before[phase] for phase, end in totals})
+            totals.append(dict(replica_seconds))
         if meter is not None:
             meter.waits = False
     phases = Phases(
@@ -83,12 +81,16 @@ def time_phases(
     )
     if meter is None:
         return phases, None
+    replicas = [
+        {phase: after[phase] - before[phase] for phase in after}
+        for before, after in pairwise(totals)
+    ]
     return phases, ReplicaPhases(
-        scatter_seconds=tuple(step["scatter"] for step in replicas_by_step),
-        replicate_seconds=tuple(step["replicate"] for step in replicas_by_step),
-        compute_seconds=tuple(step["forward"] + step["backward"] for step in replicas_by_step),
-        gather_seconds=tuple(step["gather"] for step in replicas_by_step),
-        reduce_seconds=tuple(step["reduce"] for step in replicas_by_step),
+        scatter_seconds=tuple(step["scatter"] for step in replicas),
+        replicate_seconds=tuple(step["replicate"] for step in replicas),
+        compute_seconds=tuple(step["forward"] + step["backward"] for step in replicas),
+        gather_seconds=tuple(step["gather"] for step in replicas),
+        reduce_seconds=tuple(step["reduce"] for step in replicas),
     )
 
 

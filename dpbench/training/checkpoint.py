@@ -45,7 +45,7 @@ class Progress:
     best_metric: float | None = None
     """`EvaluationResult.metric` of the best epoch so far."""
     shares: tuple[float, ...] = ()
-    """Shares of the processes in this epoch's batches; () if they are equal."""
+    """Shares of the ranks in this epoch's batches; () if they are equal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -60,12 +60,12 @@ class Checkpoint:
     model: dict[str, Tensor]
     """The state dict of the bare module."""
     optimizers: list[dict[str, Any]]
-    """State dicts of the optimizer: one, or one per process if the ranks' differ. Options are not
+    """State dicts of the optimizer: one, or one per rank if they differ. Options are not
     restored from a file: they follow from spec and step, also the learning rate."""
     scaler: dict[str, Any] | None
     """State of the loss scaler; None if the loss is not scaled."""
     random_states: list[dict[str, Any]]
-    """States of torch's random number generators, by process."""
+    """States of torch's random number generators, by rank."""
     samples_sha256: str
     """`Splits.sha256` of the training and test samples."""
     source: str | None = None

@@ -115,21 +115,17 @@ def test_steps_get_the_same_samples_as_from_the_device(
         assert inputs["i"].equal(targets)
 
 
-@pytest.mark.parametrize("prefetch", [None, 0])
-def test_a_step_that_was_not_planned_gets_the_samples_it_asks_for(prefetch: int | None) -> None:
+def test_a_step_that_loads_its_own_samples_gets_those_it_asks_for() -> None:
     """The number of steps of a window that fills a time is known after the warm-up only."""
-    trial = trial_spec(prefetch=prefetch, window_seconds=1.0)
+    trial = trial_spec(prefetch=0, window_seconds=1.0)
     with loading_batches(trial, 0, StepPlan(trial, 0, SAMPLES), DATASET, CPU) as load:
         assert [load(torch.tensor([n, 3]))[1].tolist() for n in (7, 9)] == [[7, 3], [9, 3]]
 
 
 def test_samples_are_not_loaded_ahead_for_an_unknown_number_of_steps() -> None:
     trial = trial_spec(prefetch=1, window_seconds=1.0)
-    plan = StepPlan(trial, 0, SAMPLES)
-    with (
-        pytest.raises(DataError, match=r"prefetch 1 and a window of 1 s"),
-        loading_batches(trial, 0, plan, DATASET, CPU),
-    ):
+    loading = loading_batches(trial, 0, StepPlan(trial, 0, SAMPLES), DATASET, CPU)
+    with pytest.raises(DataError, match="prefetch 1 and a window of 1 s"), loading:
         pass
 
 

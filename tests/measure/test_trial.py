@@ -15,9 +15,7 @@ import torch
 from dpbench.data import datasets
 from dpbench.data.datasets import write_arrays
 from dpbench.measure import trial as trial_module
-from dpbench.measure import verification
 from dpbench.measure.batches import micro_step_indices
-from dpbench.measure.implementations import Plain
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.trial import measure_trial
 from dpbench.measure.verification import checksum
@@ -307,18 +305,3 @@ def test_instrumented_steps_tell_what_is_done_for_replicas_of_one_process() -> N
     assert [sum(step) for step in zip(*columns, strict=True)] <= [sum(step) for step in outside]
     for trial in (single(phase_steps=3, repetition=0), dp(1, phase_steps=3, repetition=0)):
         assert measured(trial).replica_phases is None
-
-
-class Doubles(Plain):
-    def backward(self, loss: torch.Tensor) -> None:
-        super().backward(loss)
-        for tensor in self.module.parameters():
-            assert tensor.grad is not None
-            tensor.grad.mul_(2)
-
-
-def test_a_rank_whose_gradients_are_wrong_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: Doubles(module))
-    found = measured(single(repetition=0)).verification
-    assert found is not None
-    assert not found.passed
