@@ -78,7 +78,9 @@ class StepPlan:
         # micro-steps itself.
         self.traced = Segment(self._deal(trial.gradient_steps if is_traced else 0, 1))
         self.instrumented = [
-            Segment(self._deal(trial.phase_steps, per_step), mode) for mode in modes
+            Segment(self._deal(trial.phase_steps, per_step), mode)
+            for mode in modes
+            if trial.phase_steps
         ]
 
     def _deal(self, steps: int, micro_steps: int) -> list[StepIndices]:

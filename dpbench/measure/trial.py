@@ -86,9 +86,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         traced, *instrumented = map(run.on_device, (plan.traced, *plan.instrumented))
         trace = trace_gradients(stepper, traced.steps, device, ranks) if traced.steps else None
         phases = {
-            segment.mode: time_phases(stepper, segment, devices, ranks)
-            for segment in instrumented
-            if segment.steps
+            segment.mode: time_phases(stepper, segment, devices, ranks) for segment in instrumented
         }
         used_transports, membership = transports(), ranks.membership
         del run, stepper, model, module
