@@ -131,6 +131,6 @@ def loss_of(architecture: Architecture, workload: WorkloadSpec) -> LossFunction:
 def build_optimizer(module: torch.nn.Module, settings: ParallelSpec) -> torch.optim.Optimizer:
     """Build the workload's optimizer over all parameters, at torch's defaults."""
     name, _, kernels = settings.workload.optimizer.partition("-")
-    kind: type[torch.optim.Optimizer] = getattr(torch.optim, OPTIMIZER_CLASSES[name])
+    kind: Callable[..., torch.optim.Optimizer] = getattr(torch.optim, OPTIMIZER_CLASSES[name])
     chosen: dict[str, Any] = {kernels: True} if kernels else {}
     return kind([*module.parameters()], lr=settings.scaled_learning_rate, **chosen)
