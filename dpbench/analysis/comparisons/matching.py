@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 
-from dpbench.analysis.repetitions import usable_repetitions
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions
 from dpbench.analysis.rows import order_of
 from dpbench.codec import differing_fields
 from dpbench.errors import NotComparable, UnknownName, UsageError
@@ -170,21 +170,20 @@ def match(baseline: Side, candidate: Side, *, by_candidate: bool = False) -> Mat
 
 
 def _configurations(side: Side, keys: Sequence[str]) -> dict[Identity, list[TrialRecord]]:
-    """The configurations of a side by these keys: the last record of each repetition."""
-    groups: dict[Identity, dict[int, TrialRecord]] = {}
-    for record in side.selected():
-        group = groups.setdefault(tuple(IDENTITY[key](record.trial) for key in keys), {})
-        earlier = next(iter(group.values()), record).trial.configuration
-        configuration = record.trial.configuration
-        if earlier != configuration:
+    """The repetitions of each configuration of a side by its values of these keys."""
+    found: dict[Identity, list[TrialRecord]] = {}
+    for configuration, repetitions in by_configuration(side.selected()).items():
+        identity = tuple(IDENTITY[key](configuration) for key in keys)
+        if identity in found:
+            earlier = found[identity][0].trial.configuration
             labels = " and ".join(dict.fromkeys(map(plain_label, (earlier, configuration))))
             raise UsageError(
                 f"{side.label} has more than one configuration that could be meant ({labels}); "
                 f"they differ in {'; '.join(differing_fields(configuration, earlier))}; "
                 "select one with DIR:key=value"
             )
-        group[record.trial.repetition] = record
-    return {identity: [*group.values()] for identity, group in groups.items()}
+        found[identity] = repetitions
+    return found
 
 
 def _common_label(first: Configuration, second: Configuration, labels: Labels) -> str:

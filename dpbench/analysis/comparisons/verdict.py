@@ -51,8 +51,8 @@ class MetricVerdict:
     candidate: str
     outcome: VerdictOutcome
     tolerance: float
-    mean: Change | None
-    """The mean change of all rows; None where no runs can be compared."""
+    change: Change | None
+    """The mean change over all rows; None where no runs can be compared."""
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
@@ -62,12 +62,12 @@ class MetricVerdict:
     @property
     def slowdown(self) -> Estimate | None:
         """Mean slowdown over all rows: 1.02 is 2 % slower."""
-        return None if self.mean is None else self.mean.estimate
+        return None if self.change is None else self.change.estimate
 
     @property
     def repetitions(self) -> tuple[int, int]:
         """Repetitions of the baseline and of the candidate that were compared."""
-        return (0, 0) if self.mean is None else self.mean.repetitions
+        return (0, 0) if self.change is None else self.change.repetitions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,7 +194,7 @@ def judge(
                 candidate=candidate,
                 outcome="inconclusive" if outcome in untrusted else outcome,
                 tolerance=tolerances[metric],
-                mean=mean,
+                change=mean,
                 repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
                 rows=tuple(rows),
             )
