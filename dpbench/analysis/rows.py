@@ -154,23 +154,17 @@ class Row:
         return row_name(self.series, self.group_size, self.replicas_by_node, self.batch_size)
 
 
-def noise_note(
-    noisy: Mapping[Row, Sequence[Estimate]], rows: Iterable[Row], purpose: str
-) -> Iterator[str]:
-    """One line on all rows that are too noisy for a purpose, such as "explain": from where to where
-    their numbers go, and what to do about it; nothing without any.
-
-    Args:
-        noisy: the estimates of each row that are too noisy.
-        rows: all rows of the sweep.
-    """
+def noise_lines(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Iterator[str]:
+    """One line on the `chosen` rows of a sweep that are too noisy for a purpose, such as "explain":
+    from where to where their numbers go, and what to do about it; nothing without any."""
+    noisy = {row: row.noisy_estimates for row in chosen if row.noisy_estimates}
     if not noisy:
         return
     ranges = []
     for row, estimates in noisy.items():
         speeds = units.span(map(round, map(items_per_second, row.records)))
         known = f"{speeds} {messages.one_line(row.item)}/s"
-        if row.speedup and row.speedup in estimates and row.throughput not in estimates:
+        if row.speedup and row.throughput not in estimates:
             known = "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
         ranges.append(f"{row.label} ({known})")
     needed = repetitions_to_state(chain.from_iterable(noisy.values()))

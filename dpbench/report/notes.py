@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from dpbench import units
 from dpbench.analysis.noise import cure, repetitions_needed
-from dpbench.analysis.rows import MAX_LISTED, Row, noise_note
+from dpbench.analysis.rows import MAX_LISTED, Row, noise_lines
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
@@ -45,7 +45,9 @@ def notes_of(subject: Subject) -> tuple[TableNote, ...]:
         "failed": _reasons(failed),
         "skipped": _reasons([row for row in shown if row not in failed]),
         "source": (f"source: {name}" for name in dict.fromkeys(r.source for r in rows) if name),
-        "repetitions": chain(ties(subject), _noise_lines(rows), _one_repetition(rows)),
+        "repetitions": chain(
+            ties(subject), noise_lines(rows, rows, "report"), _one_repetition(rows)
+        ),
         "reading": chain(
             intervals(rows), _scaling(rows), _local_sgd(rows), _own(rows), subject.hints
         ),
@@ -134,12 +136,6 @@ def ties(subject: Subject) -> Iterator[str]:
         records = [record for row in subject.rows for record in row.records]
         remedy = cure(needed, (*best.row.records, *rival.records), records)
         yield f"to tell {best.row.label} from {rival.label}: {remedy}"
-
-
-def _noise_lines(rows: Rows) -> Iterator[str]:
-    """One line for all rows whose speed or speedup is printed as "too noisy"."""
-    noisy = {row: row.noisy_estimates for row in rows if row.noisy_estimates}
-    yield from noise_note(noisy, rows, "report")
 
 
 def _one_repetition(rows: Rows) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dpbench.analysis.diagnosis.explanation import (
     not_too_noisy,
     trained_together,
 )
-from dpbench.analysis.rows import noise_note
+from dpbench.analysis.rows import noise_lines
 from dpbench.analysis.subject import analyze
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.messages import in_python, say
@@ -61,11 +61,10 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         shown = fastest(chosen)[:1]
     elif not chooses:
         shown = fastest(shown)
-    noisy = {e.row: e.row.noisy_estimates for e in chosen if e.row.noisy_estimates}
     answer = explanation_answer(
         replace(subject, rows=tuple(rows), explanations=tuple(explanations)),
         shown=shown,
-        noise=[*noise_note(noisy, subject.rows, "explain")],
+        noise=[*noise_lines([each.row for each in chosen], subject.rows, "explain")],
         notes=subject.warnings,
         verbose=options.verbose,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpbench.analysis.noise import UNDISTURBED, disturbance_of, is_disturbed
-from dpbench.analysis.rows import noise_note, summarize
+from dpbench.analysis.rows import noise_lines, summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from tests.analysis.builders import run, runs, trial
 
@@ -45,8 +45,7 @@ def test_trials_on_gpus_bear_more_of_it() -> None:
 
 def note(records: Sequence[TrialRecord]) -> list[str]:
     rows = summarize(records)
-    noisy = {row: row.noisy_estimates for row in rows if row.noisy_estimates}
-    return [*noise_note(noisy, rows, "report")]
+    return [*noise_lines(rows, rows, "report")]
 
 
 def test_rows_that_are_too_noisy_say_what_is_known_and_what_would_be_enough() -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.rows import Row, noise_note
+from dpbench.analysis.rows import Row, noise_lines
 from dpbench.errors import UsageError
 from dpbench.specs import Configuration
 from dpbench.specs.labels import row_name
@@ -179,7 +179,7 @@ def series_of(
             groups.setdefault(key, []).append(row)
     series: list[Series] = []
     notes: list[str] = []
-    noisy: dict[Row, Sequence[Estimate]] = {}
+    noisy: list[Row] = []
     for group in groups.values():
         # Group sizes that were measured on several numbers of nodes count on the fewest.
         by_nodes = sorted(group, key=lambda row: -len(row.replicas_by_node))
@@ -195,15 +195,13 @@ def series_of(
             single=None if single is None else single.throughput,
             items_per_replica=items,
         )
-        of_curve = (row for row in (single, *ordered) if row)
-        doubtful = {row: row.noisy_estimates for row in of_curve if row.noisy_estimates}
         if spec is not None and spec.scaling == "strong":
             notes.append(f"{curve.label}: {STRONG}")
-        elif doubtful:
-            noisy |= doubtful
+        elif doubtful := [row for row in (single, *ordered) if row and row.noisy_estimates]:
+            noisy += doubtful
         else:
             series.append(curve)
-    notes += noise_note(noisy, rows, "project")
+    notes += noise_lines(noisy, rows, "project")
     if not series:
         raise UsageError(notes[0] if notes else "no trial has a speed yet")
     return tuple(series), tuple(notes)
