@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from dpbench.launch.machine import Machine
 from dpbench.records.environment import Environment
 from dpbench.specs import SweepSpec, TrialSpec, WorkloadSpec
 
@@ -22,6 +23,7 @@ HERE = Environment(
     versions=(("torch", "2.13.0"),),
 )
 """The environment of records that are not measured."""
+MACHINE = Machine(environment=HERE)
 
 
 TINY_TRAINING = (

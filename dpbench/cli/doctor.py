@@ -27,13 +27,12 @@ def doctor(
     from dpbench.launch.collectives import self_test
     from dpbench.launch.machine import inspect_machine
     from dpbench.report.answers.doctor import doctor_answer
-    from dpbench.run.this_machine import environment_here
     from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
     wanted = None if gpus is None else read_value("--gpus", Count, gpus)
     machine = inspect_machine()
     backends = {name: self_test(name, machine) for name in PROCESS_GROUP_BACKENDS}
-    answer = doctor_answer(environment_here(machine), backends)
+    answer = doctor_answer(machine.environment, backends)
     print_result(answer.render(as_json=as_json))
     if wanted is not None and len(machine.gpus) < wanted:
         usable = units.counted(len(machine.gpus), "usable GPU")

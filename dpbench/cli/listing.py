@@ -71,26 +71,29 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
 
 def _names() -> Iterator[NameEntry]:
     """All names, kind by kind."""
+    import torch
+
     from dpbench import architecture
     from dpbench.data.registry import DATASETS, MNIST, MNIST_PLACE
-    from dpbench.launch.machine import inspect_machine, missing_package_reason
+    from dpbench.launch.machine import missing_package_reason
+    from dpbench.rendezvous.backends import missing_backends
     from dpbench.report.answers.listing import NameEntry
     from dpbench.report.charts.kinds import CHARTS
     from dpbench.run import presets
     from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
-    machine = inspect_machine()
+    has_cuda, unusable = torch.cuda.device_count() > 0, missing_backends()
     for name in architecture.shipped_architectures():
         yield NameEntry("architectures", name, None, _architecture(name))
     reason, what = architecture.torchvision_reason(), "image classifiers of torchvision"
     yield NameEntry("architectures", "torchvision:NAME", reason, f"{what}, random weights")
     for implementation in IMPLEMENTATIONS.values():
         reason = missing_package_reason(implementation.name)
-        if implementation.needs_cuda and not machine.has_cuda:
+        if implementation.needs_cuda and not has_cuda:
             reason = f"needs CUDA: {implementation.needs_cuda}"
         yield NameEntry("implementations", implementation.name, reason, implementation.description)
     for name, backend in BACKENDS.items():
-        yield NameEntry("backends", name, machine.missing_backends.get(name), backend.description)
+        yield NameEntry("backends", name, unusable.get(name), backend.description)
     for dataset, description in DATASETS.items():
         reason = f"needs its files {MNIST_PLACE}" if dataset == MNIST else None
         yield NameEntry("datasets", dataset, reason, description)

@@ -32,7 +32,6 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import POLL_SECONDS, run_node_ranks, scratch_folder
 from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore
 from dpbench.messages import say
-from dpbench.records.environment import Environment
 from dpbench.records.trial import Outcome, RankMeasurement
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement, endpoint_text
@@ -54,7 +53,6 @@ class Node:
     """One node of a sweep, as it describes itself."""
 
     number: int
-    environment: Environment
     machine: Machine
     devices: tuple[str, ...]
     """Devices for the sweep, in the order in which replicas take them."""
@@ -66,7 +64,7 @@ class Node:
     @property
     def name(self) -> str:
         """Name for messages: "node 1 (host1)"."""
-        return f"node {self.number} ({self.environment.hostname})"
+        return f"node {self.number} ({self.machine.environment.hostname})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

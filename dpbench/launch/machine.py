@@ -1,4 +1,4 @@
-"""The resources of this machine: devices, cores, and the backends that work on them."""
+"""What ranks find on a node: its environment, and the backends that work there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch.distributed as dist
 from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_one_rank
 from dpbench.measure.nvml import open_gpus
-from dpbench.records.environment import Accelerator, usable_cores
+from dpbench.records.environment import Accelerator, Environment, capture
 from dpbench.rendezvous.backends import missing_backends
 from dpbench.specs import ParallelSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -29,20 +29,19 @@ nvidia-smi topo."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """The devices and backends of one node."""
+    """The environment and the backends of one node."""
 
-    cores: int
-    gpus: tuple[Accelerator, ...]
-    cuda: str | None
-    """The CUDA version of torch's build; None for a CPU build."""
-    nccl: str | None = None
-    """The version of the NCCL library that torch has loaded; None without a GPU."""
+    environment: Environment
     missing_backends: dict[str, str] = field(default_factory=dict)
     """The reason for each backend that cannot be used here."""
 
     @property
-    def has_cuda(self) -> bool:
-        return bool(self.gpus)
+    def gpus(self) -> tuple[Accelerator, ...]:
+        return self.environment.accelerators
+
+    @property
+    def cores(self) -> int:
+        return self.environment.usable_cores
 
     @property
     def replica_count(self) -> int:
@@ -56,7 +55,7 @@ class Machine:
         backend_reason = self.unusable_backend_reason(spec.backend, devices)
         if reason := missing_package_reason(name) or backend_reason:
             return reason
-        if spec.comm_hook == "bf16" and not traits.ours and self.cuda is None:
+        if spec.comm_hook == "bf16" and not traits.ours and self.environment.cuda is None:
             return (
                 "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
                 "only; ddp takes it everywhere"
@@ -120,13 +119,8 @@ def inspect_machine() -> Machine:
     nccl = None
     if torch.cuda.device_count():
         gpus, nccl = run_one_rank(_gpus_and_nccl, PROBE_SECONDS)
-    return Machine(
-        cores=usable_cores(),
-        gpus=gpus,
-        cuda=torch.version.cuda,
-        nccl=nccl,
-        missing_backends=missing_backends(),
-    )
+    environment = capture(accelerators=gpus, cuda=torch.version.cuda, nccl=nccl)
+    return Machine(environment=environment, missing_backends=missing_backends())
 
 
 def _gpus_and_nccl(_: int) -> tuple[tuple[Accelerator, ...], str | None]:

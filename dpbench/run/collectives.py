@@ -20,7 +20,6 @@ from dpbench.run.results import results_folder
 from dpbench.run.this_machine import (
     default_group_sizes,
     devices_for,
-    environment_here,
     machine_here,
     test_launchers,
     threads_for,
@@ -39,13 +38,13 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")
     store.require_free(folder)
     machine = machine_here()
+    environment = machine.environment
     notes = list[str]()
     with said_to(notes.append):
         specs = build_collective_specs(options, machine)
     run = (test_launchers() or launch_collectives).run_collective
     logs = folder_inside(folder, LOGS_FOLDER)
     say(*notes)  # as it is known that they can run
-    environment = environment_here(machine)
     opened = ResultsStore.create(folder, ["comm", *options.command_line()])
     done = 0
 

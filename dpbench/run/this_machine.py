@@ -11,7 +11,6 @@ from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import option_words, say
-from dpbench.records.environment import Environment, capture
 
 TEST_LAUNCHERS = "DPBENCH_TEST_LAUNCHERS"
 """Environment variable that only the tests of dpbench set: the name of a module whose launchers
@@ -30,11 +29,6 @@ def machine_here() -> Machine:
 
     launchers = test_launchers()
     return launchers.machine() if launchers else inspect_machine()
-
-
-def environment_here(machine: Machine) -> Environment:
-    """The environment of this process's records."""
-    return capture(accelerators=machine.gpus, cuda=machine.cuda, nccl=machine.nccl)
 
 
 MAX_REPLICAS = 4096
@@ -69,7 +63,7 @@ def devices_for(
     by_sizes = gpus is None and sizes is not None
     option = option_words("group_sizes" if by_sizes else "gpus")
     have = units.counted(there_are, "GPU")
-    if not machine.has_cuda:
+    if not machine.gpus:
         cores = units.counted(there_are, "core")
         have = f"no CUDA device and {cores}, one for each replica on the CPU"
     if max(count, largest or 0) > MAX_REPLICAS:
@@ -90,7 +84,7 @@ def devices_for(
         raise UsageError(
             f"{option_words('group_sizes')}: {largest} is above {option}; expected at most {count}"
         )
-    if machine.has_cuda:
+    if machine.gpus:
         return tuple(f"cuda:{number % there_are}" for number in ids or range(count))
     if given is not None:
         say(f"no CUDA device here: using {units.counted(count, 'CPU replica')}")

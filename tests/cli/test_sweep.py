@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen
 
@@ -225,8 +226,10 @@ def test_a_plan_for_more_gpus_than_there_are_skips_no_row_for_that(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpu = Accelerator(index=0, name="H100", memory_bytes=2**36)
-    machine = Machine(cores=2, gpus=(gpu,), cuda="12.8")
-    monkeypatch.setattr("dpbench.run.sweep.plan.machine_here", lambda: machine)
+    environment = replace(synthetic.machine().environment, accelerators=(gpu,), cuda="12.8")
+    monkeypatch.setattr(
+        "dpbench.run.sweep.plan.machine_here", lambda: Machine(environment=environment)
+    )
     words = ["sweep", "--implementations", "ddp", "--batch-sizes", "4", "--gpus", "2", "--json"]
     words += ["--arch", "mlp", "--dry-run"]
     assert run(words) == 0

@@ -5,12 +5,10 @@ from pathlib import Path
 import pytest
 
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.machine import Machine
 from dpbench.records.trial import Outcome, RankMeasurement, Status
-from tests.builders import script_trial
+from tests.builders import MACHINE, script_trial
 
 pytestmark = pytest.mark.full
-MACHINE = Machine(cores=2, gpus=(), cuda=None)
 SCRIPTS = Path(__file__).with_name("scripts")
 MICRO_STEPS = {"accelerated": 2, "lightning_module": 1, "timm_classifier": 1, "trainer": 2}
 """Micro-steps of each script in an optimizer step; only the last of them averages gradients."""

@@ -27,11 +27,10 @@ import pytest
 from dpbench import store
 from dpbench.errors import StoreError
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.machine import Machine
 from dpbench.launch.rank_process import output_path
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from tests.builders import WORKLOAD, trial_spec
+from tests.builders import MACHINE, WORKLOAD, trial_spec
 from tests.cli.command import dpbench, environment, start
 from tests.launch import synthetic
 from tests.waiting import is_alive
@@ -73,8 +72,7 @@ def faulty(kind: str, number: int, **changes: object) -> TrialSpec:
 
 
 def launcher(logs: Path) -> Launcher:
-    machine = Machine(cores=2, gpus=(), cuda=None)
-    return Launcher(machine, logs)
+    return Launcher(MACHINE, logs)
 
 
 @tries(50, FULL)

@@ -22,7 +22,7 @@ from dpbench.records.collectives import (
     CollectiveSpec,
     SizeTiming,
 )
-from dpbench.records.environment import usable_cores
+from dpbench.records.environment import capture
 from dpbench.records.trial import (
     GradientTrace,
     Outcome,
@@ -37,7 +37,7 @@ from dpbench.run.sweep.measuring import SweepRun
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.run.this_machine import TEST_LAUNCHERS
 from dpbench.specs import Configuration, SweepSpec, TrialSpec
-from tests.builders import HERE
+from tests.builders import MACHINE
 
 VARIABLES = {TEST_LAUNCHERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
 """Environment variables of a command that uses these launchers."""
@@ -73,7 +73,7 @@ def in_use() -> Iterator[None]:
 
 def machine() -> Machine:
     """This machine, without its GPUs."""
-    return Machine(cores=usable_cores(), gpus=(), cuda=None)
+    return Machine(environment=capture())
 
 
 def trial_launcher() -> SyntheticLauncher:
@@ -100,7 +100,7 @@ def run_trials(
     spec: SweepSpec, launcher: Launcher | None = None, *, stop_after_failure: bool = False
 ) -> list[TrialRecord]:
     """The records of all trials, as a sweep runs them."""
-    node = Node(number=0, environment=HERE, machine=machine(), devices=spec.devices, common={})
+    node = Node(number=0, machine=MACHINE, devices=spec.devices, common={})
     plan = SweepPlan(
         spec=spec,
         nodes=[node],

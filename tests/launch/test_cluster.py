@@ -24,14 +24,12 @@ from dpbench.launch.cluster import (
     require_common,
 )
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.machine import Machine
 from dpbench.launch.signed_store import NOTHING, VARIABLE, SignedStore, given_token
-from dpbench.records.environment import capture
 from dpbench.rendezvous.placement import Placement
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import trial
+from tests.builders import MACHINE
 
-CPUS = Machine(cores=2, gpus=(), cuda=None)
 TOKEN = "a-token-of-the-tests"
 LIMIT_SECONDS = 20.0
 
@@ -53,8 +51,7 @@ class Sleeping(Launcher):
 NODES = tuple(
     Node(
         number=number,
-        environment=capture(),
-        machine=CPUS,
+        machine=MACHINE,
         devices=("cpu",),
         common={"--batch-sizes": f"{8 + number}", "--steps": "5"},
     )

@@ -11,7 +11,6 @@ import torch.distributed as dist
 
 from dpbench.launch import collectives
 from dpbench.launch.collectives import collective_record, run_collective, self_test
-from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks
 from dpbench.measure.collectives import CollectiveOperation, measure_collective
 from dpbench.records.collectives import (
@@ -23,8 +22,8 @@ from dpbench.records.collectives import (
 from dpbench.records.trial import Status
 from dpbench.rendezvous.process_group import process_group
 from tests.analysis.collective_records import collective_spec
+from tests.builders import MACHINE
 
-MACHINE = Machine(cores=2, gpus=(), cuda=None)
 MANY = 8 * 9001
 """Bytes: more values than repeat, and the same on every rank."""
 

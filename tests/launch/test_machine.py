@@ -20,12 +20,12 @@ from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.records.environment import Accelerator, core_numbers
 from dpbench.specs.traits import IMPLEMENTATIONS
-from tests.builders import WORKLOAD, trial_spec
+from tests.builders import HERE, WORKLOAD, trial_spec
 from tests.fake_nvml import FakeNvml, put_nvml
 
 GPUS = tuple(Accelerator(index=index, name="H200", memory_bytes=2**37) for index in (0, 1))
-TWO_GPUS = Machine(cores=8, gpus=GPUS, cuda="12.8")
-NO_GPU = Machine(cores=2, gpus=(), cuda=None, missing_backends={"nccl": "no CUDA device"})
+TWO_GPUS = Machine(environment=replace(HERE, cores=8, accelerators=GPUS, cuda="12.8"))
+NO_GPU = Machine(environment=HERE, missing_backends={"nccl": "no CUDA device"})
 OWN = ("cuda:0", "cuda:1")
 SHARED = ("cuda:0", "cuda:0")
 CPUS = ("cpu", "cpu")

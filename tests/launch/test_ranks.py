@@ -19,16 +19,14 @@ import torch.distributed as dist
 
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks
 from dpbench.measure.rank_group import rank_group
 from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.specs import TrialSpec
-from tests.builders import WORKLOAD, trial_spec
+from tests.builders import MACHINE, WORKLOAD, trial_spec
 from tests.ports import listening
 from tests.waiting import wait_until
 
-MACHINE = Machine(cores=2, gpus=(), cuda=None)
 LIMIT_SECONDS = 4.0
 """Time for ranks to get to where they hang, on a busy machine too."""
 

@@ -14,15 +14,13 @@ import pytest
 from dpbench.analysis.diagnosis.causes import script_causes
 from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.launch.launcher import Launcher
-from dpbench.launch.machine import Machine
 from dpbench.launch.script import script_environment
 from dpbench.measure.script.watching import replaced_arguments
 from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
 from tests.analysis.builders import record
-from tests.builders import script_trial
+from tests.builders import MACHINE, script_trial
 
 SCRIPT = Path(__file__).with_name("training_script.py")
-MACHINE = Machine(cores=2, gpus=(), cuda=None)
 Run = Callable[..., Outcome[RankMeasurement]]
 
 

@@ -17,7 +17,6 @@ from dpbench.analysis.rows import summarize
 from dpbench.analysis.subject import analyze, analyze_table
 from dpbench.errors import StoreError
 from dpbench.launch.cluster import Node
-from dpbench.launch.machine import Machine
 from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -31,7 +30,7 @@ from dpbench.specs import Configuration
 from dpbench.specs.sweep import configurations, plan_trials
 from tests.analysis.builders import record, run, trial
 from tests.analysis.collective_records import sample_collectives
-from tests.builders import HERE, sweep_spec
+from tests.builders import MACHINE, sweep_spec
 from tests.report.charts.pictured import figure
 from tests.report.pages import Seen, to_html, whole
 from tests.report.sample import sample_records, stored, stored_collectives, subject
@@ -131,8 +130,7 @@ def planned(words: Sequence[str]) -> set[Configuration]:
     """The configurations that a command measures on two cores."""
     pairs = zip(words[1::2], words[2::2], strict=True)
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
-    machine = Machine(cores=2, gpus=(), cuda=None)
-    host = Node(number=0, environment=HERE, machine=machine, devices=("cpu",) * 2, common={})
+    host = Node(number=0, machine=MACHINE, devices=("cpu",) * 2, common={})
     spec = build_sweep_spec(read_options(SweepOptions, typed), [host])
     return {*configurations(spec)}
 

@@ -26,7 +26,7 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     Raises what a run would raise before its first trial.
     """
     needs = "" if oversubscribe else _needs_in_words(plan)
-    if needs and plan.here.machine.has_cuda:  # where it is to run, each replica has its own GPU
+    if needs and plan.here.machine.gpus:  # where it is to run, each replica has its own GPU
         devices = tuple(f"cuda:{number}" for number in range(len(plan.spec.devices)))
         plan = replace(plan, spec=replace(plan.spec, devices=devices))
     with launcher_for(plan) as launcher:
@@ -57,7 +57,7 @@ def _needs_in_words(plan: SweepPlan) -> str:
     """Sentence on what a run needs and this machine lacks; "" if it has enough."""
     machine = plan.here.machine
     needed, there_are = len(plan.spec.devices), machine.replica_count
-    unit = "GPU" if machine.has_cuda else "core"
+    unit = "GPU" if machine.gpus else "core"
     if needed <= there_are:
         threads = max(trial.threads_per_replica for trial in plan.trials)
         needed, there_are, unit = threads * max(plan.spec.group_sizes), machine.cores, "core"

@@ -59,7 +59,7 @@ def measure(
         )
         with opened as results, interruptible(sweep.interrupted_words), progress:
             for node in plan.nodes:
-                results.add_environment(node.environment)
+                results.add_environment(node.machine.environment)
             if plan.earlier:
                 say(f"resuming: {sweep.stored_words()}")
             for count in repetitions or (plan.spec.repetitions,):
@@ -128,7 +128,7 @@ class SweepRun:
         nodes = self._plan.nodes[: trial.node_count]
         record = TrialRecord(
             trial=trial,
-            environment_ids=tuple(node.environment.environment_id for node in nodes),
+            environment_ids=tuple(node.machine.environment.environment_id for node in nodes),
             timing=timing,
             **outcome.fields(),
         )

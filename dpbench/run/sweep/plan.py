@@ -22,7 +22,7 @@ from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import results_folder
 from dpbench.run.sweep.nodes import common_options
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import devices_for, environment_here, machine_here
+from dpbench.run.this_machine import devices_for, machine_here
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.sweep import plan_trials
 from dpbench.store import StoredSweep
@@ -135,13 +135,11 @@ def this_node(options: SweepOptions, placement: Placement | None = None, folder:
     machine = machine_here()
     sizes = tuple(size for size in options.group_sizes or () if isinstance(size, int))
     counts = sizes if placement is None and sizes == options.group_sizes else None
-    environment = environment_here(machine)
     return Node(
         number=placement.node if placement else 0,
-        environment=environment,
         machine=machine,
         devices=devices_for(machine, options.gpus, counts, oversubscribe=options.oversubscribe),
-        common=common_options(options, environment),
+        common=common_options(options, machine.environment),
         folder=folder,
     )
 

@@ -90,7 +90,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> SweepSpec:
         more_workloads=tuple(more_workloads),
         implementations=options.measured_implementations,
         largest_group_only=() if options.implementations else (INDEPENDENT,),
-        backends=values["backends"] or (("nccl",) if nodes[0].machine.has_cuda else ("gloo",)),
+        backends=values["backends"] or (("nccl",) if nodes[0].machine.gpus else ("gloo",)),
         group_sizes=group_sizes,
         batch_sizes=values["batch_sizes"],
         devices=devices,

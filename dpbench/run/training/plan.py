@@ -60,7 +60,7 @@ def plan_here(options: TrainOptions, machine: Machine) -> TrainPlan:
     """
     notes: list[str] = []
     is_single = options.implementation == "single"
-    alone = options.gpus is None and (not machine.has_cuda or is_single)
+    alone = options.gpus is None and (not machine.gpus or is_single)
     if alone and not is_single:
         notes.append(
             "no CUDA device here: one replica on the CPU; "

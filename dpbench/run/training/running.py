@@ -33,7 +33,6 @@ from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.this_machine import environment_here
 from dpbench.run.training.plan import TrainPlan, plan_here, prepared_samples
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint import latest_checkpoint
@@ -81,7 +80,7 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
             remove_scratch(scratch)
         return finished
 
-    return run_plan(plan, environment_here(machine), output, train)
+    return run_plan(plan, machine.environment, output, train)
 
 
 def run_plan(

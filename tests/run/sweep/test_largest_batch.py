@@ -21,11 +21,10 @@ from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.run.sweep import largest_batch
 from dpbench.run.sweep.largest_batch import NOISE_BYTES, by_predicting, with_largest_batch
 from dpbench.specs import TrialSpec
-from tests.builders import HERE
+from tests.builders import HERE, MACHINE
 from tests.launch.synthetic import SyntheticLauncher
 
 MIB = 2**20
-CPUS = Machine(cores=2, gpus=(), cuda=None)
 OPTIONS = {"arch": "mlp", "data": "synthetic", "group_sizes": "1,2"}
 Found = Callable[..., tuple[int | str, ...]]
 NOTES: list[str] = []
@@ -56,9 +55,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Found:
     free = SimpleNamespace(available=2000 * MIB, total=2000 * MIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
 
-    def search(machine: Machine = CPUS, **typed: str) -> tuple[int | str, ...]:
+    def search(machine: Machine = MACHINE, **typed: str) -> tuple[int | str, ...]:
         devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus) or ("cpu", "cpu")
-        host = Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
+        host = Node(number=0, machine=machine, devices=devices, common={})
         NOTES.clear()
         with said_to(NOTES.append):
             return with_largest_batch(SweepOptions(**OPTIONS | typed), host).batch_sizes
@@ -77,7 +76,7 @@ def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
 
 def test_a_replica_takes_most_of_the_memory_of_its_gpu(found: Found) -> None:
     gpus = tuple(Accelerator(index=n, name="H100", memory_bytes=1000 * MIB) for n in (0, 1))
-    two = replace(CPUS, gpus=gpus, cuda="12.8")
+    two = Machine(environment=replace(HERE, accelerators=gpus, cuda="12.8"))
     assert found(two, batch_sizes="max") == (700,)  # 100 + 700 MiB of 1000 × 80 %
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dpbench.errors import UsageError
@@ -14,8 +16,8 @@ from tests.builders import HERE
 
 
 def node(*devices: str, cores: int = 4) -> Node:
-    machine = Machine(cores=cores, gpus=(), cuda=None)
-    return Node(number=0, environment=HERE, machine=machine, devices=devices, common={})
+    machine = Machine(environment=replace(HERE, cores=cores))
+    return Node(number=0, machine=machine, devices=devices, common={})
 
 
 def built(*hosts: Node, **options: str) -> SweepSpec:
