@@ -68,6 +68,17 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NodeOutcome:
+    """How a node's ranks of an ordered trial ended."""
+
+    order: int = 0
+    """Number of the order; 0 if it has carried out none."""
+    measurements: tuple[RankMeasurement, ...] = ()
+    """What its ranks measured; () if they did not complete."""
+    failures: tuple[RankFailure, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeState:
     """The state of a node, as the others read it."""
 
@@ -77,11 +88,8 @@ class NodeState:
     """How many trials it has ordered, as node 0."""
     trial: int | None = None
     """The last trial that it has ordered, by its number in the plan; None if ranks are to end."""
-    done: int = 0
-    """Number of the last order that it has carried out, as another node."""
-    measurements: tuple[RankMeasurement, ...] = ()
-    """What its ranks measured in that trial; () if they did not complete."""
-    failures: tuple[RankFailure, ...] = ()
+    outcome: NodeOutcome = NodeOutcome()
+    """That of the last order that it has carried out, as another node."""
     end: str | None = None
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
 
@@ -242,8 +250,8 @@ class Cluster:
         order: int,
         time_limit_seconds: float,
         stop: Callable[[], bool],
-    ) -> NodeState:
-        """The state after this node's ranks of the trial have ended; raises what `stop` raises."""
+    ) -> NodeOutcome:
+        """Run this node's ranks of the trial to their end; raises what `stop` raises."""
         number, sizes = self.this_node.number, trial.replicas_by_node
         variables = {STORE_PREFIX: f"{self.launch} {order}"}
         towards = self.placement.address
@@ -264,8 +272,8 @@ class Cluster:
                     work, first, variables, scratch, time_limit_seconds, stop=stop
                 )
         except RanksFailed as failed:
-            return NodeState(done=order, failures=failed.failures)
-        return NodeState(done=order, measurements=tuple(measurements))
+            return NodeOutcome(order=order, failures=failed.failures)
+        return NodeOutcome(order=order, measurements=tuple(measurements))
 
 
 class ClusterLauncher(Launcher):
@@ -310,13 +318,14 @@ class ClusterLauncher(Launcher):
         # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
         # trial fills a window, whose repetitions get the number of steps that the first chose.
         order = cluster.order(self._plan.index(trial))
-        ended: dict[int, NodeState] = {}
+        ended: dict[int, NodeOutcome] = {}
 
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
-            states = {node.number: cluster.state(node.number) for node in nodes[1:]}
-            ended.update({n: state for n, state in states.items() if state.done == order})
-            return any(not state.measurements for state in ended.values())
+            for node in nodes[1:]:
+                if (outcome := cluster.state(node.number).outcome).order == order:
+                    ended[node.number] = outcome
+            return any(not outcome.measurements for outcome in ended.values())
 
         def all_ended() -> bool:
             if some_failed():
@@ -327,11 +336,11 @@ class ClusterLauncher(Launcher):
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         if not wait_until(all_ended, STOP_SECONDS):
             raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
-        states = [ended[node.number] for node in nodes]
-        if all(state.measurements for state in states):
-            return outcome_of_ranks(trial, [rank for node in states for rank in node.measurements])
+        ranks = [rank for node in nodes for rank in ended[node.number].measurements]
+        if len(ranks) == trial.process_count:
+            return outcome_of_ranks(trial, ranks)
         return RanksFailed(
-            [failure for state in states for failure in state.failures],
+            [failure for node in nodes for failure in ended[node.number].failures],
             time_limit_seconds,
             name=lambda rank: f"rank {rank} on {nodes[trial.node_devices[rank][0]].name}",
         ).outcome
@@ -351,19 +360,19 @@ def follow_orders(
         return state.end is not None or state.order != last
 
     while wait_until(is_new_or_over) and (ordered := cluster.state(0)).end is None:
-        last, ended = ordered.order, NodeState()
+        last, outcome = ordered.order, NodeOutcome(order=ordered.order)
         trial = None if ordered.trial is None else plan[ordered.trial]
         # None if the ordered trial has failed already.
         if trial is not None and trial.node_count > cluster.this_node.number:
-            cluster.set_state(measurements=(), failures=())  # so that the state is small meanwhile
+            cluster.set_state(outcome=NodeOutcome())  # so that the state is small meanwhile
 
             def is_over(ordered: NodeState = ordered) -> bool:
                 """Whether node 0 has stopped the trial, or has gone on without it."""
                 return cluster.state(0) != ordered
 
-            ended = cluster.run_trial_here(launcher, trial, last, time_limit_seconds, is_over)
-            if ended.failures:
+            outcome = cluster.run_trial_here(launcher, trial, last, time_limit_seconds, is_over)
+            if outcome.failures:
                 label = plain_label(trial)
                 say(f"{label} failed; what the ranks here have written is in {launcher.logs}")
-        cluster.set_state(done=last, measurements=ended.measurements, failures=ended.failures)
+        cluster.set_state(outcome=outcome)
     say(f"{cluster.nodes[0].name} has no more to run")
