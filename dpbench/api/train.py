@@ -119,12 +119,12 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
     with measuring_call("dpbench.train", progress=progress, alone=not launched):
         from dpbench.report.progress.training import TrainOutput
         from dpbench.run import presets
-        from dpbench.run.training.joined import join
+        from dpbench.run.training.launched import train_in_launch
         from dpbench.run.training.running import train_here
 
         training = read_options(TrainOptions, given, presets.find_training)
         output = TrainOutput(quiet=not progress, to_stderr=True)
-        trained = (join if launched else train_here)(training, output)
+        trained = (train_in_launch if launched else train_here)(training, output)
         assert trained is not None  # as it is no dry run
     folder, finished = trained
     return Trained(folder=folder, finished=finished)

@@ -34,9 +34,9 @@ def train(typed: dict[str, Any]) -> int:
         quiet=options.quiet,
     )
     if "RANK" in os.environ:
-        from dpbench.run.training.joined import join
+        from dpbench.run.training.launched import train_in_launch
 
-        join(options, output)
+        train_in_launch(options, output)
     else:
         from dpbench.run.training.running import train_here
 

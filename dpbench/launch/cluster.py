@@ -27,10 +27,10 @@ from dpbench.codec import decode, encode
 from dpbench.errors import Interrupted, LaunchError, StoreError, UsageError
 from dpbench.launch.external_launchers import interface_towards
 from dpbench.launch.failures import RankFailure, RanksFailed
-from dpbench.launch.launcher import Launcher, outcome_of_ranks
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import POLL_SECONDS, run_node_ranks, scratch_folder
-from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore
+from dpbench.launch.ranks import POLL_SECONDS, run_placed_ranks, scratch_folder
+from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore
+from dpbench.launch.trial_runner import TrialRunner, outcome_of_ranks
 from dpbench.messages import say
 from dpbench.records.trial import Outcome, RankMeasurement
 from dpbench.rendezvous.barrier import wait_until
@@ -103,21 +103,21 @@ class NodeLost(LaunchError):
 
 
 @contextmanager
-def joined_cluster(placement: Placement, token: str, this_node: Node) -> Iterator[Cluster]:
+def open_cluster(placement: Placement, token: str, this_node: Node) -> Iterator[Cluster]:
     """Wait for all nodes, and leave them at the end of the context.
 
     `placement` is this process's among all of dpbench, one a node; `token` signs what they say.
     Raises UsageError for a port that is not free or a node with other options, and LaunchError,
     with the missing nodes, when the time to join is over.
     """
-    timeout = timedelta(seconds=JOIN_SECONDS)
+    timeout = timedelta(seconds=ARRIVAL_SECONDS)
     endpoint = endpoint_text(placement.address, placement.port)
     number, count = placement.node, placement.node_count
     try:
         store = PrefixStore("dpbench sweep", tcp_store(placement, "node 0", timeout))
         signed = SignedStore(store, token, "node", member=number, members=count)
-        descriptions = signed.join(
-            encode(this_node), JOIN_SECONDS, lambda who: say(f"waiting for {who} at {endpoint}")
+        descriptions = signed.wait_for_members(
+            encode(this_node), ARRIVAL_SECONDS, lambda who: say(f"waiting for {who} at {endpoint}")
         )
         nodes = tuple(decode(Node, description) for description in descriptions)
     except StoreError as error:
@@ -245,7 +245,7 @@ class Cluster:
 
     def run_trial_here(
         self,
-        launcher: Launcher,
+        runner: TrialRunner,
         trial: TrialSpec,
         order: int,
         time_limit_seconds: float,
@@ -254,8 +254,8 @@ class Cluster:
         """Run this node's ranks of the trial to their end; raises what `stop` raises."""
         number, sizes = self.this_node.number, trial.replicas_by_node
         variables = {STORE_PREFIX: f"{self.launch} {order}"}
-        towards = self.placement.address
-        if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(towards):
+        interface = os.environ.get(GLOO_INTERFACE) or interface_towards(self.placement.address)
+        if interface:
             usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
             variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
         first = replace(
@@ -263,12 +263,13 @@ class Cluster:
             rank=sum(sizes[:number]),
             world_size=trial.process_count,
             local_size=sizes[number],
+            node_count=trial.node_count,
             has_store=True,
         )
-        work = launcher.rank_work(trial)
+        work = runner.rank_work(trial)
         try:
-            with scratch_folder(launcher.logs, plain_label(trial)) as scratch:
-                measurements = run_node_ranks(
+            with scratch_folder(runner.logs, plain_label(trial)) as scratch:
+                measurements = run_placed_ranks(
                     work, first, variables, scratch, time_limit_seconds, stop=stop
                 )
         except RanksFailed as failed:
@@ -276,8 +277,8 @@ class Cluster:
         return NodeOutcome(order=order, measurements=tuple(measurements))
 
 
-class ClusterLauncher(Launcher):
-    """Node 0's launcher: runs trials of several nodes on the first ones of the cluster.
+class ClusterRunner(TrialRunner):
+    """Node 0's runner: runs trials of several nodes on the first ones of the cluster.
 
     `trial.replicas_by_node` is the number of replicas on each node, beginning with node 0.
     """
@@ -347,7 +348,7 @@ class ClusterLauncher(Launcher):
 
 
 def follow_orders(
-    cluster: Cluster, launcher: Launcher, plan: Sequence[TrialSpec], time_limit_seconds: float
+    cluster: Cluster, runner: TrialRunner, plan: Sequence[TrialSpec], time_limit_seconds: float
 ) -> None:
     """Run this node's ranks of all trials of the plan that node 0 orders, until it has no more.
 
@@ -370,9 +371,9 @@ def follow_orders(
                 """Whether node 0 has stopped the trial, or has gone on without it."""
                 return cluster.state(0) != ordered
 
-            outcome = cluster.run_trial_here(launcher, trial, last, time_limit_seconds, is_over)
+            outcome = cluster.run_trial_here(runner, trial, last, time_limit_seconds, is_over)
             if outcome.failures:
                 label = plain_label(trial)
-                say(f"{label} failed; what the ranks here have written is in {launcher.logs}")
+                say(f"{label} failed; what the ranks here have written is in {runner.logs}")
         cluster.set_state(outcome=outcome)
     say(f"{cluster.nodes[0].name} has no more to run")

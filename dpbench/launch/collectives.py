@@ -11,9 +11,9 @@ from statistics import median
 
 from dpbench import units
 from dpbench.launch.failures import RanksFailed
-from dpbench.launch.launcher import attempt
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks, scratch_folder
+from dpbench.launch.trial_runner import attempt
 from dpbench.measure.collectives import measure_collective
 from dpbench.records.collectives import CollectiveMeasurement, CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Outcome, Status

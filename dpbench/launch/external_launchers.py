@@ -40,7 +40,7 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
         rank, world_size, *_ = variables.split()
         if rank in environ and environ.get(world_size, "1") != "1":
             try:
-                return Placement.read(environ, variables, address="")
+                return Placement.read(environ, variables, address="", local_size=1)
             except ValueError as error:
                 raise UsageError(str(error)) from None
     return None

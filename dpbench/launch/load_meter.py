@@ -6,17 +6,19 @@ from time import perf_counter, process_time
 
 import psutil
 
+from dpbench.launch.fork_server import fork_server_process
 from dpbench.records.environment import core_numbers
 from dpbench.records.trial import HostLoad
 
 
 class LoadMeter:
-    """Measures the load of other processes on the usable cores from now on."""
+    """Measures the load of other processes on the usable cores from now on.
 
-    def __init__(self, server: int | None = None) -> None:
-        """`server` is the process that ranks are forked from: its own time, and that of all ranks
-        that have ended, are dpbench's, as is that of this process."""
-        self._server = server
+    This process, the server that ranks are forked from, and the ranks that have ended, are dpbench.
+    """
+
+    def __init__(self) -> None:
+        self._server = fork_server_process()
         self._start = self._read()
 
     def load(self) -> HostLoad | None:
@@ -35,10 +37,8 @@ class LoadMeter:
         """Three clocks in seconds: the time; that of other processes, neither idle nor waiting for
         a disk; and that which the hypervisor gave to other guests. None if they cannot be read."""
         try:
-            of_dpbench = process_time()
-            if self._server is not None:
-                # The last two are those of its children.
-                of_dpbench += sum(psutil.Process(self._server).cpu_times()[:4])
+            # The last two times of the server are those of its children.
+            of_dpbench = process_time() + sum(psutil.Process(self._server).cpu_times()[:4])
             times = psutil.cpu_times(percpu=True)
             cores = [times[number] for number in core_numbers()]
             # Time of guests is in that of their users already.

@@ -115,10 +115,8 @@ def inspect_machine() -> Machine:
             f"this process is rank {rank} of {size} (RANK and WORLD_SIZE are set, as by torchrun); "
             "dpbench starts the ranks itself: run it without a launcher, or unset both"
         )
-    gpus: tuple[Accelerator, ...] = ()
-    nccl = None
-    if torch.cuda.device_count():
-        gpus, nccl = run_one_rank(_gpus_and_nccl, PROBE_SECONDS)
+    has_gpus = torch.cuda.device_count() > 0
+    gpus, nccl = run_one_rank(_gpus_and_nccl, PROBE_SECONDS) if has_gpus else ((), None)
     environment = capture(accelerators=gpus, cuda=torch.version.cuda, nccl=nccl)
     return Machine(environment=environment, missing_backends=missing_backends())
 

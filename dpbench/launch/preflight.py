@@ -1,5 +1,5 @@
-"""The first step of the user's code, in a rank of its own: threads that it starts end with it, what
-it prints stays there, and a crash ends nothing else."""
+"""The user's code is tried in a rank of its own: threads that it starts end with it, what it prints
+stays there, and a crash ends nothing else."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 LIMIT_SECONDS = 600.0
 """Longest time for building a model and a step on two samples."""
-_taking_step = Event()
-"""Set in the rank that takes the first step."""
+_runs_user_code = Event()
+"""Set in the rank of `run_user_code`."""
 
 
 def preflight(arch: str, *, dataset: str | None, seed: int) -> TryOutResult:
@@ -29,7 +29,7 @@ def preflight(arch: str, *, dataset: str | None, seed: int) -> TryOutResult:
 
     Raises UsageError, also if the user's code ends the rank or hangs, or calls dpbench.
     """
-    if _taking_step.is_set():
+    if _runs_user_code.is_set():
         raise UsageError(
             f"architecture {arch!r}: a script that is imported for its architecture puts its call "
             'of dpbench under `if __name__ == "__main__":`'
@@ -45,13 +45,13 @@ def run_user_code(subject: str, work: Callable[[], T]) -> T:
     Raises UsageError: that of `work`, or one that begins with `subject` if the code ends the rank.
     """
     try:
-        return run_one_rank(partial(_take_step, work), LIMIT_SECONDS)
+        return run_one_rank(partial(_run_marked, work), LIMIT_SECONDS)
     except RanksFailed as failed:
         if failed.cause is not None and failed.cause.is_own_error:
             raise UsageError(failed.cause.message) from None
         raise UsageError(f"{subject}: trying it on the CPU failed: {failed}") from None
 
 
-def _take_step(work: Callable[[], T], _: int) -> T:
-    _taking_step.set()
+def _run_marked(work: Callable[[], T], _: int) -> T:
+    _runs_user_code.set()
     return work()

@@ -24,8 +24,9 @@ from dpbench.launch.failures import failure_of_exception
 from dpbench.launch.signals import ENDING, handle_unless_ignored
 
 MIN_LIMIT_SECONDS = 0.01
-WATCH_THREAD = "launcher-watch"
 STREAMS = ("stdout", "stderr")
+_in_rank = threading.Event()
+"""Set in the processes of ranks."""
 
 
 def rank_main(
@@ -42,6 +43,7 @@ def rank_main(
     its stack, even if it is stuck in C++. The launcher ends it a moment later, when all have
     written theirs.
     """
+    _in_rank.set()
     os.setsid()  # as under torchrun: schedulers share the cores among sessions
     os.environ.update(environment)
     rank = int(os.environ["RANK"])
@@ -58,7 +60,7 @@ def rank_main(
         launcher.join()  # waits for the end of a pipe, so no other process is taken for it
         os._exit(1)
 
-    threading.Thread(target=end_with_launcher, name=WATCH_THREAD, daemon=True).start()
+    threading.Thread(target=end_with_launcher, daemon=True).start()
     for number in ENDING:  # a forked rank inherits the launcher's handlers
         handle_unless_ignored(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -85,7 +87,7 @@ def rank_main(
 
 def is_rank() -> bool:
     """Whether this process is a rank that dpbench has started."""
-    return any(thread.name == WATCH_THREAD for thread in threading.enumerate())
+    return _in_rank.is_set()
 
 
 def output_path(scratch: Path, rank: int, stream: str) -> Path:

@@ -2,8 +2,9 @@
 values for each other.
 
 Each value is JSON and carries an HMAC, under the token that all members share, over the launch, the
-key, a counter and the value. Whoever reaches the store can disturb a launch, but cannot forge a
-value, move it to another key, or repeat one of an earlier launch.
+key, a counter and the value. Whoever reaches the store without it can disturb a launch, but cannot
+forge a value, move it to another key, or repeat one of an earlier launch. The ranks of a training
+may have no token; then they trust the store, as torch does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ VARIABLE = "DPBENCH_TOKEN"
 SHORTEST = 16
 """Fewest characters; a shorter token could be guessed from a signed value."""
 TOKEN_REMEDY = "make one with: openssl rand -hex 16"
-JOIN_SECONDS = 300.0
+ARRIVAL_SECONDS = 300.0
 """Seconds that members wait for each other at the start."""
 NOTHING = (-1, None)
 """Counter and value of a key without a value of this launch."""
@@ -63,7 +64,7 @@ class SignedStore:
         self.launch = ""
         """The id of the launch; empty until all members have come."""
 
-    def join(
+    def wait_for_members(
         self,
         description: object,
         seconds: float,

@@ -124,11 +124,8 @@ def is_one_node(chosen: Namespace) -> bool:
 def endpoint(chosen: Namespace) -> tuple[str, int]:
     """Host and port where the launchers and workers meet; a free port of one node is 0. Raises
     UsageError for what is no endpoint."""
-    host, port, option = (
-        chosen.master_addr,
-        chosen.master_port,
-        f"--master-port={chosen.master_port}",
-    )
+    host, port = chosen.master_addr, chosen.master_port
+    option = f"--master-port={port}"
     if chosen.standalone:
         return LOOPBACK, 0
     if chosen.rdzv_endpoint:

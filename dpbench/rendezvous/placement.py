@@ -17,14 +17,8 @@ AGENT_STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
 """The variable that is "True" if the launcher serves the store."""
 MAX_PORT = 65_535
 PLACE_VARIABLES = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE"
-"""Variables of torchrun for the first six fields of Placement. What a launcher does not set is
-computed, as if each node had the same number of processes."""
-WORKER_VARIABLES = {
-    "TORCHELASTIC_RESTART_COUNT": "0",
-    "TORCHELASTIC_RUN_ID": "dpbench",
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-}
-"""Variables that torchrun sets alike for all workers."""
+"""Variables of torchrun for the first six fields of Placement. Those after the first two are
+computed if a launcher does not set them, as if each node had the same number of processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,9 +45,11 @@ class Placement:
         environ: Mapping[str, str],
         variables: str = PLACE_VARIABLES,
         address: str = LOOPBACK,
+        local_size: int | None = None,
     ) -> Placement:
         """Read the place of this process from its launcher's variables, of which the first two have
         to be set, and where the launch meets from MASTER_ADDR (default `address`) and MASTER_PORT.
+        Each node has `local_size` processes, by default all, where the launcher does not say it.
 
         Raises:
             ValueError: a variable is missing or invalid; the message has its name and value.
@@ -62,7 +58,8 @@ class Placement:
         size = integer(environ, names[1], 1)
         rank = integer(environ, names[0], 0, size - 1)
         nodes = integer(environ, names[5], 1, default=0)
-        local_size = integer(environ, names[3], 1, default=-(-size // nodes) if nodes else 1)
+        usual_size = -(-size // nodes) if nodes else local_size or size
+        local_size = integer(environ, names[3], 1, default=usual_size)
         address = environ.get("MASTER_ADDR", address)
         if ("MASTER_ADDR" in environ and not address) or any(map(str.isspace, address)):
             raise ValueError(
@@ -82,26 +79,29 @@ class Placement:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables that torchrun would set for this process, without what is not known."""
-        known = {"MASTER_ADDR": self.address, AGENT_STORE_VARIABLE: str(self.has_store or "")}
+        """The variables by which torchrun gives a process its place, and its own of all workers."""
         return {
             "RANK": str(self.rank),
             "WORLD_SIZE": str(self.world_size),
             "LOCAL_RANK": str(self.local_rank),
             "LOCAL_WORLD_SIZE": str(self.local_size),
             "GROUP_RANK": str(self.node),
+            "GROUP_WORLD_SIZE": str(self.node_count),
+            "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
-            **WORKER_VARIABLES,
-            **{name: value for name, value in known.items() if value},
+            AGENT_STORE_VARIABLE: str(self.has_store),
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_RUN_ID": "dpbench",
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         }
 
 
 def local_gpu_index(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
     """The index of the GPU for this process, among those that it sees.
 
-    It is LOCAL_RANK, else rank % LOCAL_WORLD_SIZE, else rank % world_size, as in torch's launcher
-    and torch-ddp. A process that sees only one GPU through CUDA_VISIBLE_DEVICES, as when each
-    process was started by hand for its own GPU, takes that one: index 0.
+    It is the local rank, as in `Placement`: LOCAL_RANK, else rank % LOCAL_WORLD_SIZE, else rank. A
+    process that sees only one GPU through CUDA_VISIBLE_DEVICES, as when each process was started by
+    hand for its own GPU, takes that one: index 0.
 
     Args:
         rank: the process's rank among all.
@@ -109,8 +109,8 @@ def local_gpu_index(rank: int, world_size: int, environ: Mapping[str, str]) -> i
         environ: the environment variables, e.g. os.environ.
 
     Raises:
-        ValueError: a variable is set to something else than the integer it must be, or rank and
-            world_size do not fit each other.
+        ValueError: a variable is set to something else than it must be, or rank and world_size do
+            not fit each other.
     """
     if not 0 <= rank < world_size:
         raise ValueError(f"got rank={rank} and world_size={world_size}, expected 0 <= rank < size")

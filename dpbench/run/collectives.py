@@ -21,7 +21,7 @@ from dpbench.run.this_machine import (
     default_group_sizes,
     devices_for,
     machine_here,
-    test_launchers,
+    test_runners,
     threads_for,
 )
 from dpbench.specs.sweep import palindrome
@@ -42,7 +42,7 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
     notes = list[str]()
     with said_to(notes.append):
         specs = build_collective_specs(options, machine)
-    run = (test_launchers() or launch_collectives).run_collective
+    run = (test_runners() or launch_collectives).run_collective
     logs = folder_inside(folder, LOGS_FOLDER)
     say(*notes)  # as it is known that they can run
     opened = ResultsStore.create(folder, ["comm", *options.command_line()])

@@ -12,14 +12,14 @@ from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import option_words, say
 
-TEST_LAUNCHERS = "DPBENCH_TEST_LAUNCHERS"
-"""Environment variable that only the tests of dpbench set: the name of a module whose launchers
+TEST_RUNNERS = "DPBENCH_TEST_RUNNERS"
+"""Environment variable that only the tests of dpbench set: the name of a module whose runners
 compute their numbers and start no ranks."""
 
 
-def test_launchers() -> ModuleType | None:
-    """The module that TEST_LAUNCHERS names; None outside of tests."""
-    name = os.environ.get(TEST_LAUNCHERS)
+def test_runners() -> ModuleType | None:
+    """The module that TEST_RUNNERS names; None outside of tests."""
+    name = os.environ.get(TEST_RUNNERS)
     return importlib.import_module(name) if name else None
 
 
@@ -27,8 +27,8 @@ def machine_here() -> Machine:
     """The machine whose devices are measured."""
     from dpbench.launch.machine import inspect_machine
 
-    launchers = test_launchers()
-    return launchers.machine() if launchers else inspect_machine()
+    runners = test_runners()
+    return runners.machine() if runners else inspect_machine()
 
 
 MAX_REPLICAS = 4096

@@ -20,7 +20,7 @@ from dpbench.errors import UsageError
 from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
-from tests.launch.synthetic import SyntheticLauncher
+from tests.launch.synthetic import SyntheticRunner
 
 SMALL: dict[str, Any] = {
     "implementations": ["ddp", "torch-ddp"],
@@ -68,16 +68,16 @@ def test_a_sweep_stores_its_records_and_prints_its_progress(
 @needs_no_ranks
 def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(here: Path) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    complete, calls = SyntheticLauncher.run, []
+    complete, calls = SyntheticRunner.run, []
 
-    def interrupted(self: SyntheticLauncher, *arguments: Any) -> Any:
+    def interrupted(self: SyntheticRunner, *arguments: Any) -> Any:
         calls.append(arguments)
         if len(calls) == 3:
             raise KeyboardInterrupt
         return complete(self, *arguments)
 
     with (
-        patch.object(SyntheticLauncher, "run", interrupted),
+        patch.object(SyntheticRunner, "run", interrupted),
         pytest.raises(KeyboardInterrupt) as caught,
     ):
         dpbench.sweep(**SMALL, name="cut")

@@ -21,7 +21,7 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.store import load_sweep
 from tests.cli.command import ROOT, environment, git, start
-from tests.launch.synthetic import TEST_LAUNCHERS, VARIABLES
+from tests.launch.synthetic import TEST_RUNNERS, VARIABLES
 from tests.waiting import is_alive, wait_until
 
 MODEL = """
@@ -122,7 +122,7 @@ def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
 @pytest.fixture
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeps of both sides take their numbers from the launchers of the tests."""
-    monkeypatch.setenv(TEST_LAUNCHERS, VARIABLES[TEST_LAUNCHERS])
+    monkeypatch.setenv(TEST_RUNNERS, VARIABLES[TEST_RUNNERS])
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_an_interrupted_check_keeps_what_it_measured_and_leaves_no_worktree(proj
         *(*OPTIONS, "--repetitions", "50", "--against-ref", "HEAD"),
         cwd=project,
         PYTHONPATH=f"{ROOT}{os.pathsep}{project / 'src'}",
-        **{TEST_LAUNCHERS: VARIABLES[TEST_LAUNCHERS]},
+        **{TEST_RUNNERS: VARIABLES[TEST_RUNNERS]},
     )
     wait_until(lambda: running.poll() is not None or (stored.exists() and stored.read_text() != ""))
     os.killpg(running.pid, signal.SIGINT)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.run.this_machine import TEST_LAUNCHERS
+from dpbench.run.this_machine import TEST_RUNNERS
 from tests.analysis.builders import weak_sweep
 from tests.cli.stored import stored
 
@@ -64,7 +64,7 @@ def test_a_sweep_is_not_resumed_through_a_link(
     lines = trials.read_text().splitlines(keepends=True)
     trials.write_text("".join(lines[:-1]))  # so that something is missing
     with monkeypatch.context() as with_ranks:
-        with_ranks.delenv(TEST_LAUNCHERS)  # only ranks write logs
+        with_ranks.delenv(TEST_RUNNERS)  # only ranks write logs
         refused_through_a_link([*words, "--resume"], trials.with_name("logs"), capsys)
 
 

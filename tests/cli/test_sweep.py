@@ -27,7 +27,7 @@ from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.specs import TrialSpec
 from tests.cli.command import dpbench, start
 from tests.launch import synthetic
-from tests.launch.synthetic import SyntheticLauncher
+from tests.launch.synthetic import SyntheticRunner
 
 TWO = ["--gpus", "2", "--oversubscribe"]
 STEPS = ["--batch-sizes", "4", "--steps", "3", "--warmup", "1"]
@@ -143,11 +143,9 @@ def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finish
 def test_resuming_runs_what_failed_again_and_nothing_else(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original = SyntheticLauncher.run
+    original = SyntheticRunner.run
 
-    def failing(
-        self: SyntheticLauncher, trial: TrialSpec, limit: float
-    ) -> Outcome[RankMeasurement]:
+    def failing(self: SyntheticRunner, trial: TrialSpec, limit: float) -> Outcome[RankMeasurement]:
         if trial.implementation == "dp":
             return Outcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
         return original(self, trial, limit)
@@ -155,7 +153,7 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]
     arguments += ["--no-charts", "--implementations", "dp,ddp"]
     with monkeypatch.context() as broken:
-        broken.setattr(SyntheticLauncher, "run", failing)
+        broken.setattr(SyntheticRunner, "run", failing)
         assert run(arguments) == 1
     capsys.readouterr()
     assert run([*arguments, "--resume", "--dry-run", "--json"]) == 0
@@ -176,17 +174,17 @@ def test_a_sweep_is_not_finished_with_other_files(
 ) -> None:
     """The model's file is edited while the sweep runs, and put back in the end."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-    model, original = here / "model.py", SyntheticLauncher.run
+    model, original = here / "model.py", SyntheticRunner.run
     model.write_text(TEMPLATE.read_text())
 
     def run_and_edit(
-        self: SyntheticLauncher, trial: TrialSpec, limit: float
+        self: SyntheticRunner, trial: TrialSpec, limit: float
     ) -> Outcome[RankMeasurement]:
         if trial.repetition:
             model.write_text(f"{TEMPLATE.read_text()}# edited")
         return original(self, trial, limit)
 
-    monkeypatch.setattr(SyntheticLauncher, "run", run_and_edit)
+    monkeypatch.setattr(SyntheticRunner, "run", run_and_edit)
     words = ["sweep", "--arch", "model.py:make", "--implementations", "ddp", "--gpus", "1"]
     words += [*STEPS, "--repetitions", "2", "--no-charts", "--quiet", "--name", "a"]
     assert run(words) == 2

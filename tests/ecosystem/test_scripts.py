@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.launcher import Launcher
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Outcome, RankMeasurement, Status
 from tests.builders import MACHINE, script_trial
 
@@ -18,7 +18,7 @@ def run(folder: Path, implementation: str, name: str, *arguments: str) -> Outcom
     size = 1 if implementation == "single" else 2
     script = SCRIPTS / f"{name}.py"
     trial = script_trial(script, *arguments, implementation=implementation, group_size=size)
-    return Launcher(MACHINE, folder / "logs").run(trial, 300.0)
+    return TrialRunner(MACHINE, folder / "logs").run(trial, 300.0)
 
 
 @pytest.mark.timeout(1200)

@@ -26,8 +26,8 @@ import pytest
 
 from dpbench import store
 from dpbench.errors import StoreError
-from dpbench.launch.launcher import Launcher
 from dpbench.launch.rank_process import output_path
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from tests.builders import MACHINE, WORKLOAD, trial_spec
@@ -71,8 +71,8 @@ def faulty(kind: str, number: int, **changes: object) -> TrialSpec:
     return trial_spec(workload=workload, implementation=implementation, backend=backend, **changes)
 
 
-def launcher(logs: Path) -> Launcher:
-    return Launcher(MACHINE, logs)
+def runner(logs: Path) -> TrialRunner:
+    return TrialRunner(MACHINE, logs)
 
 
 @tries(50, FULL)
@@ -84,7 +84,7 @@ def test_a_rank_that_is_killed_is_named_within_two_seconds(number: int, tmp_path
         arguments = (tmp_path, victim, chance.uniform(0, TRIAL_SECONDS), killed_at, over)
         killer = threading.Thread(target=_kill_one, args=arguments)
         killer.start()
-        outcome = launcher(tmp_path).run(faulty("Healthy", number, timed_steps=600), 60.0)
+        outcome = runner(tmp_path).run(faulty("Healthy", number, timed_steps=600), 60.0)
         ended = time.monotonic()
         over.set()
         killer.join()
@@ -268,7 +268,7 @@ def test_three_hundred_trials_in_a_row_gain_no_memory_descriptors_or_processes(
         this = psutil.Process()
         return sum(one.memory_info().rss for one in (this, *this.children()))
 
-    starts = launcher(tmp_path)
+    starts = runner(tmp_path)
     for number in range(30):  # until caches and pools have the size that they keep
         starts.run(faulty("Healthy", number), 60.0)
     before, bytes_before = held(), memory()

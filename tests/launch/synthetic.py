@@ -1,6 +1,6 @@
-"""Launchers that start nothing and answer at once, for testing everything above them.
+"""Runners that start nothing and answer at once, for testing everything above them.
 
-A command uses them where `DPBENCH_TEST_LAUNCHERS` names this module.
+A command uses them where `DPBENCH_TEST_RUNNERS` names this module.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from dpbench.codec import content_hash
 from dpbench.launch.cluster import Node
-from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.collectives import (
     CollectiveMeasurement,
     CollectiveSpec,
@@ -35,12 +35,12 @@ from dpbench.records.trial import (
 )
 from dpbench.run.sweep.measuring import SweepRun
 from dpbench.run.sweep.plan import SweepPlan
-from dpbench.run.this_machine import TEST_LAUNCHERS
+from dpbench.run.this_machine import TEST_RUNNERS
 from dpbench.specs import Configuration, SweepSpec, TrialSpec
 from tests.builders import MACHINE
 
-VARIABLES = {TEST_LAUNCHERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
-"""Environment variables of a command that uses these launchers."""
+VARIABLES = {TEST_RUNNERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
+"""Environment variables of a command that uses these runners."""
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3
 NCCL = ("nccl", "nccl-legacy", "nccl2")
@@ -66,7 +66,7 @@ PASSED = Verification(passed=True, max_relative_error=0.0, tolerance=1e-10, tens
 
 @contextmanager
 def in_use() -> Iterator[None]:
-    """Commands in this process, and those that it starts, use these launchers inside."""
+    """Commands in this process, and those that it starts, use these runners inside."""
     with patch.dict(os.environ, VARIABLES):
         yield
 
@@ -76,11 +76,11 @@ def machine() -> Machine:
     return Machine(environment=capture())
 
 
-def trial_launcher() -> SyntheticLauncher:
-    return SyntheticLauncher()
+def trial_runner() -> SyntheticRunner:
+    return SyntheticRunner()
 
 
-class SyntheticLauncher(Launcher):
+class SyntheticRunner(TrialRunner):
     """Answers from the cost model; every trial completes."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class SyntheticLauncher(Launcher):
 
 
 def run_trials(
-    spec: SweepSpec, launcher: Launcher | None = None, *, stop_after_failure: bool = False
+    spec: SweepSpec, runner: TrialRunner | None = None, *, stop_after_failure: bool = False
 ) -> list[TrialRecord]:
     """The records of all trials, as a sweep runs them."""
     node = Node(number=0, machine=MACHINE, devices=spec.devices, common={})
@@ -108,7 +108,7 @@ def run_trials(
         command=(),
         stop_after_failure=stop_after_failure,
     )
-    sweep = SweepRun(plan, launcher or SyntheticLauncher())
+    sweep = SweepRun(plan, runner or SyntheticRunner())
     return [sweep.run(trial) for trial in sweep.left(spec.repetitions)]
 
 

@@ -24,8 +24,8 @@ from dpbench.launch.cluster import (
     follow_orders,
     require_common,
 )
-from dpbench.launch.launcher import Launcher
 from dpbench.launch.signed_store import NOTHING, VARIABLE, SignedStore, given_token
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.rendezvous.placement import Placement
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import trial
@@ -39,7 +39,7 @@ def sleeps(_: int) -> None:
     time.sleep(2 * LIMIT_SECONDS)
 
 
-class Sleeping(Launcher):
+class Sleeping(TrialRunner):
     """Starts ranks that take longer than their trial may."""
 
     def __init__(self, logs: Path) -> None:
@@ -126,25 +126,29 @@ def leave(lead: Cluster, other: Cluster, end: str) -> None:
 OTHER = "another-token-of-tests"
 
 
-def joined(store: Store, *tokens: str, seconds: float = 5.0, members: int = 2) -> list[SignedStore]:
+def arrived(
+    store: Store, *tokens: str, seconds: float = 5.0, members: int = 2
+) -> list[SignedStore]:
     """The members of one launch, when all of them have come."""
     made = [
         SignedStore(store, token, "node", member=number, members=members)
         for number, token in enumerate(tokens)
     ]
     with ThreadPoolExecutor() as threads:
-        joining = [threads.submit(one.join, {"n": n}, seconds) for n, one in enumerate(made)]
-    assert [one.result() for one in joining] == [[{"n": 0}, {"n": 1}]] * 2
+        waiting = [
+            threads.submit(one.wait_for_members, {"n": n}, seconds) for n, one in enumerate(made)
+        ]
+    assert [one.result() for one in waiting] == [[{"n": 0}, {"n": 1}]] * 2
     return made
 
 
 def test_what_this_launch_has_not_signed_is_ignored() -> None:
     store = HashStore()
-    first, second = joined(store, TOKEN, TOKEN)
+    first, second = arrived(store, TOKEN, TOKEN)
     first.put("order 0", {"trial": 3})
     signed = store.get("order 0")
     earlier_store = HashStore()
-    joined(earlier_store, TOKEN, TOKEN)[0].put("order 5", {"trial": 3})
+    arrived(earlier_store, TOKEN, TOKEN)[0].put("order 5", {"trial": 3})
     forged = [
         signed[:-1] + b"\0",
         os.urandom(64),
@@ -160,7 +164,7 @@ def test_what_this_launch_has_not_signed_is_ignored() -> None:
 
 def test_a_member_that_does_not_come_is_named() -> None:
     with pytest.raises(LaunchError, match="node 1 did not come within 200 ms"):
-        SignedStore(HashStore(), TOKEN, "node", member=0, members=2).join({}, 0.2)
+        SignedStore(HashStore(), TOKEN, "node", member=0, members=2).wait_for_members({}, 0.2)
 
 
 def test_two_members_cannot_have_one_number() -> None:
@@ -172,7 +176,7 @@ def test_two_members_cannot_have_one_number() -> None:
         store.set("hello 1", "of node 1")
 
     with pytest.raises(UsageError, match="another process has come as node 0 after this one"):
-        first.join({}, 0.2, another_comes)
+        first.wait_for_members({}, 0.2, another_comes)
 
 
 def test_a_member_with_another_token_does_not_join() -> None:
@@ -182,8 +186,8 @@ def test_a_member_with_another_token_does_not_join() -> None:
         for number, token in enumerate((TOKEN, OTHER))
     )
     with ThreadPoolExecutor() as threads:
-        joining = [threads.submit(one.join, {}, 1.0) for one in (first, second)]
-    for other, one in zip((1, 0), joining, strict=True):
+        waiting = [threads.submit(one.wait_for_members, {}, 1.0) for one in (first, second)]
+    for other, one in zip((1, 0), waiting, strict=True):
         with pytest.raises(LaunchError, match=rf"node {other} \(with another token\) did not come"):
             one.result()
 

@@ -21,8 +21,8 @@ from dpbench.launch.failures import (
     failure_of_exception,
     failure_of_hang,
 )
-from dpbench.launch.launcher import outcome_of_ranks
 from dpbench.launch.rank_process import main_thread_stack, stack_path
+from dpbench.launch.trial_runner import outcome_of_ranks
 from dpbench.measure import device
 from dpbench.parallel.groups import PeerFailed
 from dpbench.records.trial import RankMeasurement, Status, Verification, worst_verification

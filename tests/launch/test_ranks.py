@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch.fork_server import fork_server_process
-from dpbench.launch.launcher import Launcher
 from dpbench.launch.ranks import run_ranks
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.rank_group import rank_group
 from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.specs import TrialSpec
@@ -37,16 +37,16 @@ def faulty(kind: str, **changes: object) -> TrialSpec:
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-    """A launcher whose server is warm, so that times are those of the ranks."""
+def runner(tmp_path_factory: pytest.TempPathFactory) -> TrialRunner:
+    """A runner whose server is warm, so that times are those of the ranks."""
     logs = tmp_path_factory.mktemp("logs")
-    launcher = Launcher(MACHINE, logs)
-    assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
-    return launcher
+    runner = TrialRunner(MACHINE, logs)
+    assert runner.run(faulty("Healthy"), 60).status is Status.COMPLETED
+    return runner
 
 
-def ended(launcher: Launcher, trial: TrialSpec, limit: float = 60) -> Outcome[RankMeasurement]:
-    outcome = launcher.run(trial, limit)
+def ended(runner: TrialRunner, trial: TrialSpec, limit: float = 60) -> Outcome[RankMeasurement]:
+    outcome = runner.run(trial, limit)
     assert ranks_alive() == []
     return outcome
 
@@ -75,9 +75,9 @@ def ranks_alive() -> list[int]:
     ],
 )
 def test_a_rank_that_ends_is_named_before_the_limit(
-    launcher: Launcher, kind: str, backend: str, status: Status, reason: str
+    runner: TrialRunner, kind: str, backend: str, status: Status, reason: str
 ) -> None:
-    outcome = ended(launcher, faulty(kind, backend=backend))
+    outcome = ended(runner, faulty(kind, backend=backend))
     assert outcome.status is status
     assert (outcome.reason or "").startswith(reason)
 
@@ -92,16 +92,16 @@ def test_a_rank_that_ends_is_named_before_the_limit(
     ],
 )
 def test_a_rank_that_hangs_is_named_soon_after_the_limit(
-    launcher: Launcher, backend: str, kind: str, reason: str
+    runner: TrialRunner, backend: str, kind: str, reason: str
 ) -> None:
-    outcome = ended(launcher, faulty(kind, backend=backend), LIMIT_SECONDS)
+    outcome = ended(runner, faulty(kind, backend=backend), LIMIT_SECONDS)
     assert outcome.status is Status.TIMED_OUT
     assert outcome.reason is not None
     assert outcome.reason.startswith("no result after 4 s: ")
     assert reason in outcome.reason
 
 
-def test_a_server_that_is_killed_takes_its_ranks_along(launcher: Launcher) -> None:
+def test_a_server_that_is_killed_takes_its_ranks_along(runner: TrialRunner) -> None:
     server, ranks = fork_server_process(), list[psutil.Process]()
 
     def kill() -> None:
@@ -113,7 +113,7 @@ def test_a_server_that_is_killed_takes_its_ranks_along(launcher: Launcher) -> No
 
     killing = threading.Thread(target=kill)
     killing.start()
-    outcome = launcher.run(faulty("Hangs"), 60)
+    outcome = runner.run(faulty("Hangs"), 60)
     killing.join()
     assert outcome.status is Status.FAILED
     assert outcome.killed
@@ -121,15 +121,15 @@ def test_a_server_that_is_killed_takes_its_ranks_along(launcher: Launcher) -> No
     assert len(ranks) == 2
     _, left = psutil.wait_procs(ranks, timeout=30)
     assert not [rank for rank in left if rank.status() != psutil.STATUS_ZOMBIE]
-    assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
+    assert runner.run(faulty("Healthy"), 60).status is Status.COMPLETED
 
 
 def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path: Path) -> None:
-    launcher = Launcher(MACHINE, tmp_path / "logs")
-    launcher.run(faulty("Healthy"), 60)
+    runner = TrialRunner(MACHINE, tmp_path / "logs")
+    runner.run(faulty("Healthy"), 60)
     assert list(tmp_path.iterdir()) == []
     trial = faulty("Raises")
-    launcher.run(trial, 60)
+    runner.run(trial, 60)
     (folder,) = (tmp_path / "logs").iterdir()
     assert folder.name.startswith("ddp-gloo--2,-batch-4-")
     logs = [path.read_text() for path in folder.glob("rank?.stderr")]

@@ -13,8 +13,8 @@ import pytest
 
 from dpbench.analysis.diagnosis.causes import script_causes
 from dpbench.analysis.diagnosis.factors import break_down
-from dpbench.launch.launcher import Launcher
 from dpbench.launch.script import script_environment
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.script.watching import replaced_arguments
 from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
 from tests.analysis.builders import record
@@ -34,8 +34,8 @@ trial_of = partial(script_trial, SCRIPT)
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    launcher = Launcher(MACHINE, tmp_path / "logs")
-    return lambda *arguments, seconds=60.0, **more: launcher.run(
+    runner = TrialRunner(MACHINE, tmp_path / "logs")
+    return lambda *arguments, seconds=60.0, **more: runner.run(
         trial_of(*arguments, **more), seconds
     )
 
@@ -174,7 +174,7 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
     )
     alone = script_environment(copies, 1, environ, 4321)
     assert [alone[name] for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")] == ["0", "1", "0"]
-    assert "TORCHELASTIC_USE_AGENT_STORE" not in alone
+    assert alone["TORCHELASTIC_USE_AGENT_STORE"] == "False"
     assert alone["CUDA_VISIBLE_DEVICES"] == "4,6"
     gpus = ("cuda:0", "cuda:1")
     seen = [

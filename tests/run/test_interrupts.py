@@ -13,7 +13,7 @@ from dpbench.cli.app import run
 from dpbench.records.trial import Outcome, RankMeasurement
 from dpbench.run.interrupts import end_at_once
 from dpbench.specs import TrialSpec
-from tests.launch.synthetic import SyntheticLauncher
+from tests.launch.synthetic import SyntheticRunner
 
 pytestmark = pytest.mark.usefixtures("synthetic")
 
@@ -26,17 +26,17 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    original = SyntheticLauncher.run
+    original = SyntheticRunner.run
     end_at_once()
 
     def interrupted(
-        self: SyntheticLauncher, trial: TrialSpec, limit: float
+        self: SyntheticRunner, trial: TrialSpec, limit: float
     ) -> Outcome[RankMeasurement]:
         if trial.implementation == "dp":
             os.kill(os.getpid(), number)
         return original(self, trial, limit)
 
-    monkeypatch.setattr(SyntheticLauncher, "run", interrupted)
+    monkeypatch.setattr(SyntheticRunner, "run", interrupted)
     options = ("--batch-sizes", "8", "--implementations", "dp", "--gpus", "1", "--repetitions", "1")
     status = run(["sweep", *options, "--results-dir", str(tmp_path), "--name", "cut"])
     assert status == 128 + number
@@ -50,7 +50,7 @@ def test_an_interrupted_explanation_says_how_to_finish_and_then_explain(
     def interrupted(*_: object) -> Outcome[RankMeasurement]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SyntheticLauncher, "run", interrupted)
+    monkeypatch.setattr(SyntheticRunner, "run", interrupted)
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     assert run(["explain", "--gpus", "2", "--name", "cut", "train.py", "--lr", "1"]) == 130

@@ -19,10 +19,6 @@ MEBIBYTE = 1024**2
 LARGE_BYTES = 32 * 1024
 """Gradients of this mean size are copied one by one as soon as they are ready, while they are in
 the cache. For smaller ones a call for each takes longer than to copy the whole bucket at once."""
-LINE_NUMEL = 16
-"""A cache line of float32. The padding is whole lines, so that `shm`, which divides a bucket among
-its ranks, divides it at lines; and at least one element for each rank, so that a sharded optimizer
-can divide a bucket into equal shards without a copy."""
 _GRADIENT = attrgetter("grad")
 
 
@@ -35,6 +31,8 @@ class Bucket:
         number: 0 for the bucket that is sent first.
         is_last: whether it is sent after all others.
         indices: the parameters' indices in the reducer.
+        awaited: indices of the gradients that it waits for: its own, in the last bucket also the
+            sparse ones.
         parameters: the parameters; a place is a position in this list.
         place_of: the place of each index.
         as_view: whether `.grad` is to be a view of `flat`.
@@ -42,7 +40,8 @@ class Bucket:
         copies_early: whether to copy each gradient as soon as it is ready.
         wire: what is reduced: the gradients and the padding, as real numbers.
         flat: the gradients.
-        padding: zeros behind them; in the last bucket the AbortFlag.
+        padding: a zero for each rank behind them, so that a sharded optimizer can divide a bucket
+            into equal shards without a copy; in the last bucket the AbortFlag.
         views: each gradient's part of `flat`, in the shape and strides that its parameter had when
             the bucket was made; the same on all ranks.
     """
@@ -63,7 +62,8 @@ class Bucket:
             group: the ranks.
             number, is_last, as_view: see the attributes.
         """
-        self.number, self.is_last, self.indices = number, is_last, list(indices)
+        self.number, self.is_last = number, is_last
+        self.indices, self.awaited = list(indices), list(indices)
         self.place_of = {index: place for place, index in enumerate(self.indices)}
         self.parameters = [parameters[index] for index in self.indices]
         self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
@@ -71,7 +71,7 @@ class Bucket:
         first = self.parameters[0] if self.parameters else parameters[0]
         self.copies_early = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
         sizes = [parameter.numel() for parameter in self.parameters]
-        padding = -(-dist.get_world_size(group) // LINE_NUMEL) * LINE_NUMEL
+        padding = dist.get_world_size(group)
         wire = allocate_group_zeros(group, sum(sizes) + padding, first.dtype, first.device)
         self.wire = torch.view_as_real(wire) if wire.is_complex() else wire
         self.flat, self.padding = wire[:-padding], wire[-padding:]
@@ -131,17 +131,17 @@ class Reduction:
     Attributes:
         bucket: what it reduces.
         pending: number of parameters whose gradient is not ready.
+        scale: what gradients are multiplied by before they are sent; 0 sends zeros.
     """
 
-    def __init__(self, bucket: Bucket, pending: int) -> None:
-        self.bucket = bucket
-        self.pending = pending
+    def __init__(self, bucket: Bucket, pending: int, scale: float) -> None:
+        self.bucket, self.pending, self.scale = bucket, pending, scale
         self._copied_early: set[int] = set()  # places, whose part of the flat tensor is scaled
         self._copy_back: list[tuple[Tensor, Tensor]] = []  # gradients, with their averages
         self._saved: dict[int, Tensor | None] = {}  # values by place, None where there is no .grad
 
-    def copy_early(self, index: int, scale: float) -> None:
-        """Copy a gradient that is ready, ahead of the others; `pack` must get the same scale."""
+    def copy_early(self, index: int) -> None:
+        """Copy a gradient that is ready, ahead of the others."""
         bucket, place = self.bucket, self.bucket.place_of.get(index)
         if place is None:
             return  # sparse
@@ -150,39 +150,42 @@ class Reduction:
             return  # `pack` raises torch's error for one that should be dense
         if bucket.as_view and gradient is bucket.grad_view(place):
             return
-        torch.mul(gradient.detach(), scale, out=bucket.views[place])
+        torch.mul(gradient.detach(), self.scale, out=bucket.views[place])
         self._copied_early.add(place)
         self._replace(place, gradient)
 
-    def pack(self, scale: float, without_gradient: Collection[int]) -> None:
+    def pack(self, used_here: set[int]) -> None:
         """Copy the gradients into the flat tensor, times `scale`; zero where there is none.
 
         Args:
-            scale: for all gradients.
-            without_gradient: indices without a gradient since the last reduction. Their older
-                gradient counts, but `finalize` restores it if no rank has used the parameter.
+            used_here: indices of parameters with a gradient since the last reduction. An older
+                gradient counts too, but `finalize` restores it if no rank has used the parameter.
         """
-        bucket, grad_views = self.bucket, self.bucket.grad_views()
+        bucket = self.bucket
+        if not self.scale:
+            bucket.flat.zero_()
+            self._saved = dict.fromkeys(range(len(bucket.parameters)))
+            return
+        grad_views = bucket.grad_views()
         gradients: list[Any] = list(map(_GRADIENT, bucket.parameters))
-        # Two passes over the list take a fraction of the time of one loop that asks each gradient.
-        are_new = not any(map(is_, gradients, repeat(None)))
+        # Passes over the list take a fraction of the time of one loop that asks each gradient.
+        are_new = used_here.issuperset(bucket.indices)
+        are_new = are_new and not any(map(is_, gradients, repeat(None)))
         are_new = are_new and not any(map(is_, gradients, grad_views))
         alike = not bucket.as_view or bucket.may_all_be_views()
-        if not are_new or not alike or without_gradient or self._copied_early:
-            self._pack_each(gradients, scale, without_gradient)
+        if not are_new or not alike or self._copied_early:
+            self._pack_each(gradients, used_here)
             return
         copy_all(bucket.views, gradients)
-        if scale != 1.0:
-            bucket.flat.mul_(scale)
+        if self.scale != 1.0:
+            bucket.flat.mul_(self.scale)
         if bucket.as_view:
             for parameter, grad_view in zip(bucket.parameters, grad_views, strict=True):
                 parameter.grad = grad_view
         else:
             self._copy_back = list(zip(gradients, bucket.views, strict=True))
 
-    def _pack_each(
-        self, gradients: list[Any], scale: float, without_gradient: Collection[int]
-    ) -> None:
+    def _pack_each(self, gradients: list[Any], used_here: set[int]) -> None:
         """`pack` where gradients are of several kinds, or some have been copied early."""
         bucket = self.bucket
         targets, sources, unscaled = [], [], []
@@ -196,19 +199,13 @@ class Reduction:
             elif not is_view:
                 targets.append(view)
                 sources.append(gradient)
-            if gradient is None or bucket.indices[place] in without_gradient:
+            if gradient is None or bucket.indices[place] not in used_here:
                 self._saved[place] = gradient.detach().clone() if is_view else gradient
             elif not is_view:
                 self._replace(place, gradient)
         copy_all(targets, sources)
         for part in unscaled if self._copied_early else [bucket.flat]:
-            part.mul_(scale)
-
-    def clear(self) -> None:
-        """Pack zeros, for a rank that has no data."""
-        self.bucket.flat.zero_()
-        places = range(len(self.bucket.parameters))
-        self._saved = dict.fromkeys(places)
+            part.mul_(self.scale)
 
     def finalize(self, used: Collection[int]) -> None:
         """Put the averages into `.grad` of the parameters with the indices `used`."""

@@ -152,8 +152,9 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         """Call `module`; with gradients enabled, prepare the reduction of the next backward.
 
         Raises:
-            RuntimeError: the last backward left out parameters, which is raised on all ranks, or a
-                parameter that was frozen at construction is trained now.
+            RuntimeError: the last backward left out parameters, which on a CPU without a
+                communication hook all ranks raise, or a parameter that was frozen at construction
+                is trained now.
         """
         trains = torch.is_grad_enabled()
         syncs = trains and self.require_backward_grad_sync

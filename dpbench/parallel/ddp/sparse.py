@@ -21,18 +21,18 @@ def sparse_weights(module: nn.Module) -> set[str]:
 
 
 def average_rows(
-    tables: Sequence[nn.Parameter], divisor: int, group: dist.ProcessGroup, *, has_data: bool
+    tables: Sequence[nn.Parameter], divisor: int | None, group: dist.ProcessGroup
 ) -> None:
     """Replace sparse gradients by their sums over the ranks ÷ `divisor`, in one message of the rows
     that each rank has; a collective, whose host waits for the GPU if the tables are on one.
 
     Args:
         tables: parameters with such gradients, the same on every rank.
-        has_data: False if the gradients of this rank do not count.
+        divisor: None if the gradients of this rank do not count.
     """
     rows = []
     for table in tables:
-        if has_data and table.grad is not None:
+        if divisor is not None and table.grad is not None:
             scaled = (table.grad.detach() * (1 / divisor)).coalesce()
             rows.append((scaled.indices(), scaled.values()))
         else:

@@ -187,7 +187,7 @@ def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) 
     `operand` has one part for each rank, of one size; `output` may be this rank's part.
     """
     rank, operation = member.rank, f"reduce_scatter({op}, {_kind(output)})"
-    for piece, operands in _exchange(
+    for piece, operands in _peer_operands(
         member, operation, operand, rows=member.size, full=operand, most=PIECE_BYTES
     ):
         target = output[piece]
@@ -201,7 +201,7 @@ def broadcast(member: ShmMember, tensor: Tensor, root: int) -> None:
     """Every rank gets the root's tensor: `tensor` is the root's operand, the result elsewhere."""
     data, is_root = tensor.view(torch.uint8), member.rank == root
     operation = f"broadcast({_kind(tensor)}, root {root})"
-    for piece, operands in _exchange(member, operation, data, sends=is_root):
+    for piece, operands in _peer_operands(member, operation, data, sends=is_root):
         if not is_root:
             data[piece].copy_(operands[root])
 
@@ -222,13 +222,13 @@ def all_gather(
         results[member.rank].copy_(data)
     operation = f"all_gather({_kind(tensor)})"
     full = None if full is None else full.view(torch.uint8)
-    for piece, operands in _exchange(member, operation, data, full=full):
+    for piece, operands in _peer_operands(member, operation, data, full=full):
         for peer, result in enumerate(results):
             if peer != member.rank:
                 result[piece].copy_(operands[peer])
 
 
-def _exchange(
+def _peer_operands(
     member: ShmMember,
     operation: str,
     operand: Tensor,

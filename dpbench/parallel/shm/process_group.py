@@ -247,7 +247,7 @@ def create_shm_group(options: Any, backend_options: Any) -> ShmProcessGroup:
             descriptor = memory.create_memory(size)
             on_error.callback(os.close, descriptor)
         identity = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
-        identities = map(json.loads, _exchange("identity", identity, options))
+        identities = map(json.loads, _texts_of_all("identity", identity, options))
         pids, descriptors, hosts, nodes = zip(*identities, strict=True)
         for name, host, node in zip(names, hosts, nodes, strict=True):
             if host != hosts[0]:
@@ -264,14 +264,14 @@ def create_shm_group(options: Any, backend_options: Any) -> ShmProcessGroup:
         except (OSError, psutil.NoSuchProcess) as error:
             problem = f"{names[rank]}: {error}"
         # When this passes, all ranks have opened the memory, so rank 0 may leave.
-        problems = "; ".join(filter(None, _exchange("problem", problem, options)))
+        problems = "; ".join(filter(None, _texts_of_all("problem", problem, options)))
         if member is None or problems:
             raise RuntimeError(f"backend 'shm' could not share memory: {problems}")
         on_error.pop_all()
     return ShmProcessGroup(member, options.store, options.timeout)
 
 
-def _exchange(topic: str, text: str, options: Any) -> list[str]:
+def _texts_of_all(topic: str, text: str, options: Any) -> list[str]:
     """The texts of all ranks on a topic, in the store that only this group uses."""
     keys = [f"{topic}/{peer}" for peer in range(options.group_size)]
     options.store.set(keys[options.group_rank], text)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpbench import units
 from dpbench.report.answers.listing import PlannedRow
-from dpbench.run.sweep.measuring import kept_records, launcher_for, unusable_configurations
+from dpbench.run.sweep.measuring import kept_records, runner_for, unusable_configurations
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs.configuration import MAX_FILLING_STEPS
 from dpbench.store.unfinished import missing
@@ -29,8 +29,8 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     if needs and plan.here.machine.gpus:  # where it is to run, each replica has its own GPU
         devices = tuple(f"cuda:{number}" for number in range(len(plan.spec.devices)))
         plan = replace(plan, spec=replace(plan.spec, devices=devices))
-    with launcher_for(plan) as launcher:
-        reasons = unusable_configurations(plan.trials, launcher)
+    with runner_for(plan) as runner:
+        reasons = unusable_configurations(plan.trials, runner)
     usable = [trial for trial in plan.trials if trial.configuration not in reasons]
     left = missing(usable, kept_records(plan.earlier.records) if plan.earlier else ())
     duration = "as long as its steps take"

@@ -17,7 +17,7 @@ from dpbench import units
 from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
 from dpbench.launch.cluster import Node
-from dpbench.launch.launcher import Launcher
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.messages import option_words, said_to, say
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
@@ -62,8 +62,8 @@ def with_largest_batch(options: SweepOptions, node: Node) -> SweepOptions:
     steps = 2 * tried.sync_every
     trial = replace(tried.trial(), warmup_steps=1, timed_steps=steps, window_seconds=None)
     with temporary_folder() as scratch:
-        launcher = Launcher(node.machine, scratch / "logs", scratch)
-        if reason := launcher.unusable_reason(trial):
+        runner = TrialRunner(node.machine, scratch / "logs", scratch)
+        if reason := runner.unusable_reason(trial):
             raise UsageError(f"{_option()}: {plain_label(trial)} cannot be tried: {reason}")
         dataset = spec.base.workload.dataset
         samples = prepare_dataset(dataset, data_dir=options.data_dir, cache=scratch)
@@ -74,7 +74,7 @@ def with_largest_batch(options: SweepOptions, node: Node) -> SweepOptions:
         else:
             memory = SHARE_OF_MEMORY["cpu"] * psutil.virtual_memory().available
             sharing = largest_group
-        largest = by_predicting(partial(_peak, launcher, trial), memory / sharing, most)
+        largest = by_predicting(partial(_peak, runner, trial), memory / sharing, most)
     if largest is None:
         raise UsageError(f"{_option()}: not even the smallest batch fits; expected a number")
     say(f"{_option()}: {largest} for {Labels().series(trial)}")
@@ -85,12 +85,12 @@ def _option() -> str:
     return option_words("batch_sizes", MAX_WORD)
 
 
-def _peak(launcher: Launcher, trial: TrialSpec, batch_size: int) -> int | None:
+def _peak(runner: TrialRunner, trial: TrialSpec, batch_size: int) -> int | None:
     """Peak memory in bytes; None for a batch that does not fit.
 
     Raises UsageError for a failure that is not of memory or time.
     """
-    outcome = launcher.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
+    outcome = runner.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
     if outcome.status is not Status.COMPLETED:
         words = f"{_option()}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
         if outcome.status not in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):

@@ -18,15 +18,15 @@ from dpbench.codec import content_hash
 from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.errors import DataError, UsageError
 from dpbench.files import folder_inside
-from dpbench.launch.cluster import ClusterLauncher, follow_orders
-from dpbench.launch.launcher import Launcher, attempt
+from dpbench.launch.cluster import ClusterRunner, follow_orders
 from dpbench.launch.preflight import run_user_code
+from dpbench.launch.trial_runner import TrialRunner, attempt
 from dpbench.messages import option_words, say
 from dpbench.records.trial import Outcome, RankMeasurement, Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.run.sweep.plan import SweepPlan
-from dpbench.run.this_machine import test_launchers
+from dpbench.run.this_machine import test_runners
 from dpbench.specs import Configuration, Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -47,9 +47,9 @@ def measure(
     Raises UsageError if none of the backends can be used, and Interrupted, whose message says what
     is stored, if a signal ends the sweep.
     """
-    with launcher_for(plan) as launcher:
-        sweep = SweepRun(plan, launcher)
-        busy = load_warning(launcher.load, plan.trials[0])
+    with runner_for(plan) as runner:
+        sweep = SweepRun(plan, runner)
+        busy = load_warning(runner.load, plan.trials[0])
         say(*plan.notes, *_skipped(sweep.unusable), *busy)
         label = Labels.among(plan.trials).label
         opened = (
@@ -83,8 +83,8 @@ def follow(plan: SweepPlan) -> None:
     assert cluster is not None, "only a node follows"
     say(*plan.notes)
     try:
-        with launcher_for(plan) as launcher:
-            follow_orders(cluster, launcher, plan.trials, plan.spec.time_limit_seconds)
+        with runner_for(plan) as runner:
+            follow_orders(cluster, runner, plan.trials, plan.spec.time_limit_seconds)
     finally:
         with suppress(OSError):  # it stays if something was left in it
             plan.folder.rmdir()
@@ -93,10 +93,10 @@ def follow(plan: SweepPlan) -> None:
 class SweepRun:
     """A sweep while it is measured: its records so far, and how its next trials run."""
 
-    def __init__(self, plan: SweepPlan, launcher: Launcher) -> None:
+    def __init__(self, plan: SweepPlan, runner: TrialRunner) -> None:
         """Raises UsageError if none of the backends can be used."""
-        self._plan, self._launcher = plan, launcher
-        self.unusable = unusable_configurations(plan.trials, launcher)
+        self._plan, self._runner = plan, runner
+        self.unusable = unusable_configurations(plan.trials, runner)
         """Configurations that cannot run here, each with the reason."""
         self._trials = plan.trials
         self._records = defaultdict[Configuration, list[TrialRecord]](list)
@@ -122,7 +122,7 @@ class SweepRun:
             if reason:
                 return Outcome(status=Status.SKIPPED, reason=reason)
             limit = self._plan.spec.time_limit_seconds
-            return self._launcher.run(_with_chosen_steps(trial, repetitions), limit)
+            return self._runner.run(_with_chosen_steps(trial, repetitions), limit)
 
         outcome, timing = attempt(plain_label(trial), outcome_now)
         nodes = self._plan.nodes[: trial.node_count]
@@ -204,7 +204,7 @@ def kept_records(
 
 
 def unusable_configurations(
-    trials: Sequence[TrialSpec], launcher: Launcher
+    trials: Sequence[TrialSpec], runner: TrialRunner
 ) -> dict[Configuration, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none of those with a process group can run."""
@@ -212,7 +212,7 @@ def unusable_configurations(
     unusable = {
         configuration: reason
         for configuration in configurations
-        if (reason := launcher.unusable_reason(configuration))
+        if (reason := runner.unusable_reason(configuration))
     }
     in_groups = [each for each in configurations if BACKENDS[each.backend].process_group]
     if in_groups and all(each in unusable for each in in_groups):
@@ -234,21 +234,21 @@ def _skipped(unusable: Mapping[Configuration, str]) -> Iterator[str]:
 
 
 @contextmanager
-def launcher_for(plan: SweepPlan) -> Iterator[Launcher]:
-    """A launcher with its datasets prepared; the plan's folder gets the logs of failed trials."""
-    if launchers := test_launchers():
-        yield launchers.trial_launcher()
+def runner_for(plan: SweepPlan) -> Iterator[TrialRunner]:
+    """A runner with its datasets prepared; the plan's folder gets the logs of failed trials."""
+    if runners := test_runners():
+        yield runners.trial_runner()
         return
     with temporary_folder() as scratch:
         logs = folder_inside(plan.folder, LOGS_FOLDER)
         _prepare_datasets(plan, scratch)
         if plan.cluster is None or plan.here.number:
-            launcher = Launcher(plan.here.machine, logs, scratch)
+            runner = TrialRunner(plan.here.machine, logs, scratch)
         else:
-            launcher = ClusterLauncher(plan.cluster, plan.trials, logs, scratch)
+            runner = ClusterRunner(plan.cluster, plan.trials, logs, scratch)
         if plan.cluster is not None:
             plan.cluster.agree(content_hash([trial.trial_id for trial in plan.trials]))
-        yield launcher
+        yield runner
 
 
 def _prepare_datasets(plan: SweepPlan, cache: Path) -> None:

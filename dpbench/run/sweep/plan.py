@@ -13,7 +13,7 @@ from dpbench.architecture.user_files import named_files
 from dpbench.codec import differing_fields
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_name
-from dpbench.launch.cluster import Cluster, Node, NodeLost, joined_cluster
+from dpbench.launch.cluster import Cluster, Node, NodeLost, open_cluster
 from dpbench.messages import option_words, said_to
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
@@ -76,7 +76,7 @@ def planned_sweep(
     nodes that have joined each other: `placement` is this node's, `token` signs what they say.
 
     Raises UsageError if the sweep cannot run or is not the one to resume, StoreError for a new
-    folder that already exists or a missing one to resume, what `joined_cluster` raises, and
+    folder that already exists or a missing one to resume, what `open_cluster` raises, and
     NodeLost, which says how to finish.
     """
     earlier = None
@@ -102,7 +102,7 @@ def planned_sweep(
                     "expected a number"
                 )
             stack.enter_context(as_exceptions())
-            cluster = stack.enter_context(joined_cluster(placement, token, here))
+            cluster = stack.enter_context(open_cluster(placement, token, here))
         nodes = cluster.nodes if cluster else (here,)
         with said_to(notes.append):
             if options.searches_batch:

@@ -22,7 +22,7 @@ from dpbench.run.sweep import largest_batch
 from dpbench.run.sweep.largest_batch import NOISE_BYTES, by_predicting, with_largest_batch
 from dpbench.specs import TrialSpec
 from tests.builders import HERE, MACHINE
-from tests.launch.synthetic import SyntheticLauncher
+from tests.launch.synthetic import SyntheticRunner
 
 MIB = 2**20
 OPTIONS = {"arch": "mlp", "data": "synthetic", "group_sizes": "1,2"}
@@ -30,7 +30,7 @@ Found = Callable[..., tuple[int | str, ...]]
 NOTES: list[str] = []
 
 
-class Filling(SyntheticLauncher):
+class Filling(SyntheticRunner):
     """100 MiB and one more a sample; above 1000 MiB memory runs out."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
@@ -51,7 +51,7 @@ class Failing(Filling):
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Found:
-    monkeypatch.setattr(largest_batch, "Launcher", Filling)
+    monkeypatch.setattr(largest_batch, "TrialRunner", Filling)
     free = SimpleNamespace(available=2000 * MIB, total=2000 * MIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
 
@@ -83,7 +83,7 @@ def test_a_replica_takes_most_of_the_memory_of_its_gpu(found: Found) -> None:
 def test_a_failure_that_is_not_of_memory_ends_the_search(
     found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(largest_batch, "Launcher", Failing)
+    monkeypatch.setattr(largest_batch, "TrialRunner", Failing)
     with pytest.raises(UsageError, match="batch 2 failed: no such layer"):
         found(batch_sizes="max")
 

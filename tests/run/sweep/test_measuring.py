@@ -16,12 +16,12 @@ from dpbench.errors import DataError
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
-from dpbench.run.sweep.measuring import exit_status, launcher_for
+from dpbench.run.sweep.measuring import exit_status, runner_for
 from dpbench.run.sweep.plan import SweepPlan, this_node
 from dpbench.specs import Configuration, TrialSpec, WorkloadSpec, plain_label
 from tests.analysis.builders import record, trial
 from tests.builders import sweep_spec
-from tests.launch.synthetic import SyntheticLauncher, run_trials
+from tests.launch.synthetic import SyntheticRunner, run_trials
 
 SPINNING_ITEMS = """
 import threading, time, torch
@@ -40,11 +40,11 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
     spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
     node = this_node(SweepOptions())
     plan = SweepPlan(spec=spec, nodes=[node], folder=here / "out", command=())
-    with launcher_for(plan):
+    with runner_for(plan):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
     few = replace(plan, spec=replace(spec, batch_sizes=(16,)))
     message = "2 replicas take 32 samples in one step, and items.py:items has 20; expected fewer"
-    with pytest.raises(DataError, match=message), launcher_for(few):
+    with pytest.raises(DataError, match=message), runner_for(few):
         pass
 
 
@@ -52,14 +52,14 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
 def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original, ran = SyntheticLauncher.run, list[int | None]()
+    original, ran = SyntheticRunner.run, list[int | None]()
 
-    def noted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome[RankMeasurement]:
+    def noted(self: SyntheticRunner, trial: TrialSpec, limit: float) -> Outcome[RankMeasurement]:
         ran.append(None if trial.window_seconds else trial.timed_steps)
         filling = trial if ran[-1] else replace(trial, window_seconds=2.0 * len(ran))
         return original(self, filling, limit)
 
-    monkeypatch.setattr(SyntheticLauncher, "run", noted)
+    monkeypatch.setattr(SyntheticRunner, "run", noted)
     words = "sweep --arch mlp --implementations ddp --group-sizes 1 --batch-sizes 4 --repetitions 2"
     assert run([*words.split(), "--name", "a", "--no-charts"]) == 0
     records = store.load_sweep(Path("results/a")).records
@@ -74,7 +74,7 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
 def test_a_busy_machine_is_named_once_before_the_first_trial(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(SyntheticLauncher, "load", HostLoad(cores=2, during=1.8, stolen=0.0))
+    monkeypatch.setattr(SyntheticRunner, "load", HostLoad(cores=2, during=1.8, stolen=0.0))
     words = ("--arch", "mlp", "--gpus", "1", "--repetitions", "2", "--no-charts")
     assert run(["sweep", *words]) == 0
     said = capsys.readouterr().err
@@ -84,7 +84,7 @@ def test_a_busy_machine_is_named_once_before_the_first_trial(
     assert "other processes" not in after
 
 
-class Answering(SyntheticLauncher):
+class Answering(SyntheticRunner):
     """Ends a trial as `answer` says, and completes it where that is None."""
 
     def __init__(self, answer: Callable[[TrialSpec], Outcome[RankMeasurement] | None]) -> None:
@@ -99,13 +99,13 @@ class Answering(SyntheticLauncher):
 
 
 def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
-    launcher = Answering(lambda _: None)
-    records = run_trials(sweep_spec(backends=("gloo", "nccl"), implementations=("ddp",)), launcher)
+    runner = Answering(lambda _: None)
+    records = run_trials(sweep_spec(backends=("gloo", "nccl"), implementations=("ddp",)), runner)
     lacking = [record for record in records if record.status is Status.SKIPPED]
     assert records[: len(lacking)] == lacking, "they are stored before the others take minutes"
     assert {record.reason for record in lacking} == {"no such thing here"}
     assert {record.trial.backend for record in lacking} == {"nccl"}
-    assert [record.trial for record in records[len(lacking) :]] == launcher.ran
+    assert [record.trial for record in records[len(lacking) :]] == runner.ran
 
 
 def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
@@ -113,9 +113,9 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
         implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
     )
     failed = Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
-    launcher = Answering(lambda trial: failed if trial.group_size >= 2 else None)
-    records = run_trials(spec, launcher, stop_after_failure=True)
-    sizes = [trial.group_size for trial in launcher.ran if trial.implementation == "ddp"]
+    runner = Answering(lambda trial: failed if trial.group_size >= 2 else None)
+    records = run_trials(spec, runner, stop_after_failure=True)
+    sizes = [trial.group_size for trial in runner.ran if trial.implementation == "ddp"]
     assert sizes == [1, 2, 1]
     (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
     assert reason == "ddp/gloo ×2, batch 4 failed"
@@ -138,11 +138,11 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
         repetitions=3,
     )
     failed = Outcome(status=Status.FAILED, reason="status 2")
-    launcher = Answering(lambda trial: failed if trial.implementation == fails else None)
-    records = run_trials(spec, launcher)
+    runner = Answering(lambda trial: failed if trial.implementation == fails else None)
+    records = run_trials(spec, runner)
     skipped = {one.reason for one in records if one.status is Status.SKIPPED}
     assert skipped == {f"{fails} ×2 failed"}
-    assert Counter(trial.implementation for trial in launcher.ran) == ran
+    assert Counter(trial.implementation for trial in runner.ran) == ran
 
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:

@@ -18,7 +18,7 @@ from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_ranks
 from dpbench.options.train import TrainOptions
-from dpbench.run.training.joined import RankDescription, spec_of_world
+from dpbench.run.training.launched import RankDescription, spec_of_world
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
 from tests.builders import TINY_TRAINING

@@ -22,7 +22,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed, UsageError
 from dpbench.launch.failures import is_of_lost_peer
-from dpbench.launch.signed_store import JOIN_SECONDS, SignedStore, given_token
+from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore, given_token
 from dpbench.messages import option_words, said_to
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import capture, usable_cores
@@ -54,7 +54,7 @@ class RankDescription:
     """Cores of its host."""
 
 
-class JoinedRanks:
+class LaunchedRanks:
     """The ranks of one launch, and the store in which they leave values for each other."""
 
     def __init__(self, placement: Placement, environ: Mapping[str, str]) -> None:
@@ -66,14 +66,14 @@ class JoinedRanks:
         self.rank = placement.rank
         token = given_token(environ) or ""
         description = encode(_describe_rank(placement, environ))
-        timeout = timedelta(seconds=JOIN_SECONDS)
+        timeout = timedelta(seconds=ARRIVAL_SECONDS)
         of_all = PrefixStore("dpbench train", open_store(placement, environ, timeout))
         # A program may train more than once in one launch, on every rank alike.
         number = of_all.add(f"trainings of {self.rank}", 1)
         store = PrefixStore(f"training {number}", of_all)
         size = placement.world_size
         self._store = SignedStore(store, token, "rank", member=self.rank, members=size)
-        described = self._store.join(description, JOIN_SECONDS)
+        described = self._store.wait_for_members(description, ARRIVAL_SECONDS)
         self.descriptions = [decode(RankDescription, text) for text in described]
         """The descriptions of all ranks."""
         hosts = [rank.host for rank in self.descriptions]
@@ -106,7 +106,7 @@ class JoinedRanks:
         return Path(places[self.preparer]["folder"])
 
 
-def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
+def train_in_launch(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
     """Train as the rank that the environment names.
 
     Every rank returns the run folder and the end when all have trained, or raises DpbenchError.
@@ -116,7 +116,7 @@ def join(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
     except ValueError as error:
         raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
     try:
-        ranks = JoinedRanks(placement, os.environ)
+        ranks = LaunchedRanks(placement, os.environ)
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
     if ranks.rank == 0:
@@ -145,7 +145,7 @@ def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDesc
 
 
 def train_as_first(
-    ranks: JoinedRanks, options: TrainOptions, output: TrainOutput
+    ranks: LaunchedRanks, options: TrainOptions, output: TrainOutput
 ) -> tuple[Path, Finished]:
     """Train as rank 0, which decides, writes the run folder and shows what happens."""
     if output.dry_run:
@@ -164,7 +164,7 @@ def train_as_first(
     return trained
 
 
-def train_as_other(ranks: JoinedRanks, options: TrainOptions) -> tuple[Path, Finished]:
+def train_as_other(ranks: LaunchedRanks, options: TrainOptions) -> tuple[Path, Finished]:
     """Train as another rank; the first one of each host prepares its samples."""
     spec = spec_of_world(options, ranks.descriptions)
     place = ranks.wait_for("place")
@@ -189,7 +189,7 @@ def train_as_other(ranks: JoinedRanks, options: TrainOptions) -> tuple[Path, Fin
             return job.folder, _train(ranks, job)
 
 
-def _train(ranks: JoinedRanks, job: TrainingJob) -> Finished:
+def _train(ranks: LaunchedRanks, job: TrainingJob) -> Finished:
     """Train once every host has its samples; if another rank has ended, the error is one line, as
     that rank reports the cause."""
     job = replace(job, prepared=ranks.prepared())

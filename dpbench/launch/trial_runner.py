@@ -13,7 +13,6 @@ from time import monotonic
 from typing import TypeVar
 
 from dpbench.launch.failures import RanksFailed
-from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_one_rank, run_ranks, scratch_folder
@@ -37,8 +36,8 @@ START_SECONDS = 180.0
 """Python and torch start in seconds, but on a machine that is short of memory in minutes."""
 
 
-class Launcher:
-    """Runs trials on this node, one at a time; failures of a trial never raise."""
+class TrialRunner:
+    """Runs trials on this node, one at a time; a trial that fails has an outcome, too."""
 
     load: HostLoad | None = None
     """The load of other processes before the first trial; None if it cannot be read."""
@@ -49,7 +48,7 @@ class Launcher:
         self._machine = machine
         self._prepared = prepared
         self.logs = logs
-        meter = LoadMeter(fork_server_process())
+        meter = LoadMeter()
         run_one_rank(int, START_SECONDS)  # the first trial would pay for the server's start
         self.load = meter.load()
 
@@ -66,7 +65,7 @@ class Launcher:
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
         """Run the trial in separate processes, and leave none behind."""
         deadline = monotonic() + time_limit_seconds
-        meter = LoadMeter(fork_server_process())
+        meter = LoadMeter()
         try:
             with scratch_folder(self.logs, plain_label(trial)) as scratch:
                 work, over_tcp = self.rank_work(trial), False

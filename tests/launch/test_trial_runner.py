@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 
 from dpbench.data.registry import prepare_dataset
-from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import inspect_machine
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Outcome, RankMeasurement, Status
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
@@ -25,19 +25,19 @@ Completed = Callable[[TrialSpec], Outcome[RankMeasurement]]
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> TrialRunner:
     folder = tmp_path_factory.mktemp("trials")
     prepare_dataset("digits", data_dir=None, cache=folder)
-    return Launcher(inspect_machine(), folder / "logs", folder)
+    return TrialRunner(inspect_machine(), folder / "logs", folder)
 
 
 @pytest.fixture(scope="module")
-def completed(launcher: Launcher) -> Completed:
+def completed(runner: TrialRunner) -> Completed:
     """Runs a trial, once for all tests that look at it."""
 
     @cache
     def run(trial: TrialSpec) -> Outcome[RankMeasurement]:
-        outcome = launcher.run(trial, 60)
+        outcome = runner.run(trial, 60)
         assert outcome.reason is None
         assert outcome.status is Status.COMPLETED
         assert all(rank.verification and rank.verification.passed for rank in outcome.ranks)
