@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model
 
 from dpbench.errors import UsageError
 from dpbench.messages import in_python, option_words
-from dpbench.options.model import Panel, option, options_of, refuse_if
+from dpbench.options.model import Panel, option
 from dpbench.options.script import TrainingScript
 from dpbench.options.shared import (
     DEFAULT_ARCHITECTURE,
@@ -20,11 +20,11 @@ from dpbench.options.shared import (
     MeasuredRows,
     Measuring,
     config_option,
+    list_option,
     measurement_option,
     output_option,
     setting_option,
 )
-from dpbench.options.sweep import SweepOptions
 from dpbench.options.types import (
     ArchitectureList,
     CommaList,
@@ -40,16 +40,9 @@ from dpbench.options.types import (
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
-verdict_option = partial(option, panel=Panel.VERDICT)
+verdict_option = partial(option, panel=Panel.VERDICT, for_stored=True)
 BASELINES = ("baseline", "against", "against_ref", "against_python")
 """Options that name what the candidate is compared with."""
-STORED_CHECK_OPTIONS = frozenset(
-    {
-        *("candidate", "baseline", "force", "strict", "tolerance", "metric"),
-        *("junit", "markdown", "as_json", "quiet"),
-    }
-)
-"""Options that have an effect where nothing is measured."""
 
 
 def _each(value: Any) -> list[Any]:
@@ -80,17 +73,17 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
         (DEFAULT_ARCHITECTURE,), HELP["arch"], "NAME"
     )
-    implementations: CommaList[MeasuredImplementation] = option(
+    implementations: CommaList[MeasuredImplementation] = list_option(
         ("ddp",), "Implementations to check.", "A,B"
     )
-    batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N")
-    group_sizes: CommaList[Count] | None = option(
+    batch_sizes: CommaList[Count] = list_option((64,), "Samples per replica.", "N,N")
+    group_sizes: CommaList[Count] | None = list_option(
         None, "Numbers of replicas to measure.", "N,N", usual="largest"
     )
     threads: Count | None = setting_option(None, HELP["threads"], "N", usual=USUAL_THREADS)
     warmup: Number = setting_option(10, "Warm-up steps.", "N")
     steps: Count = setting_option(50, "Timed steps.", "N")
-    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%")
+    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%", for_stored=True)
     metric: Annotated[CommaList[JudgedMetric], BeforeValidator(_each)] = verdict_option(
         (("images_per_second", None),),
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
@@ -113,8 +106,11 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
         "Stored sweep to check, with --baseline; or a training script to measure.",
         "CANDIDATE|SCRIPT",
         argument=True,
+        for_stored=True,
     )
-    baseline: str | None = option(None, "Stored sweep to compare CANDIDATE with.", "DIR")
+    baseline: str | None = option(
+        None, "Stored sweep to compare CANDIDATE with.", "DIR", for_stored=True
+    )
     against: MeasuredImplementation | None = option(
         None, "Compare with this implementation.", "NAME"
     )
@@ -123,8 +119,12 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
         None, "Compare with this Python, which has another torch or other packages.", "PATH"
     )
     config: FilePath | None = config_option()
-    junit: OutputFile | None = output_option(None, "Write the verdict as JUnit XML.", "FILE")
-    markdown: OutputFile | None = output_option(None, "Write the verdict as Markdown.", "FILE")
+    junit: OutputFile | None = output_option(
+        None, "Write the verdict as JUnit XML.", "FILE", for_stored=True
+    )
+    markdown: OutputFile | None = output_option(
+        None, "Write the verdict as Markdown.", "FILE", for_stored=True
+    )
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -147,10 +147,10 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
         self.require_script_or_nothing()
         names = [name for name, _ in self.metric]
         twice = next((name for name in names if names.count(name) > 1), None)
-        refuse_if(
-            twice is not None,
-            f"{option_words('metric')}: {twice} is listed twice; give it one tolerance",
-        )
+        if twice is not None:
+            raise UsageError(
+                f"{option_words('metric')}: {twice} is listed twice; give it one tolerance"
+            )
         stored = None if self.script_and_arguments else self.candidate
         given = [name for name in BASELINES if getattr(self, name) is not None]
         is_stored = given == ["baseline"]
@@ -166,15 +166,7 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
                 f"{option_words('baseline', 'DIR')} (results folders)"
             )
         reason = f"{stored} is stored" if is_stored else "both sides are measured here"
-        no_effect = self.model_fields_set - STORED_CHECK_OPTIONS if is_stored else {"force"}
-        for name in sorted(no_effect & self.model_fields_set):
-            refuse_if(True, f"{option_words(name)} has no effect, as {reason}; leave it out")
+        for name, info in self.given.items():
+            if not info.for_stored if is_stored else name == "force":
+                raise UsageError(f"{option_words(name)} has no effect, as {reason}; leave it out")
         return self
-
-
-SWEEP_OPTIONS_OF_CHECK = frozenset(
-    name
-    for name, info in options_of(SweepOptions).items()
-    if info.scope == "measured" and name in CheckOptions.model_fields
-)
-"""Options of a check that its sweep gets: all that affect what `dpbench sweep` measures."""

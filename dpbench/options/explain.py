@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from pydantic import model_validator
 
+from dpbench.errors import UsageError
 from dpbench.messages import option_words
-from dpbench.options.model import refuse_if
 from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_STEPS, TrainingScript
 from dpbench.options.shared import (
     HELP,
@@ -19,11 +19,6 @@ from dpbench.options.shared import (
     results_argument,
 )
 from dpbench.options.types import Count, FilePath, Gpus
-
-SCRIPT_MEASURING_OPTIONS = frozenset(
-    {*Measuring.model_fields, "gpus", "warmup", "steps", "threads"} - {"as_json"}
-)
-"""Options of measuring a script; `dpbench sweep` has all of them."""
 
 
 class ExplainOptions(Measuring, RowFilter, TrainingScript):
@@ -49,11 +44,11 @@ class ExplainOptions(Measuring, RowFilter, TrainingScript):
     def _go_together(self) -> ExplainOptions:
         """Raise UsageError for options that have no effect."""
         self.require_script_or_nothing()
-        wrong = SCRIPT_MEASURING_OPTIONS
+        is_script = bool(self.script_and_arguments)
         reason = "it is for measuring a script; a results folder is measured already"
-        if self.script_and_arguments:
-            wrong = frozenset(RowFilter.model_fields)
+        if is_script:
             reason = "a script has no rows to choose from; for a results folder, name it instead"
-        for name in wrong & self.model_fields_set:
-            refuse_if(True, f"{option_words(name)}: {reason}")
+        for name, info in self.given.items():
+            if name in RowFilter.model_fields if is_script else not info.for_stored:
+                raise UsageError(f"{option_words(name)}: {reason}")
         return self

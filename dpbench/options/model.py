@@ -13,7 +13,6 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.errors import UsageError
 from dpbench.messages import as_typed
 
 Scope = Literal["measured", "call", "shell"]
@@ -40,10 +39,6 @@ class Panel(StrEnum):
     OUTPUT = "Results and output"
 
 
-LISTS = ("A,B", "N,N", "X,X")
-"""Metavars of lists: one whose name is a plural has the singular as another name."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptionInfo:
     """How one field of a model is an option, or a positional argument."""
@@ -56,11 +51,19 @@ class OptionInfo:
     """The name on the command line; by default that of the field, or the metavar of an argument."""
     also: tuple[str, ...] = ()
     """Further names."""
+    plural: bool = False
+    """Whether it takes a list, and has its singular as another name."""
     off: str = ""
     """The name that turns off what is on by default."""
     usual: str | None = None
     """What help shows as the default, if the command chooses it."""
     scope: Scope = "measured"
+    for_stored: bool = False
+    """Whether it has an effect on results that are stored, where nothing is measured."""
+    script_decides: bool = False
+    """Whether a training script that is measured decides it itself."""
+    per_node: bool = False
+    """Whether the nodes of a sweep may differ in it."""
     hidden: bool = False
     argument: bool = False
     repeated: bool = False
@@ -78,6 +81,12 @@ class Options(BaseModel):
     """Base of the models; values are checked when one is made, and never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+    @property
+    def given(self) -> dict[str, OptionInfo]:
+        """The options that are not left at their defaults, by field."""
+        options = options_of(type(self))
+        return {name: options[name] for name in sorted(self.model_fields_set)}
 
     def replaced(self, **changes: Any) -> Self:
         """These options with other values, which are validated."""
@@ -106,17 +115,10 @@ def options_of(model: type[Options]) -> dict[str, OptionInfo]:
     for name, field in model.model_fields.items():
         (info,) = (data for data in field.metadata if isinstance(data, OptionInfo))
         usual = str(info.metavar) if info.argument else f"--{name.replace('_', '-')}"
-        singular = (usual[:-1],) if info.metavar in LISTS and usual.endswith("s") else ()
         options[name] = replace(
             info,
             name=info.name or usual,
-            also=(*singular, *info.also),
-            off=f"--no-{name}" if field.default is True else "",
+            also=(usual[:-1], *info.also) if info.plural else info.also,
+            off=f"--no{usual[1:]}" if field.default is True else "",
         )
     return options
-
-
-def refuse_if(wrong: bool, message: str) -> None:
-    """Raise UsageError for options that are wrong together."""
-    if wrong:
-        raise UsageError(message)

@@ -8,11 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpbench.options.model import Options, Panel, option, refuse_if
+from dpbench.errors import UsageError
+from dpbench.options.model import Options, Panel, option
 from dpbench.options.shared import (
     RowFilter,
+    SeriesFilter,
     charts_option,
     json_option,
+    list_option,
     output_option,
     print_option,
     results_argument,
@@ -78,15 +81,15 @@ class ReportOptions(RowFilter):
 
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
-        refuse_if(
-            self.file is not None and self.file.suffix.lower() not in ENDINGS,
-            f"--output {self.output}: expected a folder, or a file that ends in "
-            f"{', '.join(ENDINGS)}",
-        )
-        refuse_if(
-            len(self._formats()) > 1,
-            "--json, --format and --output ask for different formats; leave one out",
-        )
+        if self.file is not None and self.file.suffix.lower() not in ENDINGS:
+            raise UsageError(
+                f"--output {self.output}: expected a folder, or a file that ends in "
+                f"{', '.join(ENDINGS)}"
+            )
+        if len(self._formats()) > 1:
+            raise UsageError(
+                "--json, --format and --output ask for different formats; leave one out"
+            )
         return self
 
 
@@ -106,10 +109,10 @@ class PlotOptions(RowFilter):
 
     @model_validator(mode="after")
     def _names_a_folder(self) -> PlotOptions:
-        refuse_if(
-            self.output is not None and self.output.suffix.lower()[1:] in IMAGE_FORMATS,
-            f"--output {self.output}: expected a folder; --format chooses the image format",
-        )
+        if self.output is not None and self.output.suffix.lower()[1:] in IMAGE_FORMATS:
+            raise UsageError(
+                f"--output {self.output}: expected a folder; --format chooses the image format"
+            )
         return self
 
 
@@ -139,14 +142,14 @@ class CompareOptions(Options):
 
     @model_validator(mode="after")
     def _names_two_sides(self) -> CompareOptions:
-        refuse_if(
-            self.baseline is not None and self.candidate is None,
-            f"compare {self.baseline}: name the candidate, too: dpbench compare A B",
-        )
+        if self.baseline is not None and self.candidate is None:
+            raise UsageError(
+                f"compare {self.baseline}: name the candidate, too: dpbench compare A B"
+            )
         return self
 
 
-class ProjectOptions(RowFilter):
+class ProjectOptions(SeriesFilter):
     """What to project, and on which network."""
 
     topology: str | None = network_option(
@@ -160,7 +163,7 @@ class ProjectOptions(RowFilter):
     path: FilePath = option(
         ..., "Results folder, or a CSV file of group sizes and speeds.", "PATH", argument=True
     )
-    group_sizes: CommaList[GroupSize] | None = option(
+    group_sizes: CommaList[GroupSize] | None = list_option(
         None,
         "Numbers of replicas.",
         "N,N",
@@ -182,13 +185,11 @@ class ProjectOptions(RowFilter):
 
     @model_validator(mode="after")
     def _names_one_network(self) -> ProjectOptions:
-        refuse_if(
-            self.topology is not None and self.bandwidth is not None,
-            "--topology and --bandwidth both name a network; give one of them",
-        )
-        refuse_if(
-            self.simulates and self.ranks_per_node is not None,
-            "--ranks-per-node is for predictions without a network; a network has its own: give "
-            "ranks_per_node in its TOML file",
-        )
+        if self.topology is not None and self.bandwidth is not None:
+            raise UsageError("--topology and --bandwidth both name a network; give one of them")
+        if self.simulates and self.ranks_per_node is not None:
+            raise UsageError(
+                "--ranks-per-node is for predictions without a network; a network has its own: "
+                "give ranks_per_node in its TOML file"
+            )
         return self

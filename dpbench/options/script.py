@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
+from dpbench.errors import UsageError
 from dpbench.messages import option_words
-from dpbench.options.model import Options, option, refuse_if
+from dpbench.options.model import Options, option
 from dpbench.options.shared import measurement_option
 from dpbench.specs.axes import AXES, PLACEHOLDER, PLACEHOLDERS
 from dpbench.specs.workload import behind_options
@@ -21,14 +22,6 @@ DEFAULT_SCRIPT_WINDOW_SECONDS = 0.5
 more than longer ones."""
 MIN_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
-OPTIONS_A_SCRIPT_DECIDES = frozenset(
-    {
-        *("arch", "data", "data_dir", "preset", "nnodes", "node_rank", "rdzv_endpoint"),
-        *("scaling", "sync_every", "comm_hook", "batched_copy", "overlap"),
-        *("prefetch", "lr_scaling"),
-    }
-)
-"""Options that a training script decides itself."""
 
 
 def is_script(word: str) -> bool:
@@ -67,27 +60,29 @@ class TrainingScript(Options):
     def require_script_or_nothing(self) -> None:
         """Raise UsageError for -m without a module, and for arguments of what is no script."""
         if not self.script_and_arguments:
-            refuse_if(self.module, "-m: expected the name of a module")
+            if self.module:
+                raise UsageError("-m: expected the name of a module")
             extra = " ".join(self.arguments[:1])
-            refuse_if(bool(extra), f"unexpected argument {extra}; only a script has arguments")
+            if extra:
+                raise UsageError(f"unexpected argument {extra}; only a script has arguments")
 
     def require_settings_of_scripts(self) -> None:
         """Raise UsageError for options that have no effect on a script, and for placeholders
         without values."""
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
-        given = self.model_fields_set
-        for name in sorted(given & OPTIONS_A_SCRIPT_DECIDES):
+        given = self.given
+        for name in (name for name, info in given.items() if info.script_decides):
             shown = option_words(name)
-            refuse_if(True, f"{shown}: a training script decides that itself; leave it out")
+            raise UsageError(f"{shown}: a training script decides that itself; leave it out")
         for place, setting in PLACEHOLDERS.items():
             name = AXES[setting].option_field if setting in AXES else "batch_sizes"
             shown = option_words(name)
-            refuse_if(
-                name in given and place not in places,
-                f"{shown}: the script does not read it; write its place into the arguments of the "
-                f"script, as in train.py --{place.replace('_', '-')} {{{place}}}",
-            )
-            refuse_if(
-                place in places and name not in given,
-                f"{{{place}}} in the arguments of the script: expected its values in {shown}",
-            )
+            if name in given and place not in places:
+                raise UsageError(
+                    f"{shown}: the script does not read it; write its place into the arguments of "
+                    f"the script, as in train.py --{place.replace('_', '-')} {{{place}}}"
+                )
+            if place in places and name not in given:
+                raise UsageError(
+                    f"{{{place}}} in the arguments of the script: expected its values in {shown}"
+                )

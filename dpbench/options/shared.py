@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
-from dpbench.errors import expected_name
+from dpbench.errors import UsageError, expected_name
 from dpbench.messages import option_words
-from dpbench.options.model import Options, Panel, option, refuse_if
+from dpbench.options.model import Options, Panel, option
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -31,12 +31,13 @@ from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS, PROCESS_GROUP_BACKEN
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, GRAPHED_MODES, LR_RULES, OPTIMIZERS
 
 setting_option = partial(option, panel=Panel.SETTINGS)
-data_option = partial(option, panel=Panel.DATA)
+list_option = partial(option, plural=True)
+data_option = partial(option, panel=Panel.DATA, script_decides=True)
 measurement_option = partial(option, panel=Panel.MEASUREMENT)
 machine_option = partial(option, panel=Panel.MACHINE)
 output_option = partial(option, panel=Panel.OUTPUT)
-print_option = partial(option, False, panel=Panel.OUTPUT, scope="shell")
-filter_option = partial(option, None, panel=Panel.ROWS)
+print_option = partial(option, False, panel=Panel.OUTPUT, scope="shell", for_stored=True)
+filter_option = partial(option, None, panel=Panel.ROWS, for_stored=True, plural=True)
 
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest batch size that fits, and for the largest group."""
@@ -97,7 +98,7 @@ def config_option() -> Any:
 def json_option() -> Any:
     """The option --json. Its field has another name, as pydantic's models have a `json`."""
     text = "Print JSON on stdout, the rest on stderr."
-    return option(False, text, name="--json", scope="shell")
+    return option(False, text, name="--json", scope="shell", for_stored=True)
 
 
 def charts_option() -> Any:
@@ -109,12 +110,14 @@ def results_argument(
     help: str = "Results folder, or a CSV file of results.", metavar: str = "PATH"
 ) -> Any:
     """The results that a command reads."""
-    return option(None, help, metavar, usual="the latest in results/", argument=True)
+    return option(
+        None, help, metavar, usual="the latest in results/", argument=True, for_stored=True
+    )
 
 
 def gpus_option() -> Any:
     """The option --gpus."""
-    return option(None, HELP["gpus"], "N|I,J", usual="all, or one per core")
+    return option(None, HELP["gpus"], "N|I,J", usual="all, or one per core", per_node=True)
 
 
 class Measuring(Options):
@@ -142,21 +145,23 @@ class Measuring(Options):
 class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
-    arch: ArchitectureList = option((DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B")
+    arch: ArchitectureList = option(
+        (DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B", script_decides=True
+    )
     gpus: Gpus | None = gpus_option()
-    implementations: CommaList[MeasuredImplementation] | None = option(
+    implementations: CommaList[MeasuredImplementation] | None = list_option(
         None,
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
     )
-    backends: CommaList[Backend] | None = option(
+    backends: CommaList[Backend] | None = list_option(
         None, HELP["backends"], "A,B", also=("--sync-backend",), usual=USUAL_BACKEND
     )
-    batch_sizes: CommaList[Size] = option(
+    batch_sizes: CommaList[Size] = list_option(
         (32, 64, 128), "Samples per replica; max: the largest that fits.", "N,N"
     )
-    group_sizes: CommaList[Size] | None = option(
+    group_sizes: CommaList[Size] | None = list_option(
         None,
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
@@ -168,25 +173,34 @@ class MeasuredRows(Options):
         "NAME",
         usual="the architecture's own",
     )
-    data_dir: FilePath | None = data_option(None, HELP["data_dir"], "DIR")
+    data_dir: FilePath | None = data_option(None, HELP["data_dir"], "DIR", per_node=True)
 
 
-class RowFilter(Options):
-    """The rows of results to keep; None for all."""
+class SeriesFilter(Options):
+    """The series of results to keep, which group sizes make; None for all."""
 
     implementations: CommaList[str] | None = filter_option(
         "Show only these implementations.", "A,B"
     )
     backends: CommaList[str] | None = filter_option("Show only these backends.", "A,B")
-    group_sizes: CommaList[Count] | None = filter_option(
-        "Show only these numbers of replicas.", "N,N"
-    )
     batch_sizes: CommaList[Count] | None = filter_option("Show only these batch sizes.", "N,N")
 
     def passes(self, row: Any) -> bool:
         """Whether a row of results is one of those."""
-        wanted = {name: getattr(self, name) for name in RowFilter.model_fields}
+        wanted = {name: getattr(self, name) for name in SeriesFilter.model_fields}
         return all(values is None or row_value(row, n) in values for n, values in wanted.items())
+
+
+class RowFilter(SeriesFilter):
+    """The rows of results to keep; None for all."""
+
+    group_sizes: CommaList[Count] | None = filter_option(
+        "Show only these numbers of replicas.", "N,N"
+    )
+
+    def passes(self, row: Any) -> bool:
+        wants_size = self.group_sizes is None or row.group_size in self.group_sizes
+        return wants_size and super().passes(row)
 
 
 def row_value(row: Any, field: str) -> Any:
@@ -199,12 +213,12 @@ def refuse_graphs_that_accumulate(modes: Collection[str], counts: Collection[int
     gradients of the one before (pytorch issue 169545)."""
     graphed = tuple(mode for mode in modes if mode in GRAPHED_MODES)
     several = tuple(count for count in counts if count > 1)
-    refuse_if(
-        bool(graphed and several),
-        f"{option_words('compile', graphed)} with {option_words('accumulate', several)}: CUDA "
-        "graphs overwrite the gradients of earlier micro-batches; expected "
-        f"{option_words('compile', 'default')} or none, or {option_words('accumulate', 1)}",
-    )
+    if graphed and several:
+        raise UsageError(
+            f"{option_words('compile', graphed)} with {option_words('accumulate', several)}: CUDA "
+            "graphs overwrite the gradients of earlier micro-batches; expected "
+            f"{option_words('compile', 'default')} or none, or {option_words('accumulate', 1)}"
+        )
 
 
 def require_setting(
@@ -215,8 +229,8 @@ def require_setting(
     `chosen` is the option that names the implementations.
     """
     having = [name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting(field)]
-    refuse_if(
-        not {*having} & {*implementations},
-        f"{option_and_value}: expected {option_words(chosen)} with {' or '.join(having)}, got "
-        f"{','.join(implementations)}",
-    )
+    if not {*having} & {*implementations}:
+        raise UsageError(
+            f"{option_and_value}: expected {option_words(chosen)} with {' or '.join(having)}, got "
+            f"{','.join(implementations)}"
+        )

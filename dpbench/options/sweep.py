@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dpbench.data.registry import is_function
+from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import Panel, option, refuse_if
+from dpbench.options.model import Panel, option
 from dpbench.options.script import TrainingScript
 from dpbench.options.shared import HELP, MAX_WORD, output_option, print_option
 from dpbench.options.types import (
@@ -42,7 +43,8 @@ OnOff = Annotated[Literal["on", "off"] | None, *word_for_none("auto")]
 DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("auto")]
 Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("resident")]
 axis_option = partial(option, panel=Panel.COMPARED)
-node_option = partial(option, None, panel=Panel.NODES, scope="shell")
+arch_axis_option = partial(axis_option, script_decides=True)
+node_option = partial(option, None, panel=Panel.NODES, scope="shell", script_decides=True)
 
 
 class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
@@ -51,7 +53,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     script: str | None = option(
         None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
     )
-    scaling: CommaList[Scaling] = axis_option(
+    scaling: CommaList[Scaling] = arch_axis_option(
         ("weak",), "Fix the batch size per replica (weak) or per group (strong).", "weak,strong"
     )
     optimizer: CommaList[shared.Optimizer] = axis_option(
@@ -61,10 +63,10 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     seed: CommaList[Number] = axis_option(
         (0,), "Seed for weights and sample order.", "N,N", also=("--seeds",)
     )
-    dtypes: CommaList[shared.Dtype] = axis_option(("f32",), HELP["dtypes"], "A,B")
+    dtypes: CommaList[shared.Dtype] = axis_option(("f32",), HELP["dtypes"], "A,B", plural=True)
     compile: CommaList[shared.CompileMode] = axis_option(("none",), HELP["compile"], "A,B")
     accumulate: CommaList[Count] = axis_option((1,), HELP["accumulate"], "N,N")
-    sync_every: CommaList[Count] = axis_option((1,), HELP["sync_every"], "N,N")
+    sync_every: CommaList[Count] = arch_axis_option((1,), HELP["sync_every"], "N,N")
     bucket_cap_mb: CommaList[BucketCap] = axis_option(
         (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
@@ -74,22 +76,22 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         "on,off",
         usual="auto",
     )
-    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = axis_option(
+    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = arch_axis_option(
         ("none",),
         "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
         also=("--comm-hooks",),
     )
-    batched_copy: CommaList[OnOff] = axis_option(
+    batched_copy: CommaList[OnOff] = arch_axis_option(
         (None,),
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
         usual="auto",
     )
-    overlap: CommaList[Literal["on", "off"]] = axis_option(
+    overlap: CommaList[Literal["on", "off"]] = arch_axis_option(
         ("on",), "Reduce gradients during the backward pass (ddp).", "on,off"
     )
-    prefetch: CommaList[Prefetch] | None = axis_option(
+    prefetch: CommaList[Prefetch] | None = arch_axis_option(
         None,
         "Steps to load ahead; resident: all on the device.",
         "N,N",
@@ -100,16 +102,19 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         "DataLoader workers per rank (with --prefetch, or of a script).",
         "N,N",
         usual="auto: none, or the script's own",
+        plural=True,
     )
     threads: CommaList[Count] | None = axis_option(
-        None, HELP["threads"], "N,N", usual=shared.USUAL_THREADS
+        None, HELP["threads"], "N,N", usual=shared.USUAL_THREADS, plural=True
     )
     warmup: CommaList[Number] = axis_option((5,), "Warm-up steps.", "N,N")
     steps: CommaList[Count] | None = axis_option(
-        None, "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
+        None, "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}", plural=True
     )
 
-    lr_scaling: shared.LrRule = shared.measurement_option("none", HELP["lr_scaling"], "RULE")
+    lr_scaling: shared.LrRule = shared.measurement_option(
+        "none", HELP["lr_scaling"], "RULE", script_decides=True
+    )
     stop_after_failure: bool = shared.measurement_option(
         False, "Skip the larger group sizes of a row that failed."
     )
@@ -124,7 +129,11 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     charts: bool = shared.charts_option()
     verbose: bool = print_option("Also print notes.", also=("-v",))
     preset: str | None = option(
-        None, "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
+        None,
+        "Start from a preset: quick, ci, full or paper.",
+        "NAME",
+        scope="call",
+        script_decides=True,
     )
     config: FilePath | None = shared.config_option()
 
@@ -173,54 +182,55 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             if field in OPTIONAL_SETTINGS and values != default:
                 typed = f"{option_words(axis.option_field)} {axis.text(values)}"
                 shared.require_setting(field, typed, names, chosen="implementations")
-        refuse_if(
-            bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),
-            f"{option_words('backends', self.backends)}: none of the implementations "
-            f"{', '.join(names)} has a choice of backend; leave it out",
-        )
+        if bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names):
+            raise UsageError(
+                f"{option_words('backends', self.backends)}: none of the implementations "
+                f"{', '.join(names)} has a choice of backend; leave it out"
+            )
         shared.refuse_graphs_that_accumulate(self.compile, self.accumulate)
         for every in self.sync_every:
-            refuse_if(
-                any(n % every for n in self.steps or (DEFAULT_STEPS,)),
-                f"{option_words('sync_every', every)}: the timed window must hold whole periods; "
-                f"expected {option_words('steps')} to be a multiple of {every}",
+            if any(n % every for n in self.steps or (DEFAULT_STEPS,)):
+                raise UsageError(
+                    f"{option_words('sync_every', every)}: the timed window must hold whole "
+                    f"periods; expected {option_words('steps')} to be a multiple of {every}"
+                )
+        if self.has_own_data and None in self.loading:
+            raise UsageError(
+                f"{option_words('prefetch', 'resident')}: the samples of {self.data} may not fit "
+                "on the device; expected 0 (each step loads its own), or the number of steps to "
+                "load ahead"
             )
-        refuse_if(
-            self.has_own_data and None in self.loading,
-            f"{option_words('prefetch', 'resident')}: the samples of {self.data} may not fit on "
-            "the device; expected 0 (each step loads its own), or the number of steps to load "
-            "ahead",
-        )
-        refuse_if(
-            any(self.data_workers) and not any(self.loading) and not self.script_and_arguments,
-            f"{option_words('data_workers', self.data_workers)}: workers need "
-            f"{option_words('prefetch')} of 1 or more, such as {option_words('prefetch', 2)}",
-        )
-        refuse_if(
-            self.resume and self.name is None,
-            f"{option_words('resume', True)} needs the {option_words('name')} of the sweep to "
-            "finish",
-        )
+        if any(self.data_workers) and not any(self.loading) and not self.script_and_arguments:
+            raise UsageError(
+                f"{option_words('data_workers', self.data_workers)}: workers need "
+                f"{option_words('prefetch')} of 1 or more, such as {option_words('prefetch', 2)}"
+            )
+        if self.resume and self.name is None:
+            raise UsageError(
+                f"{option_words('resume', True)} needs the {option_words('name')} of the sweep to "
+                "finish"
+            )
         return self
 
     def _check_script(self, names: Sequence[str]) -> None:
         """Raise UsageError for options that a script does not have, or that only a script has."""
-        refuse_if(
-            self.script is not None and not self.script_and_arguments,
-            f"script: got {self.script!r}; expected a training script, whose name ends in .py, or "
-            "-m and a module",
-        )
+        if self.script is not None and not self.script_and_arguments:
+            raise UsageError(
+                f"script: got {self.script!r}; expected a training script, whose name ends in .py, "
+                "or -m and a module"
+            )
         self.require_script_or_nothing()
         if self.script_and_arguments:
             self.require_settings_of_scripts()
-            refuse_if(
-                self.searches_batch,
-                f"{option_words('batch_sizes', MAX_WORD)}: it is not looked for with a script; "
-                "expected numbers",
-            )
+            if self.searches_batch:
+                raise UsageError(
+                    f"{option_words('batch_sizes', MAX_WORD)}: it is not looked for with a script; "
+                    "expected numbers"
+                )
         for name in names:
-            refuse_if(
-                name not in SCRIPT_IMPLEMENTATIONS if self.script_and_arguments else name == SCRIPT,
-                f"{option_words('implementations', name)}: a training script can be measured with "
-                f"{', '.join(SCRIPT_IMPLEMENTATIONS)}, and only a training script with {SCRIPT}",
-            )
+            if name not in SCRIPT_IMPLEMENTATIONS if self.script_and_arguments else name == SCRIPT:
+                raise UsageError(
+                    f"{option_words('implementations', name)}: a training script can be measured "
+                    f"with {', '.join(SCRIPT_IMPLEMENTATIONS)}, and only a training script with "
+                    f"{SCRIPT}"
+                )

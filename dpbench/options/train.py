@@ -7,9 +7,10 @@ from pathlib import Path
 
 from pydantic import model_validator
 
+from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import Options, Panel, option, refuse_if
+from dpbench.options.model import Options, Panel, option
 from dpbench.options.shared import HELP, output_option, print_option, setting_option
 from dpbench.options.types import (
     ArchitectureName,
@@ -155,23 +156,23 @@ class TrainOptions(Options):
                 shared.require_setting(
                     field, typed, (self.implementation,), chosen="implementation"
                 )
-        refuse_if(
-            self.backend is not None and IMPLEMENTATIONS[self.implementation].backend is not None,
-            f"{option_words('backend', self.backend)}: {self.implementation} has no choice of "
-            "backend; leave it out, or take an implementation that has one, such as ddp",
-        )
+        if self.backend is not None and IMPLEMENTATIONS[self.implementation].backend is not None:
+            raise UsageError(
+                f"{option_words('backend', self.backend)}: {self.implementation} has no choice of "
+                "backend; leave it out, or take an implementation that has one, such as ddp"
+            )
         shared.refuse_graphs_that_accumulate((self.compile,), (self.accumulate,))
         scaling = option_words("lr_scaling", "none")
-        refuse_if(
-            self.lr_warmup > 0 and self.lr_scaling == "none",
-            f"{option_words('lr_warmup', self.lr_warmup)}: the rate rises from "
-            f"{option_words('lr')} to the scaled one, and with {scaling} they are the same; add "
-            f"{option_words('lr_scaling', 'linear')} or sqrt",
-        )
-        refuse_if(
-            self.download and (self.data != "mnist" or self.data_dir is None),
-            f"{option_words('download', True)} fetches MNIST; it needs "
-            f"{option_words('data', 'mnist')}, and {option_words('data_dir')} with the folder to "
-            "download to",
-        )
+        if self.lr_warmup > 0 and self.lr_scaling == "none":
+            raise UsageError(
+                f"{option_words('lr_warmup', self.lr_warmup)}: the rate rises from "
+                f"{option_words('lr')} to the scaled one, and with {scaling} they are the same; "
+                f"add {option_words('lr_scaling', 'linear')} or sqrt"
+            )
+        if self.download and (self.data != "mnist" or self.data_dir is None):
+            raise UsageError(
+                f"{option_words('download', True)} fetches MNIST; it needs "
+                f"{option_words('data', 'mnist')}, and {option_words('data_dir')} with the folder "
+                "to download to"
+            )
         return self

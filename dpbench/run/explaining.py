@@ -16,7 +16,7 @@ from dpbench.analysis.rows import noise_lines
 from dpbench.analysis.subject import analyze
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.messages import in_python, say
-from dpbench.options.explain import SCRIPT_MEASURING_OPTIONS, ExplainOptions
+from dpbench.options.explain import ExplainOptions
 from dpbench.options.shared import MAX_WORD, RowFilter
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -101,13 +101,11 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
     from dpbench.run.sweep.measuring import measure
     from dpbench.run.sweep.plan import planned_sweep
 
-    given = SCRIPT_MEASURING_OPTIONS & options.model_fields_set
+    measuring = [name for name, info in options.given.items() if not info.for_stored]
     sweep = SweepOptions(
         script=str(options.folder),
-        arguments=options.arguments,
-        module=options.module,
         group_sizes=(MAX_WORD,),
-        **{name: getattr(options, name) for name in given},
+        **{name: getattr(options, name) for name in measuring},
     )
     with planned_sweep(sweep) as plan:
         try:

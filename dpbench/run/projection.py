@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.options.results import LATENCY_US, ProjectOptions
-from dpbench.options.shared import RowFilter
 from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
@@ -72,15 +71,10 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Ser
     else:
         sweep = load_sweep(options.path)
         rows = summarize(sweep.records)
-    wanted = RowFilter(
-        implementations=options.implementations,
-        backends=options.backends,
-        batch_sizes=options.batch_sizes,
-    )
-    if rows and not any(map(wanted.passes, rows)):
+    if rows and not any(map(options.passes, rows)):
         raise UsageError(f"{options.path}: no such row; there are {filter_choices(rows)}")
     try:
-        series, left_out = series_of(rows, wanted.passes)
+        series, left_out = series_of(rows, options.passes)
     except UsageError as error:
         raise UsageError(f"{options.path}: {error}") from None
     return sweep, series, [*left_out]

@@ -11,7 +11,8 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.errors import StoreError
 from dpbench.messages import option_words, said_to
-from dpbench.options.check import SWEEP_OPTIONS_OF_CHECK, CheckOptions
+from dpbench.options.check import CheckOptions
+from dpbench.options.model import options_of
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
@@ -30,7 +31,12 @@ def sweep_options(options: CheckOptions, *against: str) -> SweepOptions:
     Group sizes that were not asked for are the largest one, unless `single` is measured. Raises
     UsageError.
     """
-    names = SWEEP_OPTIONS_OF_CHECK
+    of_sweep = options_of(SweepOptions)
+    names = {
+        name
+        for name in CheckOptions.model_fields.keys() & of_sweep
+        if of_sweep[name].scope == "measured"
+    }
     if options.script_and_arguments:
         names &= {*options.model_fields_set, "warmup", "steps", "repetitions"}
     given = {name: value for name in names if (value := getattr(options, name)) is not None}

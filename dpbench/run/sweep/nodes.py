@@ -10,15 +10,12 @@ import os
 from dpbench.errors import UsageError
 from dpbench.launch.signed_store import TOKEN_REMEDY, VARIABLE, given_token
 from dpbench.messages import as_typed, option_words, printable
-from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
 
 POD = "JOB_COMPLETION_INDEX"
 """The variable with the number of the node in an indexed job of Kubernetes."""
-NODE_OPTIONS = ("gpus", "data_dir")
-"""Options that may differ between nodes."""
 
 
 def node_placement(options: SweepOptions, placed: Placement | None) -> Placement | None:
@@ -82,9 +79,9 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
 def common_options(options: SweepOptions, environment: Environment) -> dict[str, str]:
     """The options and versions that all nodes must have in common, by name."""
     versions = {name: version for name, version, *_ in environment.versions}
-    given = options.model_dump(mode="json", exclude_unset=True)
+    values = options.model_dump(mode="json", exclude_unset=True)
     return {
-        options_of(SweepOptions)[name].name: as_typed(value)
-        for name, value in given.items()
-        if options_of(SweepOptions)[name].scope == "measured" and name not in NODE_OPTIONS
+        info.name: as_typed(values[name])
+        for name, info in options.given.items()
+        if info.scope == "measured" and not info.per_node
     } | {name: versions[name] for name in ("dpbench", "torch")}
