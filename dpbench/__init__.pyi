@@ -130,8 +130,8 @@ def explain(
     module: bool | None = ...,
     implementations: str | Sequence[str] | None = ...,
     backends: str | Sequence[str] | None = ...,
-    group_sizes: int | Sequence[int] | None = ...,
     batch_sizes: int | Sequence[int] | None = ...,
+    group_sizes: int | Sequence[int] | None = ...,
     repetitions: int | None = ...,
     time_limit: float | str | None = ...,
     oversubscribe: bool | None = ...,
@@ -165,8 +165,8 @@ def explain(
         module: The script is a module, as in python -m.
         implementations: Show only these implementations.
         backends: Show only these backends.
-        group_sizes: Show only these numbers of replicas.
         batch_sizes: Show only these batch sizes.
+        group_sizes: Show only these numbers of replicas.
         repetitions: Runs of each row in fresh processes.
         time_limit: Time limit of each run.
         oversubscribe: Allow more replicas than cores or GPUs.

@@ -19,27 +19,29 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable, Mapping
 
+PASSED, FAILED, USAGE, REGRESSED, INCONCLUSIVE, NOT_COMPARABLE, WRONG_GRADIENTS = range(7)
+"""Exit statuses of commands; INCONCLUSIVE is that of measurements that spread too much to decide,
+and 128 + its number that of a signal."""
+
 
 class DpbenchError(Exception):
     """Base of all errors that the command line prints as one line."""
 
-    exit_status = 1
+    exit_status = FAILED
 
 
 class UsageError(DpbenchError):
     """A value given by the user that cannot be used."""
 
-    exit_status = 2
+    exit_status = USAGE
 
 
 class NotComparable(UsageError):
     """Two sides that must not be compared, or have nothing in common."""
 
-    exit_status = 5
+    exit_status = NOT_COMPARABLE
 
 
-INCONCLUSIVE = 4
-"""Exit status of a check or an explanation whose measurements spread too much to decide."""
 MAX_KNOWN_LISTED = 30
 """Known names that an error lists beside the nearest one."""
 
@@ -75,13 +77,13 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 class StoreError(DpbenchError):
     """A results folder or file that cannot be read or written."""
 
-    exit_status = 2
+    exit_status = USAGE
 
 
 class DataError(DpbenchError):
     """A dataset that is missing or damaged."""
 
-    exit_status = 2
+    exit_status = USAGE
 
 
 class LaunchError(DpbenchError):

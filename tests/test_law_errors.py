@@ -7,7 +7,7 @@ from statistics import fmean, median
 import pytest
 
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE, Band
-from tools.law_errors import calibrated, conformal, errors
+from tools.law_errors import calibrate, conformal, errors
 
 
 def test_bands_are_order_statistics() -> None:
@@ -30,5 +30,5 @@ def test_the_law_errs_less_than_keeping_the_last_efficiency(across: bool) -> Non
 
 @pytest.mark.parametrize(("band", "least"), [(WITHIN_NODE, 0.88), (ACROSS_NODES, 0.86)])
 def test_bands_hold_on_series_that_they_were_not_calibrated_on(band: Band, least: float) -> None:
-    assert band == calibrated(across=band is ACROSS_NODES), "run python -m tools.law_errors"
+    assert band == calibrate(across=band is ACROSS_NODES), "run python -m tools.law_errors"
     assert least <= band.inside / band.predictions <= 0.94

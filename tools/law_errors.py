@@ -109,7 +109,7 @@ def conformal(scaled: Sequence[float], *, middle: float = 0.0) -> tuple[float, f
     return min(middle, ordered[below - 1]), middle, max(middle, ordered[above - 1])
 
 
-def calibrated(*, across: bool) -> Band:
+def calibrate(*, across: bool) -> Band:
     """The band from all published series, within a node or across its boundary, and how many
     predictions lie in a band from all other series."""
 
@@ -128,4 +128,4 @@ def calibrated(*, across: bool) -> Band:
 
 if __name__ == "__main__":
     for across in (False, True):
-        print(calibrated(across=across))
+        print(calibrate(across=across))

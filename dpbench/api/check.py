@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.api.calls import measuring_call, takes_options
 from dpbench.options.check import CheckOptions
-from dpbench.options.reading import keyed, read_options
+from dpbench.options.reading import fields_by_name, read_options
 
 if TYPE_CHECKING:
     from dpbench.report.answer import Answer
@@ -34,7 +34,9 @@ def check(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
         StoreError: A folder cannot be used.
         KeyboardInterrupt: After Ctrl-C.
     """
-    given = keyed(CheckOptions, "dpbench.check: ", {"arch": arch, **options}, of_python=True)
+    given = fields_by_name(
+        CheckOptions, "dpbench.check: ", {"arch": arch, **options}, of_python=True
+    )
     with measuring_call("dpbench.check", progress=progress):
         from dpbench.report.progress.trials import TrialProgress
         from dpbench.run.check.checking import run_check

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.api.calls import measuring_call, takes_options
 from dpbench.options.explain import ExplainOptions
-from dpbench.options.reading import keyed, read_options
+from dpbench.options.reading import fields_by_name, read_options
 
 if TYPE_CHECKING:
     from dpbench.api.results import Results
@@ -37,7 +37,9 @@ def explain(
         KeyboardInterrupt: After Ctrl-C.
     """
     place = getattr(folder, "folder", folder)  # that of `Results`, whose module is slow to import
-    given = keyed(ExplainOptions, "dpbench.explain: ", {"folder": place, **options}, of_python=True)
+    given = fields_by_name(
+        ExplainOptions, "dpbench.explain: ", {"folder": place, **options}, of_python=True
+    )
     with measuring_call("dpbench.explain", progress=progress):
         from dpbench.report.progress.trials import TrialProgress
         from dpbench.run import explaining

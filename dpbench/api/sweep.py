@@ -7,7 +7,7 @@ from typing import Any
 
 from dpbench.api.calls import measuring_call, takes_options
 from dpbench.api.results import Results
-from dpbench.options.reading import keyed, read_options
+from dpbench.options.reading import fields_by_name, read_options
 from dpbench.options.sweep import SweepOptions
 
 
@@ -41,15 +41,17 @@ def sweep(
         KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to
             resume.
     """
-    given = keyed(SweepOptions, "dpbench.sweep: ", {"arch": arch, **options}, of_python=True)
+    given = fields_by_name(
+        SweepOptions, "dpbench.sweep: ", {"arch": arch, **options}, of_python=True
+    )
     with measuring_call("dpbench.sweep", progress=progress):
         from dpbench.report.progress.trials import TrialProgress
         from dpbench.run import presets
         from dpbench.run.sweep.measuring import measure
-        from dpbench.run.sweep.plan import planned_sweep
+        from dpbench.run.sweep.plan import plan_sweep
 
         measured = read_options(SweepOptions, given, presets.find)
-        with planned_sweep(measured) as plan:
+        with plan_sweep(measured) as plan:
             results = Results(measure(plan, TrialProgress(quiet=not progress)))
     if report:
         results.write_report(charts=measured.charts)

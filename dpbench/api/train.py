@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpbench.api.calls import measuring_call, takes_options
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import read_bytes
-from dpbench.options.reading import keyed, read_options
+from dpbench.options.reading import fields_by_name, read_options
 from dpbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
@@ -114,7 +114,9 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
         TrainingFailed: A rank failed.
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.
     """
-    given = keyed(TrainOptions, "dpbench.train: ", {"arch": arch, **options}, of_python=True)
+    given = fields_by_name(
+        TrainOptions, "dpbench.train: ", {"arch": arch, **options}, of_python=True
+    )
     launched = "RANK" in os.environ
     with measuring_call("dpbench.train", progress=progress, alone=not launched):
         from dpbench.report.progress.training import TrainOutput

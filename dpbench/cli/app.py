@@ -16,14 +16,14 @@ from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
-from dpbench.cli.help import DESCRIBE_ALL, Command, CommandGroup, LongCommand
+from dpbench.cli.help import DESCRIBE_ALL, Command, CommandGroup
 from dpbench.cli.init import init
 from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.listing import listing
 from dpbench.cli.plot import plot
 from dpbench.cli.project import project
 from dpbench.cli.report import report
-from dpbench.cli.script import LongScriptCommand, ScriptCommand
+from dpbench.cli.script import ScriptCommand
 from dpbench.cli.sweep import sweep
 from dpbench.cli.train import train
 from dpbench.errors import DpbenchError
@@ -38,12 +38,8 @@ WIDEST_HELP = 120
 
 USUAL, MORE = "Commands", "More commands"
 HELP_NAMES = ("-h", "--help")
-LONG: dict[str, Any] = {
-    "cls": LongCommand,
-    "context_settings": {"help_option_names": [*HELP_NAMES, DESCRIBE_ALL]},
-}
-"""What `app.command` gets for a command with many options."""
-LONG_WITH_SCRIPT = LONG | {"cls": LongScriptCommand}
+LONG = {"help_option_names": [*HELP_NAMES, DESCRIBE_ALL]}
+"""The settings of a command with so many options that --help only names most of them."""
 
 
 app = typer.Typer(
@@ -60,14 +56,14 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
 
 
 _add(USUAL, explain, cls=ScriptCommand)
-_add(USUAL, sweep, **LONG_WITH_SCRIPT)
+_add(USUAL, sweep, cls=ScriptCommand, context_settings=LONG)
 _add(USUAL, report)
-_add(USUAL, check, **LONG_WITH_SCRIPT)
+_add(USUAL, check, cls=ScriptCommand, context_settings=LONG)
 _add(MORE, compare)
 _add(MORE, init)
 _add(MORE, listing, "list")
 _add(MORE, doctor)
-_add(MORE, train, **LONG)
+_add(MORE, train, context_settings=LONG)
 _add(MORE, plot)
 _add(MORE, comm)
 _add(MORE, project)

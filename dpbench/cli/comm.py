@@ -6,7 +6,6 @@ from typing import Any
 
 from dpbench.cli.signature import command
 from dpbench.cli.streams import say_preparing
-from dpbench.messages import say
 from dpbench.options.comm import CommOptions
 from dpbench.options.reading import read_options
 
@@ -23,20 +22,12 @@ def comm(typed: dict[str, Any]) -> int:
     """
     say_preparing(typed)
     options = read_options(CommOptions, typed)
-    from dpbench.analysis.subject import analyze
-    from dpbench.cli.show_results import show, show_rows
+    from dpbench.cli.show_results import show_measured
     from dpbench.records.trial import Status
-    from dpbench.report.page import page_path, write_page
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.collectives import measure_collectives
 
     progress = TrialProgress(quiet=options.quiet, noun="measurement")
     stored = measure_collectives(options, progress)
-    subject, page = analyze(stored), page_path(stored.folder)
-    if options.as_json:
-        show_rows(subject, "json")
-        say(f"records are in {stored.folder}")
-    else:
-        show(subject, page=page)
-    write_page(page, subject, charts=options.charts)
+    show_measured(stored, options)
     return int(any(record.status is not Status.COMPLETED for record in stored.records))

@@ -23,7 +23,12 @@ HelpRows = list[tuple[str, str]]
 
 
 class Command(TyperCommand):
-    """A command whose help shows options by panel, and examples as they are to be typed."""
+    """A command whose help shows options by panel, and examples as they are to be typed. If
+    DESCRIBE_ALL is a name of its help, --help only names most of its options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[DESCRIBE_ALL] = DESCRIBE_ALL in args
+        return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         text = inspect.cleandoc(self.help or "")
@@ -32,19 +37,8 @@ class Command(TyperCommand):
             formatter.write_text(text.replace("\n\ndpbench ", "\n\n\b\ndpbench "))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        _write(formatter, _options_by_panel(self.get_params(ctx)))
-
-
-class LongCommand(Command):
-    """A command with so many options that --help only names most of them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[DESCRIBE_ALL] = DESCRIBE_ALL in args
-        return super().parse_args(ctx, args)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
         panels = _options_by_panel(self.get_params(ctx))
-        if ctx.meta[DESCRIBE_ALL]:
+        if ctx.meta[DESCRIBE_ALL] or DESCRIBE_ALL not in ctx.help_option_names:
             _write(formatter, panels)
             return
         _write(formatter, {title: panels.pop(title) for title in DESCRIBED if title in panels})

@@ -1,22 +1,19 @@
-"""`dpbench list`: what can be measured, whether it can be used here, and what was measured."""
+"""`dpbench list`: what can be measured, and whether it can be used here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.errors import UnknownName, UsageError
-from dpbench.messages import print_result, say
+from dpbench.errors import UnknownName
+from dpbench.messages import print_result
 
 if TYPE_CHECKING:
     from dpbench.report.answers.listing import NameEntry
 
-KINDS = (
-    *("architectures", "implementations", "backends", "datasets", "presets", "charts", "results"),
-)
+KINDS = ("architectures", "implementations", "backends", "datasets", "presets", "charts")
 
 
 def listing(
@@ -24,49 +21,22 @@ def listing(
         str | None,
         typer.Argument(
             metavar="KIND",
-            show_default="all but results",
-            help="Kind to list with descriptions, e.g. implementations; or results.",
-        ),
-    ] = None,
-    results_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", show_default="results", help="Directory that 'list results' searches."
+            show_default="all",
+            help="Kind to list with descriptions, e.g. implementations.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print rows as JSON.")] = False,
 ) -> None:
-    """List models, implementations, backends, datasets, and results.
+    """List models, implementations, backends and datasets.
 
     dpbench list architectures
     """
     if kind is not None and kind not in KINDS:
         raise UnknownName("KIND", kind, KINDS)
-    if results_dir is not None and kind != "results":
-        raise UsageError("--results-dir is for 'dpbench list results'; leave it out")
-    if kind == "results":
-        _list_results(results_dir, as_json=as_json)
-        return
     from dpbench.report.answers.listing import names_answer
 
     entries = [entry for entry in _names() if kind in (None, entry.kind)]
     print_result(names_answer(entries).render(as_json=as_json))
-
-
-def _list_results(directory: Path | None, *, as_json: bool) -> None:
-    """A row for each results folder, the latest first."""
-    from dpbench.run.results import describe_results, results_folders
-
-    place = Path("results") if directory is None else directory
-    if directory is not None and not directory.is_dir():
-        raise UsageError(f"--results-dir {directory}: expected a folder")
-    entries = [describe_results(folder) for folder in reversed(results_folders(place))]
-    if not entries and not as_json:
-        say(f"{place}/ has no results folders; dpbench sweep creates one")
-        return
-    from dpbench.report.answers.listing import results_answer
-
-    print_result(results_answer(entries).render(as_json=as_json))
 
 
 def _names() -> Iterator[NameEntry]:

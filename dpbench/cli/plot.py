@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from dpbench.cli.signature import command
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import UsageError
 from dpbench.messages import say, warn
 from dpbench.options.reading import read_options
 from dpbench.options.results import ALL, PlotOptions
@@ -58,11 +58,8 @@ def plot(typed: dict[str, Any]) -> None:
                 continue
             drawn += 1
             for target in (folder / f"{stem}.{image}" for image in options.format):
-                try:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    typer.echo(write_figure(figure, target))
-                except OSError as error:
-                    raise StoreError(f"cannot write {target}: {error.strerror}") from None
+                folder.mkdir(parents=True, exist_ok=True)
+                typer.echo(write_figure(figure, target))
     if empty and (ALL not in options.kinds or not drawn):
         raise UsageError(f"{path}: {'; '.join(empty)}")
     say(*empty)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from dpbench.cli.help import Command, LongCommand
+from dpbench.cli.help import Command
 from dpbench.options.script import is_script
 from dpbench.specs.workload import ALWAYS_OURS
 
@@ -39,7 +39,3 @@ class ScriptCommand(Command):
                 f"put dpbench's options before it, or -- if it is the script that has {moved[0]}"
             )
         return left
-
-
-class LongScriptCommand(ScriptCommand, LongCommand):
-    """The same for a command with many options."""

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench.files import write_output
-from dpbench.messages import print_result, warn
+from dpbench.messages import print_result, say, warn
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
+    from dpbench.options.comm import CommOptions
+    from dpbench.options.sweep import SweepOptions
+    from dpbench.store import StoredCollectives, StoredSweep
 
 
 def show_rows(
@@ -18,8 +21,9 @@ def show_rows(
 ) -> None:
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
+    from dpbench.report import DATA_FORMATS
     from dpbench.report.configurations import rows_text
-    from dpbench.report.export import DATA_FORMATS, frame_text
+    from dpbench.report.export import frame_text
     from dpbench.report.notes import notes_of
 
     is_data = format in DATA_FORMATS
@@ -59,3 +63,28 @@ def show(
         )
     print_result(answer.text_within(table_limit()))
     warn(*(stored.warnings if stored else ()))
+
+
+def show_measured(
+    stored: StoredSweep | StoredCollectives,
+    options: CommOptions | SweepOptions,
+    *,
+    to_explain: Path | str | None = None,
+    verbose: bool = False,
+) -> None:
+    """Prints what was measured, and writes its page; says where the output of failures is."""
+    from dpbench.analysis.subject import analyze
+    from dpbench.records.trial import Status
+    from dpbench.report.page import page_path, write_page
+    from dpbench.store import LOGS_FOLDER
+
+    subject, page = analyze(stored), page_path(stored.folder)
+    if options.as_json:
+        show_rows(subject, "json")
+        say(f"records are in {stored.folder}")
+    else:
+        show(subject, page=page, to_explain=to_explain, verbose=verbose)
+    write_page(page, subject, charts=options.charts)
+    logs, fine = stored.folder / LOGS_FOLDER, (Status.COMPLETED, Status.SKIPPED)
+    if logs.is_dir() and any(record.status not in fine for record in stored.records):
+        say(f"the output of trials that failed is in {logs}")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpbench.cli.signature import command
 from dpbench.cli.streams import say_preparing
-from dpbench.errors import UsageError
 from dpbench.messages import print_result, say, to_stderr
 from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 
 OWN_SCRIPT = "your_script.py"
 """What comes after a first look at this machine."""
-
-if TYPE_CHECKING:
-    from dpbench.rendezvous.placement import Placement
 
 
 @command(SweepOptions)
@@ -42,20 +38,16 @@ def sweep(typed: dict[str, Any]) -> int:
         typed = {"gpus": str(placed.local_size), **typed}
     if placed or "nnodes" in typed:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
-    following = OWN_SCRIPT if typed.get("preset") == "quick" else None
-    return _sweep(read_options(SweepOptions, typed, presets.find), placed, following)
-
-
-def _sweep(options: SweepOptions, placed: Placement | None, following: str | None) -> int:
+    options = read_options(SweepOptions, typed, presets.find)
+    from dpbench.cli.show_results import show_measured
     from dpbench.launch.signed_store import VARIABLE
     from dpbench.rendezvous.process_group import DEBUG_VARIABLES
     from dpbench.report.answers.listing import plan_answer
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.dry_run import describe_plan
-    from dpbench.run.sweep.measuring import FAILURES, exit_status, follow, measure
+    from dpbench.run.sweep.measuring import exit_status, follow, measure
     from dpbench.run.sweep.nodes import node_placement
-    from dpbench.run.sweep.plan import planned_sweep
-    from dpbench.store import LOGS_FOLDER
+    from dpbench.run.sweep.plan import plan_sweep
 
     placement = node_placement(options, placed)
     if options.debug:  # ranks inherit it with the environment, and each trial records it
@@ -63,11 +55,9 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
         words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
         say(f"--debug: {words}; logs of trials that fail are kept")
     token = os.environ.pop(VARIABLE, "").strip()  # ranks run user code, so they must not see it
-    if options.dry_run and placement is not None:
-        raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
     progress = TrialProgress(quiet=options.quiet)
-    planned = options.replaced(oversubscribe=True) if options.dry_run else options
-    with planned_sweep(planned, placement, token) as plan:
+    planned = options.replace(oversubscribe=True) if options.dry_run else options
+    with plan_sweep(planned, placement, token) as plan:
         if options.dry_run:
             rows, summary = describe_plan(plan, oversubscribe=options.oversubscribe)
             say(*plan.notes)
@@ -79,20 +69,6 @@ def _sweep(options: SweepOptions, placed: Placement | None, following: str | Non
             follow(plan)
             return 0
         stored = measure(plan, progress)
-    from dpbench.analysis.subject import analyze
-    from dpbench.cli.show_results import show, show_rows
-    from dpbench.report.page import page_path, write_page
-
-    subject, page = analyze(stored), page_path(stored.folder)
-    if options.as_json:
-        show_rows(subject, "json")
-    else:
-        after = following or stored.folder
-        show(subject, page=page, to_explain=after, verbose=options.verbose)
-    write_page(page, subject, charts=options.charts)
-    logs = stored.folder / LOGS_FOLDER
-    if logs.is_dir() and any(record.status in FAILURES for record in stored.records):
-        say(f"the output of trials that failed is in {logs}")
-    if options.as_json:
-        say(f"records are in {stored.folder}")
+    to_explain = OWN_SCRIPT if typed.get("preset") == "quick" else stored.folder
+    show_measured(stored, options, to_explain=to_explain, verbose=options.verbose)
     return exit_status(stored.records, stored.spec.implementations)

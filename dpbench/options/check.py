@@ -10,21 +10,9 @@ from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model
 
 from dpbench.errors import UsageError
 from dpbench.messages import in_python, option_words
+from dpbench.options import shared
 from dpbench.options.model import Panel, option
 from dpbench.options.script import TrainingScript
-from dpbench.options.shared import (
-    DEFAULT_ARCHITECTURE,
-    HELP,
-    USUAL_THREADS,
-    MeasuredImplementation,
-    MeasuredRows,
-    Measuring,
-    config_option,
-    list_option,
-    measurement_option,
-    output_option,
-    setting_option,
-)
 from dpbench.options.types import (
     ArchitectureList,
     CommaList,
@@ -35,7 +23,6 @@ from dpbench.options.types import (
     Number,
     OutputFile,
     Percent,
-    split_commas,
 )
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
@@ -43,11 +30,6 @@ from dpbench.specs.traits import SCRIPT
 verdict_option = partial(option, panel=Panel.VERDICT, for_stored=True)
 BASELINES = ("baseline", "against", "against_ref", "against_python")
 """Options that name what the candidate is compared with."""
-
-
-def _each(value: Any) -> list[Any]:
-    """The parts of an option that is given several times, each with commas."""
-    return [part for text in split_commas(value) for part in split_commas(text)]
 
 
 def _metric_and_tolerance(text: Any) -> tuple[str, float | None]:
@@ -66,25 +48,27 @@ JudgedMetric = Annotated[
 ]
 
 
-class CheckOptions(Measuring, MeasuredRows, TrainingScript):
+class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     """Every option of `dpbench check`: few rows by default, and a fixed number of steps."""
 
     named_by: ClassVar[str] = "candidate"
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
-        (DEFAULT_ARCHITECTURE,), HELP["arch"], "NAME"
+        (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME"
     )
-    implementations: CommaList[MeasuredImplementation] = list_option(
+    implementations: CommaList[shared.MeasuredImplementation] = shared.list_option(
         ("ddp",), "Implementations to check.", "A,B"
     )
-    batch_sizes: CommaList[Count] = list_option((64,), "Samples per replica.", "N,N")
-    group_sizes: CommaList[Count] | None = list_option(
+    batch_sizes: CommaList[Count] = shared.list_option((64,), "Samples per replica.", "N,N")
+    group_sizes: CommaList[Count] | None = shared.list_option(
         None, "Numbers of replicas to measure.", "N,N", usual="largest"
     )
-    threads: Count | None = setting_option(None, HELP["threads"], "N", usual=USUAL_THREADS)
-    warmup: Number = setting_option(10, "Warm-up steps.", "N")
-    steps: Count = setting_option(50, "Timed steps.", "N")
+    threads: Count | None = shared.setting_option(
+        None, shared.HELP["threads"], "N", usual=shared.USUAL_THREADS
+    )
+    warmup: Number = shared.setting_option(10, "Warm-up steps.", "N")
+    steps: Count = shared.setting_option(50, "Timed steps.", "N")
     tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%", for_stored=True)
-    metric: Annotated[CommaList[JudgedMetric], BeforeValidator(_each)] = verdict_option(
+    metric: CommaList[JudgedMetric] = verdict_option(
         (("images_per_second", None),),
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
@@ -95,10 +79,10 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
         False, "Fail if the verdict, or that of any row, is inconclusive."
     )
     force: bool = verdict_option(False, "Compare even if the environments differ.")
-    repetitions: Annotated[int, Field(ge=2, le=MAX_REPETITIONS)] = measurement_option(
+    repetitions: Annotated[int, Field(ge=2, le=MAX_REPETITIONS)] = shared.measurement_option(
         5, "Initial runs of each row; more while inconclusive.", "N"
     )
-    budget: Duration = measurement_option(
+    budget: Duration = shared.measurement_option(
         300.0, "Time after which no runs are added.", "TIME", usual="5m"
     )
     candidate: str | None = option(
@@ -111,18 +95,18 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
     baseline: str | None = option(
         None, "Stored sweep to compare CANDIDATE with.", "DIR", for_stored=True
     )
-    against: MeasuredImplementation | None = option(
+    against: shared.MeasuredImplementation | None = option(
         None, "Compare with this implementation.", "NAME"
     )
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
     against_python: FilePath | None = option(
         None, "Compare with this Python, which has another torch or other packages.", "PATH"
     )
-    config: FilePath | None = config_option()
-    junit: OutputFile | None = output_option(
+    config: FilePath | None = shared.config_option()
+    junit: OutputFile | None = shared.output_option(
         None, "Write the verdict as JUnit XML.", "FILE", for_stored=True
     )
-    markdown: OutputFile | None = output_option(
+    markdown: OutputFile | None = shared.output_option(
         None, "Write the verdict as Markdown.", "FILE", for_stored=True
     )
 
@@ -135,22 +119,15 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
     @property
     def tolerances(self) -> dict[str, float]:
         """The accepted slowdown of each metric: 0.03 for 3 %."""
-        return {
-            name: self.tolerance if tolerance is None else tolerance
-            for name, tolerance in self.metric
-        }
+        return {name: self.tolerance if own is None else own for name, own in self.metric}
 
     @model_validator(mode="after")
     def _go_together(self) -> CheckOptions:
         """Raise UsageError unless there is one thing to compare with, and for options that have no
         effect."""
         self.require_script_or_nothing()
-        names = [name for name, _ in self.metric]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise UsageError(
-                f"{option_words('metric')}: {twice} is listed twice; give it one tolerance"
-            )
+        if len(self.tolerances) < len(self.metric):
+            raise UsageError(f"{option_words('metric')}: expected each metric once")
         stored = None if self.script_and_arguments else self.candidate
         given = [name for name in BASELINES if getattr(self, name) is not None]
         is_stored = given == ["baseline"]
@@ -165,8 +142,8 @@ class CheckOptions(Measuring, MeasuredRows, TrainingScript):
                 f"{'candidate' if in_python() else 'CANDIDATE'} and "
                 f"{option_words('baseline', 'DIR')} (results folders)"
             )
-        reason = f"{stored} is stored" if is_stored else "both sides are measured here"
         for name, info in self.given.items():
-            if not info.for_stored if is_stored else name == "force":
-                raise UsageError(f"{option_words(name)} has no effect, as {reason}; leave it out")
+            if is_stored and not info.for_stored:
+                shown = option_words(name)
+                raise UsageError(f"{shown} has no effect, as {stored} is stored; leave it out")
         return self

@@ -8,35 +8,27 @@ from pydantic import model_validator
 
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
+from dpbench.options import shared
 from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_STEPS, TrainingScript
-from dpbench.options.shared import (
-    HELP,
-    Measuring,
-    RowFilter,
-    gpus_option,
-    measurement_option,
-    print_option,
-    results_argument,
-)
 from dpbench.options.types import Count, FilePath, Gpus
 
 
-class ExplainOptions(Measuring, RowFilter, TrainingScript):
+class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
     """A training script to measure, or the rows of a sweep; and how much to print."""
 
     named_by: ClassVar[str] = "folder"
-    gpus: Gpus | None = gpus_option()
-    warmup: Count = measurement_option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
-    steps: Count | None = measurement_option(
+    gpus: Gpus | None = shared.gpus_option()
+    warmup: Count = shared.measurement_option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
+    steps: Count | None = shared.measurement_option(
         None, "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_STEPS}"
     )
-    threads: Count | None = measurement_option(
-        None, HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
+    threads: Count | None = shared.measurement_option(
+        None, shared.HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
     )
-    folder: FilePath | None = results_argument(
-        "Results folder of a sweep, or a training script to measure.", "DIR|SCRIPT"
+    folder: FilePath | None = shared.results_option(
+        help="Results folder of a sweep, or a training script to measure.", metavar="DIR|SCRIPT"
     )
-    verbose: bool = print_option(
+    verbose: bool = shared.print_option(
         "Also print the phases of a step and how to read the numbers.", also=("-v",)
     )
 
@@ -49,6 +41,6 @@ class ExplainOptions(Measuring, RowFilter, TrainingScript):
         if is_script:
             reason = "a script has no rows to choose from; for a results folder, name it instead"
         for name, info in self.given.items():
-            if name in RowFilter.model_fields if is_script else not info.for_stored:
+            if name in shared.RowFilter.model_fields if is_script else not info.for_stored:
                 raise UsageError(f"{option_words(name)}: {reason}")
         return self

@@ -88,7 +88,7 @@ class Options(BaseModel):
         options = options_of(type(self))
         return {name: options[name] for name in sorted(self.model_fields_set)}
 
-    def replaced(self, **changes: Any) -> Self:
+    def replace(self, **changes: Any) -> Self:
         """These options with other values, which are validated."""
         return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
 

@@ -14,8 +14,6 @@ from dpbench.messages import in_python, option_words, printable, say
 from dpbench.options.model import Options, options_of
 
 M = TypeVar("M", bound=Options)
-Given = Mapping[str, Any]
-"""Options that are not left at their defaults, by the names of their fields."""
 MAX_SHOWN = 60
 """Characters of a wrong value that an error shows."""
 EXPECTED = {
@@ -37,21 +35,21 @@ EXPECTED = {
 
 
 def read_options(
-    model: type[M], given: Given, find_preset: Callable[[str], Path] | None = None
+    model: type[M], given: Mapping[str, Any], find_preset: Callable[[str], Path] | None = None
 ) -> M:
     """Validate the options that are given, above those of --config, and of --preset below it.
 
     Says what a preset asks for. Raises UsageError that names the option, what was given, what was
     expected, and the file or preset that has it.
     """
-    layers: list[tuple[str, Given]] = []
+    layers: list[tuple[str, Mapping[str, Any]]] = []
     if find_preset is not None and (preset := given.get("preset")) is not None:
         source = f"{option_words('preset')} {preset}: "
-        layers.append((source, keyed(model, source, read_file(find_preset(preset)))))
+        layers.append((source, fields_by_name(model, source, read_file(find_preset(preset)))))
         say(f"{source}{shlex.join(model(**layers[0][1]).command_line())}")
     if (config := given.get("config")) is not None:
         source = f"{config}: "
-        layers.append((source, keyed(model, source, read_file(Path(config)))))
+        layers.append((source, fields_by_name(model, source, read_file(Path(config)))))
     typed = {name: value for name, value in given.items() if name not in ("preset", "config")}
     layers.append(("", typed))
     values = {name: value for _, layer in layers for name, value in layer.items()}
@@ -88,7 +86,7 @@ def _problem(error: ValidationError) -> str:
     return f"{got}; expected {expected}"
 
 
-def keyed(
+def fields_by_name(
     model: type[Options], source: str, given: Mapping[str, Any], *, of_python: bool = False
 ) -> dict[str, Any]:
     """What a file, or a call `of_python`, gives by field: every name of an option is accepted.

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from dpbench.errors import UsageError
+from dpbench.options import shared
 from dpbench.options.model import Options, Panel, option
-from dpbench.options.shared import (
-    RowFilter,
-    SeriesFilter,
-    charts_option,
-    json_option,
-    list_option,
-    output_option,
-    print_option,
-    results_argument,
-)
 from dpbench.options.types import CommaList, FilePath, MetricKey, Percent, one_of
+from dpbench.report import FORMATS
 from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
 
-TABLE_AND_PAGE = "page"
-"""The table on the terminal, and the page."""
-ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": TABLE_AND_PAGE}
-"""Endings of the files that `report --output` writes, and what is in them."""
-Format = Literal["text", "markdown", "csv", "json"]
+ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": "text"}
+"""Endings of the files that `report --output` writes, and what is in them; "text" is the table, for
+which a file has the page."""
 ALL = "all"
 """All charts."""
 GroupSize = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -36,29 +26,29 @@ LATENCY_US = 10.0
 network_option = partial(option, None, panel=Panel.NETWORK)
 
 
-class ReportOptions(RowFilter):
+class ReportOptions(shared.RowFilter):
     """Which results to show, and how."""
 
-    path: FilePath | None = results_argument()
-    format: Format | None = output_option(
+    path: FilePath | None = shared.results_option()
+    format: Annotated[str, one_of(FORMATS)] | None = shared.output_option(
         None,
         "Format: text, markdown, csv or json.",
         "NAME",
         usual="from the ending of --output, else text",
     )
-    columns: str | None = output_option(
+    columns: str | None = shared.output_option(
         None, "Columns, by JSON key; seed: those of the torch-ddp gem.", "A,B,C"
     )
-    charts: bool = charts_option()
-    as_json: bool = json_option()
-    output: FilePath | None = output_option(
+    charts: bool = shared.charts_option()
+    as_json: bool = shared.json_option()
+    output: FilePath | None = shared.output_option(
         None,
         "Folder for the page, or a .html, .csv, .json or .md file.",
         "PATH",
         usual="PATH/report",
     )
-    open: bool = output_option(False, "Open the page in the browser.")
-    verbose: bool = print_option("Also print how to read the numbers.", also=("-v",))
+    open: bool = shared.output_option(False, "Open the page in the browser.")
+    verbose: bool = shared.print_option("Also print how to read the numbers.", also=("-v",))
 
     @property
     def file(self) -> Path | None:
@@ -69,14 +59,12 @@ class ReportOptions(RowFilter):
     @property
     def rows_format(self) -> str | None:
         """The format of rows for documents and programs; None for the table and the page."""
-        asked = next(iter(self._formats()), TABLE_AND_PAGE)
-        return None if asked == TABLE_AND_PAGE else asked
+        return next(iter(self._formats() - {"text"}), None)
 
     def _formats(self) -> set[str]:
         """The formats that the options ask for."""
-        named = TABLE_AND_PAGE if self.format == "text" else self.format
-        ending = ENDINGS.get(self.file.suffix.lower()) if self.file else TABLE_AND_PAGE
-        asked = {named, "json" if self.as_json else None, ending if self.output else None}
+        ending = ENDINGS.get(self.file.suffix.lower()) if self.file else "text"
+        asked = (self.format, "json" if self.as_json else None, ending if self.output else None)
         return {one for one in asked if one is not None}
 
     @model_validator(mode="after")
@@ -93,17 +81,17 @@ class ReportOptions(RowFilter):
         return self
 
 
-class PlotOptions(RowFilter):
+class PlotOptions(shared.RowFilter):
     """Which charts to draw, of which results, and where to."""
 
     kinds: CommaList[Annotated[str, one_of((*CHARTS, ALL))]] = option(
         (ALL,), "Charts, comma-separated, or all.", "KIND", argument=True
     )
-    path: FilePath | None = results_argument()
-    format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = output_option(
+    path: FilePath | None = shared.results_option()
+    format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = shared.output_option(
         ("png", "svg"), "Image formats: png, svg, pdf.", "A,B"
     )
-    output: FilePath | None = output_option(
+    output: FilePath | None = shared.output_option(
         None, "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
     )
 
@@ -138,7 +126,7 @@ class CompareOptions(Options):
     )
     within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")
     force: bool = option(False, "Compare even if the environments differ.")
-    as_json: bool = json_option()
+    as_json: bool = shared.json_option()
 
     @model_validator(mode="after")
     def _names_two_sides(self) -> CompareOptions:
@@ -149,7 +137,7 @@ class CompareOptions(Options):
         return self
 
 
-class ProjectOptions(SeriesFilter):
+class ProjectOptions(shared.SeriesFilter):
     """What to project, and on which network."""
 
     topology: str | None = network_option(
@@ -163,7 +151,7 @@ class ProjectOptions(SeriesFilter):
     path: FilePath = option(
         ..., "Results folder, or a CSV file of group sizes and speeds.", "PATH", argument=True
     )
-    group_sizes: CommaList[GroupSize] | None = list_option(
+    group_sizes: CommaList[GroupSize] | None = shared.list_option(
         None,
         "Numbers of replicas.",
         "N,N",
@@ -175,8 +163,8 @@ class ProjectOptions(SeriesFilter):
         "N",
         usual="the GPUs of the measured machine; not known for CPUs and published tables",
     )
-    as_json: bool = json_option()
-    verbose: bool = print_option("Also print the assumptions.", also=("-v",))
+    as_json: bool = shared.json_option()
+    verbose: bool = shared.print_option("Also print the assumptions.", also=("-v",))
 
     @property
     def simulates(self) -> bool:

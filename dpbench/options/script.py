@@ -59,21 +59,22 @@ class TrainingScript(Options):
 
     def require_script_or_nothing(self) -> None:
         """Raise UsageError for -m without a module, and for arguments of what is no script."""
-        if not self.script_and_arguments:
-            if self.module:
-                raise UsageError("-m: expected the name of a module")
-            extra = " ".join(self.arguments[:1])
-            if extra:
-                raise UsageError(f"unexpected argument {extra}; only a script has arguments")
+        if self.script_and_arguments:
+            return
+        if self.module:
+            raise UsageError("-m: expected the name of a module")
+        for extra in self.arguments:
+            raise UsageError(f"unexpected argument {extra}; only a script has arguments")
 
     def require_settings_of_scripts(self) -> None:
         """Raise UsageError for options that have no effect on a script, and for placeholders
         without values."""
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
         given = self.given
-        for name in (name for name, info in given.items() if info.script_decides):
-            shown = option_words(name)
-            raise UsageError(f"{shown}: a training script decides that itself; leave it out")
+        for name, info in given.items():
+            if info.script_decides:
+                shown = option_words(name)
+                raise UsageError(f"{shown}: a training script decides that itself; leave it out")
         for place, setting in PLACEHOLDERS.items():
             name = AXES[setting].option_field if setting in AXES else "batch_sizes"
             shown = option_words(name)

@@ -88,36 +88,30 @@ def _dataset(name: str) -> str:
 DatasetName = Annotated[Code, AfterValidator(_dataset)]
 """The same, or a user's "file.py:function"."""
 
-
-def config_option() -> Any:
-    """The option --config."""
-    text = "Read options from a TOML or YAML file."
-    return option(None, text, "FILE", also=("-f",), scope="call")
-
-
-def json_option() -> Any:
-    """The option --json. Its field has another name, as pydantic's models have a `json`."""
-    text = "Print JSON on stdout, the rest on stderr."
-    return option(False, text, name="--json", scope="shell", for_stored=True)
-
-
-def charts_option() -> Any:
-    """The options --charts and --no-charts."""
-    return output_option(True, "Draw charts.")
-
-
-def results_argument(
-    help: str = "Results folder, or a CSV file of results.", metavar: str = "PATH"
-) -> Any:
-    """The results that a command reads."""
-    return option(
-        None, help, metavar, usual="the latest in results/", argument=True, for_stored=True
-    )
-
-
-def gpus_option() -> Any:
-    """The option --gpus."""
-    return option(None, HELP["gpus"], "N|I,J", usual="all, or one per core", per_node=True)
+config_option = partial(
+    option, None, "Read options from a TOML or YAML file.", "FILE", also=("-f",), scope="call"
+)
+json_option = partial(
+    option,
+    False,
+    "Print JSON on stdout, the rest on stderr.",
+    name="--json",  # its field has another name, as models of pydantic have a `json`
+    scope="shell",
+    for_stored=True,
+)
+charts_option = partial(output_option, True, "Draw charts.")
+results_option = partial(
+    option,
+    None,
+    help="Results folder, or a CSV file of results.",
+    metavar="PATH",
+    usual="the latest in results/",
+    argument=True,
+    for_stored=True,
+)
+gpus_option = partial(
+    option, None, HELP["gpus"], "N|I,J", usual="all, or one per core", per_node=True
+)
 
 
 class Measuring(Options):

@@ -182,7 +182,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             if field in OPTIONAL_SETTINGS and values != default:
                 typed = f"{option_words(axis.option_field)} {axis.text(values)}"
                 shared.require_setting(field, typed, names, chosen="implementations")
-        if bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names):
+        if self.backends and all(IMPLEMENTATIONS[n].backend for n in names):
             raise UsageError(
                 f"{option_words('backends', self.backends)}: none of the implementations "
                 f"{', '.join(names)} has a choice of backend; leave it out"
@@ -197,13 +197,12 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         if self.has_own_data and None in self.loading:
             raise UsageError(
                 f"{option_words('prefetch', 'resident')}: the samples of {self.data} may not fit "
-                "on the device; expected 0 (each step loads its own), or the number of steps to "
-                "load ahead"
+                "on the device; expected a number of steps to load ahead, or 0"
             )
         if any(self.data_workers) and not any(self.loading) and not self.script_and_arguments:
             raise UsageError(
                 f"{option_words('data_workers', self.data_workers)}: workers need "
-                f"{option_words('prefetch')} of 1 or more, such as {option_words('prefetch', 2)}"
+                f"{option_words('prefetch')} of 1 or more"
             )
         if self.resume and self.name is None:
             raise UsageError(

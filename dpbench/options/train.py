@@ -159,20 +159,17 @@ class TrainOptions(Options):
         if self.backend is not None and IMPLEMENTATIONS[self.implementation].backend is not None:
             raise UsageError(
                 f"{option_words('backend', self.backend)}: {self.implementation} has no choice of "
-                "backend; leave it out, or take an implementation that has one, such as ddp"
+                "backend; leave it out"
             )
         shared.refuse_graphs_that_accumulate((self.compile,), (self.accumulate,))
-        scaling = option_words("lr_scaling", "none")
         if self.lr_warmup > 0 and self.lr_scaling == "none":
             raise UsageError(
-                f"{option_words('lr_warmup', self.lr_warmup)}: the rate rises from "
-                f"{option_words('lr')} to the scaled one, and with {scaling} they are the same; "
-                f"add {option_words('lr_scaling', 'linear')} or sqrt"
+                f"{option_words('lr_warmup', self.lr_warmup)}: the rate rises to the scaled one; "
+                f"expected {option_words('lr_scaling', 'linear')} or sqrt"
             )
         if self.download and (self.data != "mnist" or self.data_dir is None):
             raise UsageError(
-                f"{option_words('download', True)} fetches MNIST; it needs "
-                f"{option_words('data', 'mnist')}, and {option_words('data_dir')} with the folder "
-                "to download to"
+                f"{option_words('download', True)}: expected {option_words('data', 'mnist')}, and "
+                f"{option_words('data_dir')} with the folder to download to"
             )
         return self

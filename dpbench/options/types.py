@@ -68,8 +68,7 @@ def _percent(value: Any) -> float:
     guess = ""
     if 0 < number < 100:
         likely = f"{number if number >= 1 else 100 * number:g}%"
-        quoted = likely if isinstance(value, str) else f'"{likely}"'
-        guess = f"; did you mean {quoted}?"
+        guess = f"; did you mean {value_words(likely)}?"
     raise ValueError(
         "expected a percentage above 0 % and below 100 %, as in "
         f"{value_words('3%')} or {value_words('99.5%')}{guess}"
@@ -80,10 +79,9 @@ def _duration(value: Any) -> float:
     match = _TIME.fullmatch(str(value).strip())
     seconds = float(match[1]) * _TIME_UNITS[match[2]] if match else 0.0
     if not 0 < seconds <= MAX_DURATION_SECONDS:
-        written = [value_words(one) for one in ("90s", "5m", "1h")]
         raise ValueError(
-            f"expected a duration, in seconds or as {written[0]}, {written[1]} or {written[2]}, at "
-            "most 30 days"
+            f"expected a duration, in seconds or as {value_words('90s')}, {value_words('5m')} or "
+            f"{value_words('1h')}, at most 30 days"
         )
     return seconds
 
@@ -154,15 +152,10 @@ OutputFile = Annotated[FilePath, AfterValidator(_writable)]
 
 
 def _code(name: Any) -> Any:
-    if not isinstance(name, str):
+    if not isinstance(name, str) or name.startswith(("__main__:", "__mp_main__:")):
         raise ValueError(
-            "expected a name that ranks can import, as in 'my_model.py:make' or "
-            "'my_package.models:make'"
-        )
-    if name.startswith(("__main__:", "__mp_main__:")):
-        raise ValueError(
-            "ranks are processes of their own and cannot import what was defined in a script or a "
-            "notebook; put it into a file, as in 'my_model.py:make'"
+            "ranks cannot import what was defined in a script or a notebook; expected a name in a "
+            "file, as in 'my_model.py:make' or 'my_package.models:make'"
         )
     return name
 
@@ -180,21 +173,19 @@ ArchitectureName = Annotated[Code, AfterValidator(_architecture)]
 
 
 def split_commas(value: Any) -> list[Any]:
-    """The items of "a,b,c" or of a list; one value is a list of it."""
+    """The items of "a,b,c", or of a list whose texts may have commas, too; one value is a list."""
     return _items(value, lambda text: text.split(","))
 
 
 def _items(value: Any, split: Callable[[str], list[str]]) -> list[Any]:
-    if isinstance(value, str):
-        if not value.strip():
-            raise ValueError("expected a comma-separated list, or leave it out")
-        parts = [part.strip() for part in split(value)]
-        if not all(parts):
-            raise ValueError("expected no empty entry; remove the extra comma")
-        return parts
-    items = [*value] if isinstance(value, Iterable) else [value]
-    if not items:
+    several = [*value] if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    items = list[Any]()
+    for one in several:
+        items += [part.strip() for part in split(one)] if isinstance(one, str) else [one]
+    if items in ([], [""]):
         raise ValueError("expected at least one value, or leave it out")
+    if "" in items:
+        raise ValueError("expected no empty entry; remove the extra comma")
     return items
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.table import WIDTH, Table, bullets, escape, filled, table_width
+from dpbench.report.table import WIDTH, Table, bullets, escape, table_width, wrap_text
 
 Paragraph = str | Table | Sequence[str]
 """Lines of text, a table, or notes. An empty one is left out."""
@@ -37,7 +37,7 @@ class Answer:
             if isinstance(paragraph, Table):
                 return paragraph.text(width) if paragraph.lines else ""
             if isinstance(paragraph, str):
-                return "\n".join(filled(line, narrow) for line in paragraph.splitlines())
+                return "\n".join(wrap_text(line, narrow) for line in paragraph.splitlines())
             return bullets(paragraph, narrow)
 
         return "\n\n".join(filter(None, map(written, self.paragraphs))) + "\n"

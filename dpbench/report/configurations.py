@@ -13,15 +13,13 @@ from dpbench.analysis.rows import Row
 from dpbench.errors import UnknownName
 from dpbench.messages import one_line, option_words
 from dpbench.records.trial import Status
-from dpbench.report.export import DATA_FORMATS, frame_text, parse_keys
+from dpbench.report import DATA_FORMATS, FORMATS
+from dpbench.report.export import frame_text, parse_keys
 from dpbench.report.formatting import NOISY, SPEEDS, metric_column, write
 from dpbench.report.notes import Rows, available, unavailable
 from dpbench.report.table import MISSING, Column, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
 
-TEXT = "text"
-"""The format for terminals."""
-FORMATS = (TEXT, "markdown", *DATA_FORMATS)
 GEM = "gem"
 """The value of --columns for the columns in the README of torch-ddp, a Ruby gem."""
 GEM_KEYS = "backend,group_size,batch_size,images_per_second"
@@ -55,14 +53,14 @@ def rows_text(
     Raises:
         UnknownName: The format or a column is unknown.
     """
-    name = format or TEXT
+    name = format or "text"
     if name not in FORMATS:
         raise UnknownName(option_words("format"), name, FORMATS)
     if name in DATA_FORMATS:
         from dpbench.analysis.frames import to_frame
 
         return frame_text(to_frame(rows), name, GEM_KEYS if columns == GEM else columns)
-    if name != TEXT:
+    if name == "markdown":
         return f"{_chosen_table(rows, columns, with_reasons=True).markdown}\n"
     return f"{terminal_table(rows, columns).text(width)}\n" if rows else NO_ROWS
 

@@ -13,8 +13,6 @@ from dpbench.report.answer import json_text
 if TYPE_CHECKING:
     import pandas as pd
 
-DATA_FORMATS = ("csv", "json")
-"""Plain values for programs, under all keys."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
 

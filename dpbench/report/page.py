@@ -182,6 +182,7 @@ def _sections(
     if timings := subject.collectives:
         tables[ChartSection.COMMUNICATION] = collectives_table(collective_rows(timings.records))
         below[ChartSection.COMMUNICATION] = [*collective_notes(timings)]
+    command = subject.stored.command if subject.stored else ()
     for section in ChartSection:
         drawn = tuple(chart for chart in charts if chart.kind.section is section)
         table = tables.get(section)
@@ -198,7 +199,7 @@ def _sections(
             yield Section(
                 key="results",
                 title="Results",
-                tables=(results_table(subject.rows, _words(subject)),),
+                tables=(results_table(subject.rows, command),),
                 notes=tuple(texts_of(notes, "source", "repetitions", "reading")),
             )
     if failed := texts_of(notes, *NO_NUMBER):
@@ -207,9 +208,9 @@ def _sections(
     for environment in islice(subject.stored.environments.values() if subject.stored else (), 1):
         table = environment_table(environment_lines(environment))
         yield Section(key="environment", title="Environment", tables=(table,), folded=True)
-    if words := _words(subject):
-        command = escaped(shlex.join(["dpbench", *words]))
-        yield Section(key="reproduce", title="Reproduce", code=command, folded=True)
+    if command:
+        code = escaped(shlex.join(["dpbench", *command]))
+        yield Section(key="reproduce", title="Reproduce", code=code, folded=True)
 
 
 def _about(subject: Subject) -> Iterator[str]:
@@ -261,14 +262,6 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
         statuses=tuple(row.status.value for row in rows),
         commands=tuple(commands) if any(commands) else (),
     )
-
-
-def _words(subject: Subject) -> list[str]:
-    """The words of the command that measured, without the program and --resume; none for published
-    numbers."""
-    command = subject.stored.command if subject.stored else ()
-    words = [word for word in command if word != "--resume"]
-    return words[1:] if words and words[0].endswith("dpbench") else words
 
 
 def command_of_row(command: Sequence[str], configuration: Configuration | None) -> str:

@@ -129,7 +129,7 @@ class Table:
         for column in kept.columns:
             more = min(room, column.width - column.least_width)
             room -= more
-            folded.append([filled(cell, column.least_width + more) for cell in column.cells])
+            folded.append([wrap_text(cell, column.least_width + more) for cell in column.cells])
         lines = [*zip(*folded, strict=True)]
         for place in range(len(lines) - 1, 0, -1):
             if lines[place][: self.groups] == lines[place - 1][: self.groups]:
@@ -140,7 +140,8 @@ class Table:
         names, remedy = ", ".join(absent), f"(wider terminal, or {self.wider})"
         left = [f"Not shown at {width} columns: {names} {remedy}"] if absent else []
         above, below = (
-            [filled(line, width) for line in part] for part in (self.above, kept.footnotes + left)
+            [wrap_text(line, width) for line in part]
+            for part in (self.above, kept.footnotes + left)
         )
         return "\n".join([*above, *(line.rstrip() for line in text.splitlines()), *below])
 
@@ -196,7 +197,7 @@ def table_width() -> int:
     return shutil.get_terminal_size((NO_TERMINAL, 24)).columns
 
 
-def filled(text: str, width: int, *, first: str = "", others: str | None = None) -> str:
+def wrap_text(text: str, width: int, *, first: str = "", others: str | None = None) -> str:
     """The text on lines of at most so many characters; words and numbers with their units stay
     whole. The first line begins with `first`, further ones with `others`, or else as the text is
     indented."""
@@ -213,11 +214,11 @@ def filled(text: str, width: int, *, first: str = "", others: str | None = None)
 
 def bullets(notes: Iterable[str], width: int) -> str:
     """One paragraph with a bullet for each note, its further lines indented."""
-    return "\n".join(filled(note, width, first="· ", others="  ") for note in notes)
+    return "\n".join(wrap_text(note, width, first="· ", others="  ") for note in notes)
 
 
-def unbroken(text: str) -> str:
-    """The text, which no line end will break when it is filled."""
+def keep_on_line(text: str) -> str:
+    """The text, which no line end will break when it is wrapped."""
     return text.replace(" ", NO_BREAK)
 
 

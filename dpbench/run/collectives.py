@@ -11,7 +11,7 @@ from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch import collectives as launch_collectives
 from dpbench.launch.machine import Machine
-from dpbench.messages import option_words, said_to, say
+from dpbench.messages import option_words, say
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
 from dpbench.report.progress.trials import TrialProgress
@@ -19,6 +19,7 @@ from dpbench.run.interrupts import interruptible
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import (
     default_group_sizes,
+    device_notes,
     devices_for,
     machine_here,
     test_runners,
@@ -39,12 +40,12 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
     store.require_free(folder)
     machine = machine_here()
     environment = machine.environment
-    notes = list[str]()
-    with said_to(notes.append):
-        specs = build_collective_specs(options, machine)
+    sizes, several = options.group_sizes, options.oversubscribe
+    devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
+    specs = build_collective_specs(options, machine, devices)
     run = (test_runners() or launch_collectives).run_collective
     logs = folder_inside(folder, LOGS_FOLDER)
-    say(*notes)  # as it is known that they can run
+    say(*device_notes(machine, options.gpus, devices))  # as it is known that they can run
     opened = ResultsStore.create(folder, ["comm", *options.command_line()])
     done = 0
 
@@ -64,14 +65,14 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
     return store.load_collectives(folder)
 
 
-def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[CollectiveSpec, ...]:
-    """The measurements for this machine in their order. Raises UsageError for a backend that cannot
-    run here.
+def build_collective_specs(
+    options: CommOptions, machine: Machine, devices: tuple[str, ...]
+) -> tuple[CollectiveSpec, ...]:
+    """The measurements on these devices of a machine in their order. Raises UsageError for a
+    backend that cannot run there.
 
     The backends of one collective, which are compared most often, lie closest together.
     """
-    oversubscribe = options.oversubscribe
-    devices = devices_for(machine, options.gpus, options.group_sizes, oversubscribe=oversubscribe)
     several = tuple(size for size in default_group_sizes(len(devices)) if size > 1)
     group_sizes = options.group_sizes or several
     if not group_sizes:
@@ -80,7 +81,9 @@ def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[Coll
             f"1; expected more, with {option_words('oversubscribe', True)} where there is one core "
             "or GPU"
         )
-    threads = threads_for(None, machine.cores, max(group_sizes), oversubscribe=oversubscribe)
+    threads = threads_for(
+        None, machine.cores, max(group_sizes), oversubscribe=options.oversubscribe
+    )
     first_pass = []
     for group_size in group_sizes:
         used = devices[:group_size]

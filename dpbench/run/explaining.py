@@ -23,8 +23,8 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.explain import explanation_answer
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.report.table import unbroken
-from dpbench.run.results import filter_choices, latest_folders
+from dpbench.report.table import keep_on_line
+from dpbench.run.results import filter_choices, latest_folders, select_rows
 from dpbench.specs.traits import SCRIPT
 from dpbench.store import LOGS_FOLDER, load_sweep
 
@@ -40,8 +40,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     else:
         folder = options.folder or latest_folders("explain")[0]
     subject = analyze(load_sweep(folder))
-    rows = [row for row in subject.rows if options.passes(row)]
-    explanations = [each for each in subject.explanations if options.passes(each.row)]
+    all_rows = subject.rows
     if not subject.explanations:
         failed = next((row for row in subject.rows if row.reason), None)
         why = f" ({failed.label} {failed.status.words}: {failed.reason})" if failed else ""
@@ -49,9 +48,10 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
             f"{folder}: nothing to explain, because no row has a speed to compare with "
             f"`single`{why}"
         )
-    if not explanations:
-        what = f"nothing to explain in {rows[0].label}" if rows else "no such row"
-        there = filter_choices([explanation.row for explanation in subject.explanations])
+    there = filter_choices([explanation.row for explanation in subject.explanations])
+    subject = select_rows(subject, options)
+    if not (explanations := subject.explanations):
+        what = f"nothing to explain in {subject.rows[0].label}"
         raise UsageError(f"{folder}: {what}; there are {there}")
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     chosen = explanations if chooses else trained_together(explanations) or explanations
@@ -62,9 +62,9 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     elif not chooses:
         shown = fastest(shown)
     answer = explanation_answer(
-        replace(subject, rows=tuple(rows), explanations=tuple(explanations)),
+        subject,
         shown=shown,
-        noise=[*noise_lines([each.row for each in chosen], subject.rows, "explain")],
+        noise=[*noise_lines([each.row for each in chosen], all_rows, "explain")],
         notes=subject.warnings,
         verbose=options.verbose,
     )
@@ -89,7 +89,7 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_cl
         command = ["sweep", "--group-sizes", MAX_WORD, *remedy, *options.command_line(*once)]
     else:
         command = ["report", str(folder), "--open"]
-    return unbroken(f"Next: {shlex.join(['dpbench', *command])}")  # one line, to be copied
+    return keep_on_line(f"Next: {shlex.join(['dpbench', *command])}")  # one line, to be copied
 
 
 def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
@@ -99,7 +99,7 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
     Interrupted, which says how to finish and explain it.
     """
     from dpbench.run.sweep.measuring import measure
-    from dpbench.run.sweep.plan import planned_sweep
+    from dpbench.run.sweep.plan import plan_sweep
 
     measuring = [name for name, info in options.given.items() if not info.for_stored]
     sweep = SweepOptions(
@@ -107,7 +107,7 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
         group_sizes=(MAX_WORD,),
         **{name: getattr(options, name) for name in measuring},
     )
-    with planned_sweep(sweep) as plan:
+    with plan_sweep(sweep) as plan:
         try:
             stored = measure(plan, progress)
         except Interrupted as stopped:

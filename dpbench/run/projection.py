@@ -26,7 +26,7 @@ def project(options: ProjectOptions) -> Answer:
     from dpbench.analysis.remarks import environment_notes
     from dpbench.report.answers.project import projection_answer
 
-    sweep, all_series, left_out = _measured(options)
+    sweep, all_series, left_out = _read_series(options)
     network = None
     if options.topology is not None:
         network = load_topology(options.topology)
@@ -54,7 +54,7 @@ def project(options: ProjectOptions) -> Answer:
     return projection_answer(projections, notes=[*dict.fromkeys(notes)], verbose=options.verbose)
 
 
-def _measured(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Series], list[str]]:
+def _read_series(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Series], list[str]]:
     """The sweep, None for a published table; the series, and why others are left out."""
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.published import from_csv

@@ -10,24 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
-from dpbench.errors import DpbenchError, UsageError
+from dpbench.errors import UsageError
 from dpbench.messages import option_words, say
 from dpbench.options.shared import RowFilter, row_value
-from dpbench.records.environment import environment_line
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.rows import Row
     from dpbench.analysis.subject import Subject
-    from dpbench.report.answers.listing import FolderEntry
     from dpbench.store import StoredCollectives, StoredSweep
 
 
-WRITTEN = (
-    *(store.TRIALS_FILE, store.SWEEP_FILE),
-    *(store.COLLECTIVES_FILE, store.COMM_FILE),
-)
+WRITTEN = (store.TRIALS_FILE, store.SWEEP_FILE, store.COLLECTIVES_FILE, store.COMM_FILE)
 """Files written while measuring. A report does not count: it can be made again at any time."""
 
 
@@ -42,25 +37,18 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
     return next(folder for each in names if not (folder := results_dir / each).exists())
 
 
-def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]:
-    """The results folders directly in a directory, the latest last."""
-    if not directory.is_dir():
-        return []
-    folders = [
-        folder
-        for folder in directory.iterdir()
-        if store.holds_sweep(folder) or (store.holds_collectives(folder) and not sweeps_only)
-    ]
-    return sorted(folders, key=lambda folder: (_written(folder), folder.name))
-
-
 def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
     """The latest results folders, the latest last, for a `command` without one; says which.
 
     Raises UsageError if there are too few.
     """
     place = Path("results")
-    latest = results_folders(place, sweeps_only=sweeps_only)[-count:]
+    folders = [
+        folder
+        for folder in (place.iterdir() if place.is_dir() else ())
+        if store.holds_sweep(folder) or (store.holds_collectives(folder) and not sweeps_only)
+    ]
+    latest = sorted(folders, key=lambda folder: (_last_measured(folder), folder.name))[-count:]
     if len(latest) < count:
         there = f"only {latest[0]}" if latest else "none"
         wanted = units.counted(count, "results folder")
@@ -74,29 +62,7 @@ def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) ->
     return latest
 
 
-def describe_results(folder: Path) -> FolderEntry:
-    """The content of a results folder in a few words, or why it cannot be read."""
-    from dpbench.report.answers.listing import FolderEntry
-    from dpbench.store.unfinished import unfinished
-
-    try:
-        stored = load_stored(folder)
-    except (DpbenchError, OSError) as error:
-        return FolderEntry(str(folder), "", 0, f"unreadable: {error}", "")
-    if isinstance(stored, store.StoredSweep):
-        how_many = unfinished(stored.spec, stored.records)
-        status = f"unfinished ({how_many})" if how_many else "finished"
-        rows = len({record.trial.configuration for record in stored.records})
-    else:
-        status = "collectives"
-        rows = len({record.collective.configuration for record in stored.records})
-    started = min((record.timing.started_utc for record in stored.records), default="")
-    used = {name for record in stored.records for name in record.environment_ids}
-    hardware = environment_line(stored.environments, used)
-    return FolderEntry(str(folder), started, rows, status, hardware)
-
-
-def _written(folder: Path) -> float:
+def _last_measured(folder: Path) -> float:
     """The time when something was last measured into it; 0 where that is unknown."""
     times = [0.0]
     for name in WRITTEN:
@@ -152,7 +118,7 @@ def select_rows(subject: Subject, wanted: RowFilter) -> Subject:
 
 def is_current(page: Path, results: Path) -> bool:
     """Whether the page of a report was written after the last measurement that it shows."""
-    last = results.stat().st_mtime if results.is_file() else _written(results)
+    last = results.stat().st_mtime if results.is_file() else _last_measured(results)
     return page.is_file() and not page.is_symlink() and page.stat().st_mtime >= last
 
 

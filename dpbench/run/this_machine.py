@@ -10,7 +10,7 @@ from types import ModuleType
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.messages import option_words, say
+from dpbench.messages import option_words
 
 TEST_RUNNERS = "DPBENCH_TEST_RUNNERS"
 """Environment variable that only the tests of dpbench set: the name of a module whose runners
@@ -55,22 +55,20 @@ def devices_for(
 
     `gpus` is their number, or their ids; None leaves it to the group `sizes`, or else the machine.
     """
-    ids = None if gpus is None or isinstance(gpus, int) else tuple(gpus)
-    given = gpus if isinstance(gpus, int) else ids and len(ids)
-    largest = None if sizes is None else max(sizes)
+    ids = () if gpus is None or isinstance(gpus, int) else tuple(gpus)
+    largest = max(sizes or (0,))
     there_are = machine.replica_count
-    count = given or largest or there_are
-    by_sizes = gpus is None and sizes is not None
-    option = option_words("group_sizes" if by_sizes else "gpus")
+    count = (gpus if isinstance(gpus, int) else len(ids)) or largest or there_are
+    option = option_words("group_sizes" if gpus is None and sizes else "gpus")
     have = units.counted(there_are, "GPU")
     if not machine.gpus:
         cores = units.counted(there_are, "core")
         have = f"no CUDA device and {cores}, one for each replica on the CPU"
-    if max(count, largest or 0) > MAX_REPLICAS:
+    if max(count, largest) > MAX_REPLICAS:
         raise UsageError(
             f"{option}: more replicas than one machine runs; expected at most {MAX_REPLICAS:,}"
         )
-    if missing := [str(number) for number in ids or () if number >= there_are]:
+    if missing := [str(number) for number in ids if number >= there_are]:
         raise UsageError(
             f"{option}: no device {' or '.join(missing)}; this machine has {have}; expected ids "
             f"from 0 to {there_are - 1}"
@@ -80,17 +78,23 @@ def devices_for(
             f"{option}: {count} replicas, but this machine has {have}; expected at most "
             f"{there_are}, or add {option_words('oversubscribe', True)}"
         )
-    if largest is not None and largest > count:
+    if largest > count:
         raise UsageError(
             f"{option_words('group_sizes')}: {largest} is above {option}; expected at most {count}"
         )
     if machine.gpus:
         return tuple(f"cuda:{number % there_are}" for number in ids or range(count))
-    if given is not None:
-        say(f"no CUDA device here: using {units.counted(count, 'CPU replica')}")
-    if count > machine.cores:
-        say(f"oversubscribed: {count} replicas share {machine.cores} cores")
     return ("cpu",) * count
+
+
+def device_notes(machine: Machine, gpus: object, devices: Sequence[str]) -> list[str]:
+    """Notes on replicas that run on the CPU though `gpus` were asked for, or that share cores."""
+    if machine.gpus:
+        return []
+    count = len(devices)
+    by_cpu = f"no CUDA device here: using {units.counted(count, 'CPU replica')}"
+    shared = f"oversubscribed: {count} replicas share {machine.cores} cores"
+    return [by_cpu] * (gpus is not None) + [shared] * (count > machine.cores)
 
 
 def threads_for(threads: int | None, cores: int, largest_group: int, *, oversubscribe: bool) -> int:

@@ -1,8 +1,4 @@
-"""The axes of a sweep: each setting that takes several values, and how names and columns show it.
-
-To add an axis, add a field with its default to WorkloadSpec, ParallelSpec or Configuration, an
-entry here, and an option with the same values to `dpbench.options.sweep`.
-"""
+"""The axes of a sweep: settings that take several values, and how names and columns show them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class SweepSpec:
     more_workloads: tuple[WorkloadSpec, ...] = ()
     """Workloads of the further architectures, each with its own data and files."""
     axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
-    """The settings that have several values, each by its key in AXES."""
+    """The settings that have several values, each by its key in AXES; but for architectures."""
     measures_single: bool = True
     """Whether SINGLE is measured beside the implementations."""
     devices_by_node: tuple[Replicas, ...] = ()
@@ -101,27 +101,20 @@ def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
                 devices=spec.devices[:group_size],
                 replicas_by_node=by_node if len(by_node) > 1 else (),
             )
-            for values in product(*spec.axes.values()):
+            for workload, values in product(spec.workloads, [*product(*spec.axes.values())]):
                 settings = dict(zip(spec.axes, values, strict=True))
-                planned[_varied(configuration, settings, spec.workloads)] = None
+                planned[_vary(configuration, workload, settings)] = None
     return tuple(planned)
 
 
-def _varied(
-    configuration: Configuration,
-    settings: Mapping[str, Any],
-    workloads: Iterable[WorkloadSpec],
+def _vary(
+    configuration: Configuration, workload: WorkloadSpec, settings: Mapping[str, Any]
 ) -> Configuration:
-    """The configuration with these settings, and with the data and files of its architecture.
-
-    Settings that it cannot have are left out: those that its implementation lacks, and workers
-    where nothing is loaded ahead.
-    """
+    """The configuration with this workload and these settings, but for those that it cannot have:
+    those that its implementation lacks, and workers where nothing is loaded ahead."""
     in_workload = {name: settings[name] for name in settings if name in WORKLOAD_FIELDS}
     others = {name: settings[name] for name in settings if name not in WORKLOAD_FIELDS}
-    workload = replace(configuration.workload, **in_workload)
-    trained = next(one for one in workloads if one.architecture == workload.architecture)
-    workload = replace(workload, dataset=trained.dataset, files_sha256=trained.files_sha256)
+    workload = replace(workload, **in_workload)
     varied = replace(configuration, workload=workload, **others).without_foreign_settings
     is_loaded_ahead = varied.prefetch or workload.script
     return varied if is_loaded_ahead else replace(varied, data_workers=None)

@@ -110,7 +110,7 @@ def test_an_explanation_measures_a_training_script(here: Path) -> None:
             {"tolerance": 0.05},
             r'^tolerance: got 0.05; .* in "3%" .*; did you mean "5%"',
         ),
-        (dpbench.check, {"arch": "__main__:Net"}, r"put it into a file"),
+        (dpbench.check, {"arch": "__main__:Net"}, r"ranks cannot import"),
         (dpbench.check, {"against_rev": "HEAD"}, r"argument of dpbench.check: got 'against_rev'; "),
         (dpbench.explain, {"folder": EXAMPLE, "steps": 5}, r"^steps: it is for measuring a script"),
     ],

@@ -122,6 +122,6 @@ def test_a_training_that_lost_its_peer_ends_with_what_to_type_to_go_on(tmp_path:
     assert last.endswith(
         "; there is no checkpoint yet; to begin again: the same launcher on every node, with "
         "dpbench train --arch tests.launch.faulty:Hangs --batch-size 4 --epochs 1 "
-        "--resume runs/cut --limit-train 48 --timeout 8"
+        "--limit-train 48 --timeout 8 --resume runs/cut"
     )
     assert "Traceback" not in printed

@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.options.model import Options, option
-from dpbench.options.reading import keyed, read_value
+from dpbench.options.reading import fields_by_name, read_value
 from dpbench.options.shared import Size
 from dpbench.options.types import (
     ArchitectureList,
@@ -73,12 +73,12 @@ BAD = [
     (Gpus, "0", "a number of GPUs"),
     (FilePath, "", "the current folder"),
     (DtypeName, "fp32x", "did you mean 'f32'? Expected one of f32, bf16"),
-    (CommaList[Count], "", "a comma-separated list"),
+    (CommaList[Count], "", "at least one value"),
     (CommaList[Count], [], "at least one value"),
     (CommaList[Count], "8,,16", "no empty entry"),
     (CommaList[Count], "8,x", "got 'x'; expected a whole number"),
-    (Code, object, "expected a name that ranks can import"),
-    (Code, "__main__:Net", "put it into a file"),
+    (Code, object, "expected a name in a file"),
+    (Code, "__main__:Net", "ranks cannot import"),
 ]
 
 
@@ -100,7 +100,7 @@ class Some(Options):
     gpus: Gpus | None = option(None, "GPUs.")
     cap: Cap = option(1.0, "A cap.")
     time: Duration = option(1.0, "A time.")
-    sizes: CommaList[Count] = option((1,), "Sizes.", "N,N")
+    sizes: CommaList[Count] = option((1,), "Sizes.", "N,N", plural=True)
     draw: bool = option(True, "Draw.")
 
 
@@ -120,9 +120,11 @@ def test_what_was_given_is_typed_again_as_it_is_read() -> None:
 
 
 def test_a_call_takes_every_spelling() -> None:
-    found = keyed(Some, "call: ", {"size": range(8, 10), "time": 8, "cap": None}, of_python=True)
+    found = fields_by_name(
+        Some, "call: ", {"size": range(8, 10), "time": 8, "cap": None}, of_python=True
+    )
     assert Some(**found) == Some(sizes=(8, 9), time=8.0)
     with pytest.raises(UsageError, match="given twice"):
-        keyed(Some, "call: ", {"size": 1, "sizes": 2}, of_python=True)
+        fields_by_name(Some, "call: ", {"size": 1, "sizes": 2}, of_python=True)
     with pytest.raises(UsageError, match=r"argument of call: got 'seizes'; did you mean 'sizes'"):
-        keyed(Some, "call: ", {"seizes": 1}, of_python=True)
+        fields_by_name(Some, "call: ", {"seizes": 1}, of_python=True)

@@ -13,7 +13,7 @@ from tests.report.sample import sample_records, subject
 @cache
 def whole() -> Page:
     """A page with charts, of a sweep in which a row failed, some were skipped, one was wrong."""
-    sweep = subject(sample_records(repetitions=2), command=("sweep", "--resume", "--name", "a b"))
+    sweep = subject(sample_records(repetitions=2), command=("sweep", "--name", "a b"))
     return build_page(sweep, charts=True)
 
 

@@ -131,7 +131,7 @@ def planned(words: Sequence[str]) -> set[Configuration]:
     pairs = zip(words[1::2], words[2::2], strict=True)
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
     host = Node(number=0, machine=MACHINE, devices=("cpu",) * 2, common={})
-    spec = build_sweep_spec(read_options(SweepOptions, typed), [host])
+    spec, _ = build_sweep_spec(read_options(SweepOptions, typed), [host])
     return {*configurations(spec)}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dpbench.report.table import AT_MOST_MEANS, Table, column, filled, text_column
+from dpbench.report.table import AT_MOST_MEANS, Table, column, text_column, wrap_text
 
 HOSTILE = "@channel <img src=x onerror=alert(1)> [a](b) | `c` *d* 5 % a_b"
 TABLE = Table(columns=(text_column("Name", [HOSTILE]), column("n", ["1,000 ± 3"])))
@@ -34,8 +34,8 @@ def test_a_cell_folds_between_words_only_where_it_is_too_wide(
 
 
 def test_a_percentage_is_not_broken() -> None:
-    assert filled("a tolerance of 3 % holds", 16) == "a tolerance of\n3 % holds"
-    assert filled("  indented text", 12) == "  indented\n  text"
+    assert wrap_text("a tolerance of 3 % holds", 16) == "a tolerance of\n3 % holds"
+    assert wrap_text("  indented text", 12) == "  indented\n  text"
 
 
 def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tools.docs import DOCUMENTS, ROOT, pictures
-from tools.docs.blocks import renewed
+from tools.docs.blocks import regenerate
 from tools.docs.outputs import sandbox
 from tools.docs.stub import STUB, stub
 
 with sandbox():
     for path in DOCUMENTS:
         old = path.read_text()
-        if (new := renewed(old)) != old:
+        if (new := regenerate(old)) != old:
             path.write_text(new)
             print(f"changed: {path.relative_to(ROOT)}")
     pictures.draw()

@@ -23,7 +23,7 @@ GENERATED = re.compile(
 """A generated part: `body` is what stands between the fences, or the lines of the table."""
 
 
-def made(part: re.Match[str]) -> str:
+def generate_body(part: re.Match[str]) -> str:
     """The body as it should be; call it inside `outputs.sandbox()`."""
     kind, details = part["kind"], part["details"] or ""
     if kind == "output":
@@ -33,6 +33,6 @@ def made(part: re.Match[str]) -> str:
     return tables.table(kind, details)
 
 
-def renewed(text: str) -> str:
+def regenerate(text: str) -> str:
     """The document with every generated part made anew."""
-    return GENERATED.sub(lambda part: part["head"] + made(part), text)
+    return GENERATED.sub(lambda part: part["head"] + generate_body(part), text)

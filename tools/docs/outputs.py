@@ -43,29 +43,22 @@ def sandbox() -> Iterator[None]:
 def console(body: str, details: str) -> str:
     """The commands of a block, each followed by what it prints, or the paragraphs wanted of it."""
     commands = COMMAND.findall(body)
-    return "".join(f"$ {one}\n{selected(printed(one), details)}" for one in commands)
+    return "".join(f"$ {one}\n{choose_paragraphs(run_command(one), details)}" for one in commands)
 
 
-def printed(command: str) -> str:
+def run_command(command: str) -> str:
     """What `dpbench …` writes to stdout; raises AssertionError unless it exits with 0."""
     head = HEAD.search(command)
     _, *words = shlex.split(HEAD.sub("", command).replace("\\\n", " "))
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        status = app.run([*words, *without_charts(words[0])])
+        status = app.run([*words, *["--no-charts"] * (words[0] == "report")])  # they take time
     assert status == 0, f"{command}: exit status {status}: {stderr.getvalue()}"
     lines = stdout.getvalue().splitlines()[: int(head["lines"]) if head else None]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def without_charts(name: str) -> list[str]:
-    """The option that leaves charts out, which take time, where the command has it."""
-    command = app.commands().commands.get(name)
-    draws = command is not None and any("--charts" in option.opts for option in command.params)
-    return ["--no-charts"] if draws else []
-
-
-def selected(text: str, details: str) -> str:
+def choose_paragraphs(text: str, details: str) -> str:
     """The paragraphs that `details` names; what is left out on either side leaves a mark."""
     if not details:
         return text

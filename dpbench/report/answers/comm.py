@@ -14,7 +14,7 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.formatting import NOISY, metric_column, write
-from dpbench.report.table import Table, unbroken
+from dpbench.report.table import Table, keep_on_line
 from dpbench.store import StoredCollectives
 
 LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
@@ -25,7 +25,7 @@ def comm_answer(stored: StoredCollectives, *, page: Path | None = None) -> Answe
     """A row for each collective, backend, group size and message size, with notes, and where the
     page is."""
     table = collectives_table(collective_rows(stored.records))
-    place = unbroken(f"Report: {page}") if page else ""
+    place = keep_on_line(f"Report: {page}") if page else ""
     return Answer(paragraphs=(table, [*collective_notes(stored)], place))
 
 

@@ -1,5 +1,4 @@
-"""`dpbench list` and `sweep --dry-run`: what can be measured, what was measured, and what would
-be."""
+"""`dpbench list` and `sweep --dry-run`: what can be measured, and what would be."""
 
 from __future__ import annotations
 
@@ -22,17 +21,6 @@ class NameEntry(NamedTuple):
     reason: str | None
     """Why it cannot be used here; None if it can."""
     description: str
-
-
-class FolderEntry(NamedTuple):
-    """A results folder."""
-
-    folder: str
-    started_utc: str
-    """Start of its first trial in ISO 8601; "" for none."""
-    rows: int
-    status: str
-    hardware: str
 
 
 class PlannedRow(NamedTuple):
@@ -67,20 +55,6 @@ def names_answer(entries: Sequence[NameEntry]) -> Answer:
         more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
     data = [entry._asdict() for entry in entries]
     return Answer(paragraphs=(Table(columns=columns), more), data=data)
-
-
-def results_answer(entries: Sequence[FolderEntry]) -> Answer:
-    """A row for each results folder."""
-    dates = [entry.started_utc[:16].replace("T", " ") for entry in entries]
-    columns = (
-        text_column("Folder", [entry.folder for entry in entries]),
-        text_column("Date (UTC)", dates, folds=True),
-        column("Rows", [f"{entry.rows:,}" for entry in entries]),
-        text_column("Status", [entry.status for entry in entries], folds=True),
-        text_column("Hardware", [entry.hardware for entry in entries], folds=True),
-    )
-    data = [entry._asdict() for entry in entries]
-    return Answer(paragraphs=(Table(columns=columns),), data=data)
 
 
 def plan_answer(rows: Sequence[PlannedRow], summary: str) -> Answer:

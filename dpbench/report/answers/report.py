@@ -11,7 +11,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.configurations import terminal_table
 from dpbench.report.headline import headline_sentences
 from dpbench.report.notes import notes_of, texts_of
-from dpbench.report.table import unbroken
+from dpbench.report.table import keep_on_line
 
 
 def report_answer(
@@ -49,6 +49,6 @@ def report_answer(
             terminal_table(subject.rows, columns),
             texts_of(notes, "failed", "source", "repetitions"),
             [*warnings[1:], *others] if verbose else [],
-            "   ".join(map(unbroken, parts)),
+            "   ".join(map(keep_on_line, parts)),
         )
     )

@@ -8,7 +8,14 @@ from datetime import UTC, datetime
 from dpbench import store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict
-from dpbench.errors import INCONCLUSIVE, NotComparable, UsageError
+from dpbench.errors import (
+    INCONCLUSIVE,
+    PASSED,
+    REGRESSED,
+    WRONG_GRADIENTS,
+    NotComparable,
+    UsageError,
+)
 from dpbench.files import write_output
 from dpbench.messages import option_words, say
 from dpbench.options.check import CheckOptions
@@ -17,17 +24,10 @@ from dpbench.report.answer import Answer
 from dpbench.report.answers.check import check_answer, junit, quantity_of
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check.interim import interim_analyses
-from dpbench.run.check.plan import (
-    Sides,
-    assess_sides,
-    plan_check,
-    sweep_options,
-)
+from dpbench.run.check.plan import Sides, assess_sides, plan_check, sweep_options
 from dpbench.run.check.versions import measure_versions
 from dpbench.run.results import load_sides, split_selection
 from dpbench.run.sweep.measuring import exit_status, measure
-
-PASS, REGRESSED, WRONG_GRADIENTS = 0, 3, 6
 
 
 def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
@@ -131,5 +131,9 @@ def exit_status_of(verdict: Verdict, sides: Sides, *, strict: bool) -> int:
         )
         why = next(reasons, "")
         raise NotComparable(f"nothing could be compared: {row.label}: {row.reason}{why}")
-    ends = {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE if strict else PASS}
+    ends = {
+        "pass": PASSED,
+        "regressed": REGRESSED,
+        "inconclusive": INCONCLUSIVE if strict else PASSED,
+    }
     return status or ends[verdict.outcome]

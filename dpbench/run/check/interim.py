@@ -37,23 +37,17 @@ def interim_analyses(options: CheckOptions, sides: Callable[[], Sides]) -> Itera
     for done, further in zip_longest(planned, planned[1:]):
         yield done
         verdict, spent = assess_sides(options, sides()), monotonic() - started
-        count = units.counted(done, "repetition")
         if not verdict.needs_repetitions:
             return
+        more = (further or done) - done
+        takes = more * spent / done
         if verdict.disturbance.is_heavy:
-            say(f"stopping after {count}, as more cannot decide: {verdict.disturbance.note}")
-            return
-        if further is None:
-            say(f"not settled after {count}; another look would make an error too likely")
-            return
-        takes = (further - done) * spent / done
-        if spent + takes > options.budget:
-            say(
-                f"not settled after {count} and {units.seconds(spent)}: {budget} leaves no time "
-                f"for {further - done} more, about {units.seconds(takes)}"
-            )
-            return
-        say(
-            f"not settled yet: up to {units.counted(further, 'repetition')}; "
-            f"{units.seconds(spent)} of {units.seconds(options.budget)} used"
-        )
+            why = verdict.disturbance.note
+        elif further is None:
+            why = "another look would make an error too likely"
+        elif spent + takes > options.budget:
+            why = f"{budget} leaves no time for {more} more, about {units.seconds(takes)}"
+        else:
+            continue
+        say(f"stopping after {units.counted(done, 'repetition')} without a verdict: {why}")
+        return

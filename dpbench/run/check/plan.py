@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.errors import StoreError
-from dpbench.messages import option_words, said_to
+from dpbench.messages import option_words
 from dpbench.options.check import CheckOptions
 from dpbench.options.model import options_of
 from dpbench.options.reading import read_options
@@ -19,6 +19,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.run.results import results_folder
 from dpbench.run.sweep.plan import SweepPlan, this_node
 from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.run.this_machine import device_notes
 from dpbench.specs.traits import SINGLE
 
 Sides = list[tuple[Side, Side]]
@@ -61,10 +62,8 @@ def plan_check(options: CheckOptions, sweep: SweepOptions) -> SweepPlan:
 def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str]) -> SweepPlan:
     """The sweep of these options on this machine alone, without what no verdict uses:
     `single`, steps without synchronization and the phases of a step. Raises UsageError."""
-    notes = list[str]()
-    with said_to(notes.append):
-        node = this_node(options)
-        spec = build_sweep_spec(options, [node])
+    node = this_node(options)
+    spec, notes = build_sweep_spec(options, [node])
     base = replace(spec.base, phase_steps=0, gradient_steps=0, wants_unsynced_window=False)
     return SweepPlan(
         spec=replace(spec, base=base, measures_single=False),
@@ -72,7 +71,7 @@ def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str
         folder=folder,
         command=tuple(command),
         data_dir=options.data_dir,
-        notes=notes,
+        notes=(*device_notes(node.machine, options.gpus, node.devices), *notes),
     )
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 DONE = "done"
 """What it answers."""
@@ -24,24 +25,11 @@ def main() -> int:
     os.dup2(2, 1)
     from dpbench.errors import DpbenchError
     from dpbench.messages import say
-    from dpbench.run.interrupts import end_at_once
-
-    end_at_once()
-    try:
-        _measure(answers)
-    except DpbenchError as error:
-        say(str(error))
-        return error.exit_status
-    return 0
-
-
-def _measure(answers: int) -> None:
-    from pathlib import Path
-
     from dpbench.options.reading import read_options
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.check.plan import plan_judged_sweep
+    from dpbench.run.interrupts import end_at_once
     from dpbench.run.sweep.measuring import measure
 
     def repetitions() -> Iterator[int]:
@@ -50,10 +38,16 @@ def _measure(answers: int) -> None:
             yield int(line)
             os.write(answers, f"{DONE}\n".encode())
 
+    end_at_once()
     sweep = json.loads(sys.argv[1])
-    options = read_options(SweepOptions, sweep["options"])
-    plan = plan_judged_sweep(options, Path(sweep["folder"]), sweep["command"])
-    measure(plan, TrialProgress(quiet=True), repetitions())
+    try:
+        options = read_options(SweepOptions, sweep["options"])
+        plan = plan_judged_sweep(options, Path(sweep["folder"]), sweep["command"])
+        measure(plan, TrialProgress(quiet=True), repetitions())
+    except DpbenchError as error:
+        say(str(error))
+        return error.exit_status
+    return 0
 
 
 if __name__ == "__main__":

@@ -34,14 +34,13 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     usable = [trial for trial in plan.trials if trial.configuration not in reasons]
     left = missing(usable, kept_records(plan.earlier.records) if plan.earlier else ())
     duration = "as long as its steps take"
+    timed = units.any_of(trial.timed_steps for trial in plan.trials)
     if (window := plan.spec.base.window_seconds) is not None:
         windows = sum(2 if trial.has_unsynced_window else 1 for trial in left)
         duration = f"at least {units.seconds(windows * window + len(left) * SECONDS_PER_TRIAL)}"
+        timed = f"{plan.spec.base.timed_steps} to {MAX_FILLING_STEPS:,}"
     done = units.stored(len(usable) - len(left), len(usable))
     warmup = units.any_of(trial.warmup_steps for trial in plan.trials)
-    timed = units.any_of(trial.timed_steps for trial in plan.trials)
-    if plan.spec.base.window_seconds is not None:
-        timed = f"{plan.spec.base.timed_steps} to {MAX_FILLING_STEPS:,}"
     summary = (
         f"{f'Resuming: {done}. ' if plan.earlier else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "

@@ -18,7 +18,7 @@ from dpbench.data.registry import prepare_dataset
 from dpbench.errors import UsageError
 from dpbench.launch.cluster import Node
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import option_words, said_to, say
+from dpbench.messages import option_words, say
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -53,8 +53,7 @@ def with_largest_batch(options: SweepOptions, node: Node) -> SweepOptions:
             f"sizes; expected one {option_words('arch')} and {option_words('scaling', 'weak')}, or "
             "a number"
         )
-    with said_to(lambda _: None):
-        spec = build_sweep_spec(options.replaced(batch_sizes=(1,)), [node])
+    spec, _ = build_sweep_spec(options.replace(batch_sizes=(1,)), [node])
     largest_group = max(spec.group_sizes)
     alone = configurations(replace(spec, group_sizes=(1,)))
     implementation = options.measured_implementations[0]
@@ -78,7 +77,7 @@ def with_largest_batch(options: SweepOptions, node: Node) -> SweepOptions:
     if largest is None:
         raise UsageError(f"{_option()}: not even the smallest batch fits; expected a number")
     say(f"{_option()}: {largest} for {Labels().series(trial)}")
-    return options.replaced(batch_sizes=dict.fromkeys((*options.known_batch_sizes, largest)))
+    return options.replace(batch_sizes=dict.fromkeys((*options.known_batch_sizes, largest)))
 
 
 def _option() -> str:

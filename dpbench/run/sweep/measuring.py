@@ -16,7 +16,7 @@ from dpbench.analysis.repetitions import by_configuration
 from dpbench.architecture.user_files import files_sha256, named_files
 from dpbench.codec import content_hash
 from dpbench.data.registry import is_function, prepare_dataset
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, DataError, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.cluster import ClusterRunner, follow_orders
 from dpbench.launch.preflight import run_user_code
@@ -50,7 +50,7 @@ def measure(
     with runner_for(plan) as runner:
         sweep = SweepRun(plan, runner)
         busy = load_warning(runner.load, plan.trials[0])
-        say(*plan.notes, *_skipped(sweep.unusable), *busy)
+        say(*plan.notes, *_skip_lines(sweep.unusable), *busy)
         label = Labels.among(plan.trials).label
         opened = (
             ResultsStore(plan.folder)
@@ -225,7 +225,7 @@ def unusable_configurations(
     return unusable
 
 
-def _skipped(unusable: Mapping[Configuration, str]) -> Iterator[str]:
+def _skip_lines(unusable: Mapping[Configuration, str]) -> Iterator[str]:
     """A line for each reason, with the series that it concerns."""
     for reason in dict.fromkeys(unusable.values()):
         skipped = [configuration for configuration, why in unusable.items() if why == reason]
@@ -275,19 +275,19 @@ def _prepare_datasets(plan: SweepPlan, cache: Path) -> None:
 
 
 def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None = None) -> int:
-    """6 for wrong gradients before 1 for a failure.
+    """WRONG_GRADIENTS before FAILED.
 
-    It is 1 as well if nothing completed of the `wanted` implementations: `single`
+    It is FAILED as well if nothing completed of the `wanted` implementations: `single`
     alone, which is measured for speedups, is no answer.
     """
     counted = [record for group in by_configuration(records).values() for record in group]
     statuses = Counter(record.status for record in counted)
     if statuses[Status.WRONG_GRADIENTS]:
-        return 6
+        return WRONG_GRADIENTS
     failed = any(statuses[status] for status in FAILURES)
     answered = any(
         record.status is Status.COMPLETED
         and (wanted is None or record.trial.implementation in wanted)
         for record in counted
     )
-    return 1 if failed or not answered else 0
+    return FAILED if failed or not answered else PASSED

@@ -14,7 +14,7 @@ from dpbench.codec import differing_fields
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_name
 from dpbench.launch.cluster import Cluster, Node, NodeLost, open_cluster
-from dpbench.messages import option_words, said_to
+from dpbench.messages import option_words
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
@@ -22,7 +22,7 @@ from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import results_folder
 from dpbench.run.sweep.nodes import common_options
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import devices_for, machine_here
+from dpbench.run.this_machine import device_notes, devices_for, machine_here
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.sweep import plan_trials
 from dpbench.store import StoredSweep
@@ -69,7 +69,7 @@ class SweepPlan:
 
 
 @contextmanager
-def planned_sweep(
+def plan_sweep(
     options: SweepOptions, placement: Placement | None = None, token: str = ""
 ) -> Iterator[SweepPlan]:
     """The sweep of these options on this machine or, while the context lasts, on several
@@ -90,12 +90,14 @@ def planned_sweep(
             earlier = store.load_sweep(folder)
         else:
             store.require_free(folder)
-    notes = [f"warning: {warning}" for warning in earlier.warnings] if earlier else []
-    with said_to(notes.append):
-        here = this_node(options, placement, folder.name)
+    here = this_node(options, placement, folder.name)
     cluster = None
     with ExitStack() as stack:
         if placement is not None:
+            if options.dry_run:
+                raise UsageError(
+                    "--dry-run plans for one node; leave --nnodes out, or the launcher"
+                )
             if options.searches_batch:
                 raise UsageError(
                     f"{option_words('batch_sizes', MAX_WORD)}: it is looked for on one node; "
@@ -104,12 +106,12 @@ def planned_sweep(
             stack.enter_context(as_exceptions())
             cluster = stack.enter_context(open_cluster(placement, token, here))
         nodes = cluster.nodes if cluster else (here,)
-        with said_to(notes.append):
-            if options.searches_batch:
-                from dpbench.run.sweep.largest_batch import with_largest_batch
+        if options.searches_batch:
+            from dpbench.run.sweep.largest_batch import with_largest_batch
 
-                options = with_largest_batch(options, here)
-            spec = build_sweep_spec(options, nodes)
+            options = with_largest_batch(options, here)
+        spec, notes = build_sweep_spec(options, nodes)
+        warnings = earlier.warnings if earlier else ()
         if earlier is not None:
             _require_resumable(earlier, spec)
         plan = SweepPlan(
@@ -120,7 +122,11 @@ def planned_sweep(
             data_dir=options.data_dir,
             earlier=earlier,
             stop_after_failure=options.stop_after_failure,
-            notes=notes,
+            notes=(
+                *(f"warning: {warning}" for warning in warnings),
+                *device_notes(here.machine, options.gpus, here.devices),
+                *notes,
+            ),
             cluster=cluster,
         )
         try:

@@ -15,12 +15,8 @@ from dpbench.architecture.user_files import with_files
 from dpbench.data.registry import unread_notes
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
-from dpbench.messages import option_words, say
-from dpbench.options.script import (
-    DEFAULT_SCRIPT_WARMUP,
-    DEFAULT_SCRIPT_WINDOW_SECONDS,
-    MIN_STEPS,
-)
+from dpbench.messages import option_words
+from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, DEFAULT_SCRIPT_WINDOW_SECONDS, MIN_STEPS
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
@@ -36,8 +32,9 @@ ON_GPUS_ONLY = {"f16": "f16 (float16, fp16)", "tf32": "tf32"}
 """Dtypes that no CPU computes in fast, with their other names."""
 
 
-def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> SweepSpec:
-    """The sweep of these options on the nodes, of which the first plans and records.
+def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[SweepSpec, list[str]]:
+    """The sweep of these options on the nodes, of which the first plans and records; and notes for
+    the user.
 
     Raises UsageError for what the nodes cannot run.
     """
@@ -69,14 +66,14 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> SweepSpec:
     asked, largest = values["threads"] or (None,), max(group_sizes)
     values["threads"] = tuple(_threads(options, nodes, largest, threads) for threads in asked)
     axes = {field: values[axis.option_field] for field, axis in AXES.items()}
+    del axes["architecture"]  # each has a workload of its own
     first = {field: several[0] for field, several in axes.items()}
-    of_workload = {field: first.pop(field) for field in AXES if field in WORKLOAD_FIELDS}
-    workload, *more_workloads = map(with_files, _workloads(options, of_workload))
-    datasets = [each.dataset for each in (workload, *more_workloads)]
-    say(*unread_notes(options.data_dir, datasets))
+    of_workload = {field: first.pop(field) for field in axes if field in WORKLOAD_FIELDS}
+    workloads, notes = _workloads(options, of_workload)
+    notes += unread_notes(options.data_dir, [each.dataset for each in workloads])
     devices = tuple(device for node in nodes for device in node.devices)
     base = Configuration(
-        workload=workload,
+        workload=workloads[0],
         implementation=SINGLE,
         backend="none",
         group_size=1,
@@ -85,9 +82,9 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> SweepSpec:
         window_seconds=window_seconds if fills_window else None,
         **first,
     )
-    return SweepSpec(
+    spec = SweepSpec(
         base=base,
-        more_workloads=tuple(more_workloads),
+        more_workloads=tuple(workloads[1:]),
         implementations=options.measured_implementations,
         largest_group_only=() if options.implementations else (INDEPENDENT,),
         backends=values["backends"] or (("nccl",) if nodes[0].machine.gpus else ("gloo",)),
@@ -99,6 +96,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> SweepSpec:
         axes={field: several for field, several in axes.items() if len(several) > 1},
         time_limit_seconds=options.time_limit,
     )
+    return spec, notes
 
 
 def _require_devices(
@@ -149,8 +147,11 @@ def _threads(
     )
 
 
-def _workloads(options: SweepOptions, settings: Mapping[str, Any]) -> list[WorkloadSpec]:
-    """The workload of the script, or of each architecture, with the first values of all other axes.
+def _workloads(
+    options: SweepOptions, settings: Mapping[str, Any]
+) -> tuple[list[WorkloadSpec], list[str]]:
+    """The workload of the script, or of each architecture, with the first values of all axes; and
+    notes on them.
 
     The first step of an architecture is taken here, so that errors of the user's code are known
     before any trial. Raises UsageError for them.
@@ -158,22 +159,21 @@ def _workloads(options: SweepOptions, settings: Mapping[str, Any]) -> list[Workl
     if script := options.script_and_arguments:
         _require_script(script)
         named = script[1] if script[0] == "-m" else Path(script[0]).name
-        return [
-            WorkloadSpec(**{**settings, "architecture": named, "dataset": "", "script": script})
-        ]
+        workload = WorkloadSpec(architecture=named, dataset="", script=script, **settings)
+        return [with_files(workload)], []
     make_importable(*options.arch, options.data)
-    workloads = []
+    workloads, notes = [], list[str]()
     for named in options.arch:
         tried = preflight(named, dataset=options.data, seed=options.seed[0])
-        say(*tried.notes)
-        workloads.append(
-            WorkloadSpec(
-                **{**settings, "architecture": named},
-                dataset=tried.dataset,
-                learning_rate_rule=options.lr_scaling,
-            )
+        notes += tried.notes
+        workload = WorkloadSpec(
+            architecture=named,
+            dataset=tried.dataset,
+            learning_rate_rule=options.lr_scaling,
+            **settings,
         )
-    return workloads
+        workloads.append(with_files(workload))
+    return workloads, notes
 
 
 def _require_script(script: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
-from dpbench.run.training.plan import build_spec, prepared_samples, with_folder
+from dpbench.run.training.plan import build_spec, prepare_samples, with_folder
 from dpbench.run.training.running import SAID_BY_RANKS, run_plan
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -99,7 +99,7 @@ class LaunchedRanks:
             raise SAID_BY_RANKS.get(values["kind"], TrainingFailed)(values["error"])
         return dict(values)
 
-    def prepared(self) -> Path:
+    def wait_for_samples(self) -> Path:
         """The folder with the samples of this host, once every host has its own: a download there
         may take longer than the timeout of a process group. Raises what `wait_for` raises."""
         places = {rank: self.wait_for(f"samples {rank}") for rank in self._preparers}
@@ -172,7 +172,7 @@ def train_as_other(ranks: LaunchedRanks, options: TrainOptions) -> tuple[Path, F
     with ExitStack() as stack:
         if ranks.preparer == ranks.rank:
             try:
-                folder, _ = stack.enter_context(prepared_samples(options, spec))
+                folder, _ = stack.enter_context(prepare_samples(options, spec))
             except DpbenchError as error:
                 said = f"rank {ranks.rank} on {platform.node()}: {error}"
                 ranks.put(key, error=said, kind=type(error).__name__)
@@ -192,7 +192,7 @@ def train_as_other(ranks: LaunchedRanks, options: TrainOptions) -> tuple[Path, F
 def _train(ranks: LaunchedRanks, job: TrainingJob) -> Finished:
     """Train once every host has its samples; if another rank has ended, the error is one line, as
     that rank reports the cause."""
-    job = replace(job, prepared=ranks.prepared())
+    job = replace(job, prepared=ranks.wait_for_samples())
     try:
         return train_rank(job, ranks.rank)
     except RuntimeError as error:
@@ -222,10 +222,7 @@ def spec_of_world(options: TrainOptions, ranks: Sequence[RankDescription]) -> Tr
     counts = Counter(rank.host for rank in ranks)
     tightest = min(ranks, key=lambda rank: rank.cores / counts[rank.host])
     threads = threads_for(
-        options.threads,
-        tightest.cores,
-        counts[tightest.host],
-        oversubscribe=options.oversubscribe,
+        options.threads, tightest.cores, counts[tightest.host], oversubscribe=options.oversubscribe
     )
     spec = build_spec(options, [rank.device for rank in ranks], threads)
     reason = missing_backends().get(spec.backend)

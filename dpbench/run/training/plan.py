@@ -21,12 +21,12 @@ from dpbench.data.registry import prepare_dataset, unread_notes
 from dpbench.data.sharding import DistributedBatchSampler
 from dpbench.errors import UsageError
 from dpbench.files import folder_name
-from dpbench.launch.machine import Machine, missing_package_reason
+from dpbench.launch.machine import Machine
 from dpbench.launch.preflight import preflight
-from dpbench.messages import option_words, said_to, say
+from dpbench.messages import option_words, say
 from dpbench.options.train import TrainOptions
 from dpbench.run.results import results_folder
-from dpbench.run.this_machine import devices_for, threads_for
+from dpbench.run.this_machine import device_notes, devices_for, threads_for
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
@@ -68,16 +68,13 @@ def plan_here(options: TrainOptions, machine: Machine) -> TrainPlan:
         )
     several = options.oversubscribe
     sizes = (1,) if alone else None
-    with said_to(notes.append):
-        devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
+    devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
     threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=several)
-    say(*notes)
+    say(*notes, *device_notes(machine, options.gpus, devices))
     spec = build_spec(options, devices, threads)
     if reason := machine.unusable_reason(spec):
-        name = spec.implementation
-        about_it = name == "torch-dp" or missing_package_reason(name)
-        what = ("implementation", name) if about_it else ("backend", spec.backend)
-        raise UsageError(f"{option_words(*what)}: {reason}")
+        implementation = option_words("implementation", spec.implementation)
+        raise UsageError(f"{implementation} {option_words('backend', spec.backend)}: {reason}")
     return with_folder(options, spec)
 
 
@@ -191,7 +188,7 @@ def _going_on(options: TrainOptions, spec: TrainingSpec, path: Path) -> TrainPla
 
 
 @contextmanager
-def prepared_samples(options: TrainOptions, spec: TrainingSpec) -> Iterator[tuple[Path, int]]:
+def prepare_samples(options: TrainOptions, spec: TrainingSpec) -> Iterator[tuple[Path, int]]:
     """A context in which the ranks of this host may read the prepared samples: their folder, as in
     TrainingJob.prepared, and the steps of an epoch.
 

@@ -33,7 +33,7 @@ from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.training.plan import TrainPlan, plan_here, prepared_samples
+from dpbench.run.training.plan import TrainPlan, plan_here, prepare_samples
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import Event, Finished
@@ -91,7 +91,7 @@ def run_plan(
 ) -> tuple[Path, Finished] | None:
     """Train as planned, and store and print what happens. Returns and raises as `train_here`."""
     options, spec = plan.options, plan.spec
-    with prepared_samples(options, spec) as (samples, steps_per_epoch):
+    with prepare_samples(options, spec) as (samples, steps_per_epoch):
         loaded = architecture.load_architecture(spec.workload.architecture)
         items = architecture.items_per_sample(loaded)
         contents = "" if items == 1 else f" of {items:,} {loaded.item}"

@@ -27,34 +27,33 @@ BLOCKED = replace(INCONCLUSIVE, disturbance=BUSY)
             [INCONCLUSIVE, INCONCLUSIVE, ALL_PASS],
             100.0,
             [2, 3, 5],
-            [
-                PLAN,
-                "not settled yet: up to 3 repetitions; 2 s of 1 min 40 s used",
-                "not settled yet: up to 5 repetitions; 3 s of 1 min 40 s used",
-            ],
+            [PLAN],
         ),
         (
             [INCONCLUSIVE] * 2,
             4.0,
             [2, 3],
             [
-                "not settled after 3 repetitions and 3 s: --budget 4 s leaves no time for 2 more, "
-                "about 2 s"
+                "stopping after 3 repetitions without a verdict: --budget 4 s leaves no time for 2 "
+                "more, about 2 s"
             ],
         ),
         (
             [INCONCLUSIVE] * 5,
             100.0,
             [2, 3, 5, 8, 12],
-            ["not settled after 12 repetitions; another look would make an error too likely"],
+            [
+                "stopping after 12 repetitions without a verdict: another look would make an error "
+                "too likely"
+            ],
         ),
         (
             [BLOCKED],
             100.0,
             [2],
             [
-                "stopping after 2 repetitions, as more cannot decide: other processes used 90 % of "
-                "2 cores"
+                "stopping after 2 repetitions without a verdict: other processes used 90 % of 2 "
+                "cores"
             ],
         ),
     ],

@@ -22,7 +22,7 @@ def node(*devices: str, cores: int = 4) -> Node:
 
 def built(*hosts: Node, **options: str) -> SweepSpec:
     parsed = SweepOptions(**{"arch": "mlp", "data": "digits", **options})
-    return build_sweep_spec(parsed, hosts)
+    return build_sweep_spec(parsed, hosts)[0]
 
 
 @pytest.mark.parametrize(
