@@ -159,7 +159,7 @@ def _at(folder: Path) -> Iterator[None]:
     with (
         contextlib.chdir(folder),
         mock.patch.dict(os.environ, TERMINAL | synthetic.VARIABLES),
-        mock.patch.object(synthetic, "usable_cores", return_value=2),
+        mock.patch("dpbench.records.environment.usable_cores", return_value=2),
     ):
         yield
     for number, handler in handlers.items():
