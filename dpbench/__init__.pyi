@@ -38,6 +38,8 @@ from dpbench.parallel.dp.scatter_gather import scatter as scatter
 def check(
     arch: str | None = ...,
     *,
+    candidate: str | PathLike[str] | Results | None = ...,
+    baseline: str | PathLike[str] | Results | None = ...,
     progress: bool = ...,
     arguments: str | Sequence[str] | None = ...,
     module: bool | None = ...,
@@ -61,8 +63,6 @@ def check(
     strict: bool | None = ...,
     force: bool | None = ...,
     budget: float | str | None = ...,
-    candidate: str | None = ...,
-    baseline: str | None = ...,
     against: str | None = ...,
     against_ref: str | None = ...,
     against_python: str | PathLike[str] | None = ...,
@@ -77,8 +77,8 @@ def check(
 
     Give `against_ref` to compare your code with a Git revision, `against_python` to compare this
     environment with another one, `against` to compare `implementations` with another one, or
-    `candidate` and `baseline` to compare stored sweeps. A `candidate` may be a training script.
-    `progress` prints on stderr.
+    `candidate` and `baseline` to compare stored sweeps, which are folders or `Results`. A
+    `candidate` may be a training script. `progress` prints on stderr.
 
     Returns:
         What the command prints as `text`, and the verdict of its `--json` as `data`, with the keys
@@ -113,8 +113,6 @@ def check(
         strict: Fail if the verdict, or that of any row, is inconclusive.
         force: Compare even if the environments differ.
         budget: Time after which no runs are added.
-        candidate: Stored sweep to check, with --baseline; or a training script to measure.
-        baseline: Stored sweep to compare CANDIDATE with.
         against: Compare with this implementation.
         against_ref: Compare with this Git revision of your code.
         against_python: Compare with this Python, which has another torch or other packages.
@@ -123,7 +121,7 @@ def check(
         markdown: Write the verdict as Markdown."""
 
 def explain(
-    folder: str | PathLike[str] | Results | None = ...,
+    results_or_script: str | PathLike[str] | Results | None = ...,
     *,
     progress: bool = ...,
     arguments: str | Sequence[str] | None = ...,
@@ -147,9 +145,9 @@ def explain(
         >>> print(dpbench.explain("results/examples/two-cores", group_sizes=2))
         >>> dpbench.explain("train.py", arguments=["--epochs", "1"], gpus=2).data["configurations"]
 
-    `folder` is a results folder or its `Results`, whose rows the options choose, or a training
-    script, which is measured first. Omit it for the latest folder in results/. `progress` prints
-    on stderr.
+    `results_or_script` is a results folder or its `Results`, whose rows the options choose, or a
+    training script, which is measured first. Omit it for the latest folder in results/. `progress`
+    prints on stderr.
 
     Returns:
         What the command prints as `text`, and all that its `--json` has as `data`.

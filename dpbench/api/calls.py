@@ -4,6 +4,7 @@ options in their signature, and a script that ranks do not import again."""
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -47,6 +48,13 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
     finally:
         if alone:
             _measuring.release()
+
+
+def as_path(place: Any) -> Any:
+    """The path of a folder that is given as a path or as its `Results`, whose module is slow to
+    import; anything else as it is."""
+    place = getattr(place, "folder", place)
+    return os.fspath(place) if isinstance(place, os.PathLike) else place
 
 
 @contextmanager

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api.calls import measuring_call, takes_options
+from dpbench.api.calls import as_path, measuring_call, takes_options
+from dpbench.errors import UsageError
 from dpbench.options.check import CheckOptions
 from dpbench.options.reading import fields_by_name, read_options
+from dpbench.options.script import is_script
 
 if TYPE_CHECKING:
+    from dpbench.api.results import Results
     from dpbench.report.answer import Answer
 
 
 @takes_options(CheckOptions)
-def check(arch: str | None = None, *, progress: bool = True, **options: Any) -> Answer:
+def check(
+    arch: str | None = None,
+    *,
+    candidate: str | PathLike[str] | Results | None = None,
+    baseline: str | PathLike[str] | Results | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Answer:
     """Check for a performance regression, like `dpbench check`.
 
         >>> dpbench.check("my_model.py:make", against_ref="origin/main").data["outcome"]
@@ -21,8 +32,8 @@ def check(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
 
     Give `against_ref` to compare your code with a Git revision, `against_python` to compare this
     environment with another one, `against` to compare `implementations` with another one, or
-    `candidate` and `baseline` to compare stored sweeps. A `candidate` may be a training script.
-    `progress` prints on stderr.
+    `candidate` and `baseline` to compare stored sweeps, which are folders or `Results`. A
+    `candidate` may be a training script. `progress` prints on stderr.
 
     Returns:
         What the command prints as `text`, and the verdict of its `--json` as `data`, with the keys
@@ -34,9 +45,14 @@ def check(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
         StoreError: A folder cannot be used.
         KeyboardInterrupt: After Ctrl-C.
     """
-    given = fields_by_name(
-        CheckOptions, "dpbench.check: ", {"arch": arch, **options}, of_python=True
-    )
+    place = as_path(arch)
+    if place is not arch or (isinstance(place, str) and is_script(place)):
+        raise UsageError(
+            f'arch: got "{place}"; expected a model as in "my_model.py:make"; for a training '
+            f'script or stored results write candidate="{place}"'
+        )
+    options |= {"arch": arch, "candidate": as_path(candidate), "baseline": as_path(baseline)}
+    given = fields_by_name(CheckOptions, "dpbench.check: ", options, of_python=True)
     with measuring_call("dpbench.check", progress=progress):
         from dpbench.report.progress.trials import TrialProgress
         from dpbench.run.check.checking import run_check

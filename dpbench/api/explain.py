@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api.calls import measuring_call, takes_options
+from dpbench.api.calls import as_path, measuring_call, takes_options
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.reading import fields_by_name, read_options
 
@@ -16,16 +16,19 @@ if TYPE_CHECKING:
 
 @takes_options(ExplainOptions)
 def explain(
-    folder: str | PathLike[str] | Results | None = None, *, progress: bool = True, **options: Any
+    results_or_script: str | PathLike[str] | Results | None = None,
+    *,
+    progress: bool = True,
+    **options: Any,
 ) -> Answer:
     """Show where scaling efficiency is lost and what to try, like `dpbench explain`.
 
         >>> print(dpbench.explain("results/examples/two-cores", group_sizes=2))
         >>> dpbench.explain("train.py", arguments=["--epochs", "1"], gpus=2).data["configurations"]
 
-    `folder` is a results folder or its `Results`, whose rows the options choose, or a training
-    script, which is measured first. Omit it for the latest folder in results/. `progress` prints
-    on stderr.
+    `results_or_script` is a results folder or its `Results`, whose rows the options choose, or a
+    training script, which is measured first. Omit it for the latest folder in results/. `progress`
+    prints on stderr.
 
     Returns:
         What the command prints as `text`, and all that its `--json` has as `data`.
@@ -36,10 +39,8 @@ def explain(
         TrainingFailed: The script failed.
         KeyboardInterrupt: After Ctrl-C.
     """
-    place = getattr(folder, "folder", folder)  # that of `Results`, whose module is slow to import
-    given = fields_by_name(
-        ExplainOptions, "dpbench.explain: ", {"folder": place, **options}, of_python=True
-    )
+    options["results_or_script"] = as_path(results_or_script)
+    given = fields_by_name(ExplainOptions, "dpbench.explain: ", options, of_python=True)
     with measuring_call("dpbench.explain", progress=progress):
         from dpbench.report.progress.trials import TrialProgress
         from dpbench.run import explaining

@@ -16,7 +16,7 @@ from dpbench.options.types import Count, FilePath, Gpus
 class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
     """A training script to measure, or the rows of a sweep; and how much to print."""
 
-    named_by: ClassVar[str] = "folder"
+    named_by: ClassVar[str] = "results_or_script"
     gpus: Gpus | None = shared.gpus_option()
     warmup: Count = shared.measurement_option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
     steps: Count | None = shared.measurement_option(
@@ -25,7 +25,7 @@ class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
     threads: Count | None = shared.measurement_option(
         None, shared.HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
     )
-    folder: FilePath | None = shared.results_option(
+    results_or_script: FilePath | None = shared.results_option(
         help="Results folder of a sweep, or a training script to measure.", metavar="DIR|SCRIPT"
     )
     verbose: bool = shared.print_option(

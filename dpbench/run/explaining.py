@@ -38,7 +38,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     if options.script_and_arguments:
         folder = _measure(options, progress)
     else:
-        folder = options.folder or latest_folders("explain")[0]
+        folder = options.results_or_script or latest_folders("explain")[0]
     subject = analyze(load_sweep(folder))
     all_rows = subject.rows
     if not subject.explanations:
@@ -103,7 +103,7 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
 
     measuring = [name for name, info in options.given.items() if not info.for_stored]
     sweep = SweepOptions(
-        script=str(options.folder),
+        script=str(options.results_or_script),
         group_sizes=(MAX_WORD,),
         **{name: getattr(options, name) for name in measuring},
     )

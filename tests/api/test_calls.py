@@ -47,7 +47,7 @@ def test_a_stored_regression_is_a_verdict_with_its_rows(here: Path) -> None:
         stored(here / name, runs(trial(), speeds))
         for name, speeds in (("old", QUIET), ("new", slower(QUIET, 0.10)))
     )
-    checked = dpbench.check(candidate=str(new), baseline=str(old), tolerance="5%")
+    checked = dpbench.check(candidate=dpbench.load(new), baseline=old, tolerance="5%")
     assert (checked.data["outcome"], checked.data["exit_status"]) == ("regressed", 3)
     assert checked.data["summary"].startswith("regressed: time per image: +")
     assert checked.data["summary"] in " ".join(str(checked).split())
@@ -111,8 +111,9 @@ def test_an_explanation_measures_a_training_script(here: Path) -> None:
             r'^tolerance: got 0.05; .* in "3%" .*; did you mean "5%"',
         ),
         (dpbench.check, {"arch": "__main__:Net"}, r"ranks cannot import"),
+        (dpbench.check, {"arch": "train.py"}, r'stored results write candidate="train.py"$'),
         (dpbench.check, {"against_rev": "HEAD"}, r"argument of dpbench.check: got 'against_rev'; "),
-        (dpbench.explain, {"folder": EXAMPLE, "steps": 5}, r"^steps: it is for measuring a script"),
+        (dpbench.explain, {"results_or_script": EXAMPLE, "steps": 5}, r"^steps: it is for"),
     ],
 )
 def test_errors_name_arguments_and_nothing_is_written(

@@ -42,12 +42,12 @@ OTHERS = {
     "analyze_scaling": "start values kind * start_group_size",
     "barrier": "label * timeout process_group",
     "broadcast": "tensor src group",
-    "check": "arch * progress",
+    "check": "arch * candidate baseline progress",
     "destroy_process_group": "",
     "dp_train": "make_model data * n_gpu devices mode n_iter batch_per_replica lr max_norm"
     " optimizer scheduler loss_fn forward_fn target_fn seed verbose on_backward"
     " on_reduce on_step on_broadcast",
-    "explain": "folder * progress",
+    "explain": "results_or_script * progress",
     "fork_world": "fn n * start_method timeout",
     "get_rank": "group",
     "get_world_size": "group",

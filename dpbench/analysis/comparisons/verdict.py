@@ -41,6 +41,8 @@ from dpbench.specs import Labels
 
 ALPHA_OF_A_LOOK = 0.02
 """Level of each one-sided test, for data that is looked at again as it grows."""
+ROUND_TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2)
+"""Tolerances to suggest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +58,9 @@ class MetricVerdict:
     repetitions_needed: int | None
     """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
     tolerance; None if out of reach."""
+    passing_tolerance: float | None
+    """The smallest of ROUND_TOLERANCES above its own at which these runs would pass; None if none
+    would do."""
     rows: tuple[ComparedRow, ...]
     """What was compared, each with an outcome of its own."""
 
@@ -183,6 +188,13 @@ def judge(
         # Where the mean passes, what is left to settle are the rows.
         left = [row.change for row in open_rows] if on_average == "pass" else [mean]
         needed = [change.repetitions_to_settle(limit, level / 2) for change in left if change]
+        undecided = [mean, *(row.change for row in open_rows if strict)]
+        suggested = (
+            tolerance
+            for tolerance in ROUND_TOLERANCES
+            if tolerance > tolerances[metric]
+            and all(each and each.is_below(1 + tolerance, alpha) for each in undecided)
+        )
         outcome = on_average
         if any(row.outcome == "regressed" for row in rows):
             outcome = "regressed"
@@ -196,6 +208,7 @@ def judge(
                 tolerance=tolerances[metric],
                 change=mean,
                 repetitions_needed=max(filter(None, needed), default=None) if all(needed) else None,
+                passing_tolerance=next(suggested, None),
                 rows=tuple(rows),
             )
         )

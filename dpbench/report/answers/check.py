@@ -11,7 +11,7 @@ from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.noise import WAS_BUSY
-from dpbench.messages import one_line
+from dpbench.messages import one_line, option_words
 from dpbench.report.answer import Answer, with_ends
 from dpbench.report.answers.compare import plain_comparison, sample_sizes, side_columns
 from dpbench.report.formatting import decimals, or_missing
@@ -92,10 +92,10 @@ def summary_of(verdict: Verdict) -> str:
             parts.append(f"inconclusive in {undecided}")
         if regressed:
             parts.append(f"regressed in {regressed}")
-    if verdict.disturbance.is_busy and word in ("inconclusive", "regressed"):
+    if verdict.disturbance.is_busy and _load_matters(verdict) and "pass" not in word:
         parts.append(WAS_BUSY)
     elif word == "inconclusive":
-        parts.append(_what_would_decide(worst))
+        parts.append(_what_would_decide(worst, _seconds_of_repetition(verdict)))
     if verdict.differences:
         changed = ", ".join(text.removeprefix("versions: ") for text in verdict.differences)
         parts.append(f"differs: {changed.replace(' -> ', ' → ')}")
@@ -125,19 +125,41 @@ def _counted(some: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> str:
     return f"{len(names)} of {len(rows)} rows ({units.some_of(names, LISTED)})" if names else ""
 
 
-def _what_would_decide(metric: MetricVerdict) -> str:
-    """How many repetitions would settle it, or what else would."""
+def _load_matters(verdict: Verdict) -> bool:
+    """Whether the load on the machine could change the verdict: not a regression between sides that
+    are compared within each repetition, which had the load together."""
+    changes = [row.change for row in verdict.rows if row.change]
+    return verdict.outcome != "regressed" or not all(change.is_paired for change in changes)
+
+
+def _seconds_of_repetition(verdict: Verdict) -> float:
+    """Time of one repetition of all rows on both sides."""
+    sides = (side for row in verdict.rows for side in (row.matched.baseline, row.matched.candidate))
+    records = {id(record): record for side in sides for record in side}.values()
+    count = len({record.trial.repetition for record in records})
+    return sum(record.timing.duration_seconds for record in records) / max(1, count)
+
+
+def _what_would_decide(metric: MetricVerdict, seconds: float) -> str:
+    """How many repetitions of so many seconds would settle it, or what else would."""
     reasons = [row.reason for row in metric.rows if row.outcome == "inconclusive"]
     if reasons and all(reasons):
         return str(reasons[0])
     if metric.slowdown is None or metric.slowdown.interval is None:
         return "measure at least 2 repetitions of both sides"
-    needed = metric.repetitions_needed
+    needed, passing = metric.repetitions_needed, ""
+    if metric.passing_tolerance is not None:
+        passing = f" to {units.percent(metric.passing_tolerance)}, which these runs would pass"
     if needed is None:
-        return "too noisy to decide here: raise the tolerance, or find a quieter machine"
+        return f"too noisy to decide here: find a quieter machine, or raise the tolerance{passing}"
     if needed <= min(metric.repetitions):
-        return "the change is close to the tolerance: add repetitions, or change the tolerance"
-    return f"--repetitions {needed} would probably settle it"
+        return (
+            "the change is close to the tolerance: add repetitions, or "
+            f"{'raise' if passing else 'change'} the tolerance{passing}"
+        )
+    settles = f"{option_words('repetitions', needed)} would probably settle it"
+    alternative = f"; or raise the tolerance{passing}" if passing else ""
+    return f"{settles}, in about {units.seconds(needed * seconds)}{alternative}"
 
 
 def _tables(verdict: Verdict) -> Iterator[str | Table]:
@@ -164,9 +186,10 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
 
 
 def all_notes(verdict: Verdict) -> list[str]:
-    """What failed, the load on the machine, and what else was noticed."""
+    """What failed, load on the machine that matters, and what else was noticed."""
     failed = [f"{label}: {how}" for label, how in verdict.failures]
-    return [*failed, *filter(None, [verdict.disturbance.note]), *verdict.notes]
+    load = [verdict.disturbance.note] if _load_matters(verdict) else []
+    return [*failed, *filter(None, load), *verdict.notes]
 
 
 def change_words(slowdown: Estimate) -> str:

@@ -98,7 +98,7 @@ class TrialProgress:
             self._took.append(record.timing.duration_seconds)
         waiting = self._total - self._done
         left = units.seconds(ceil(fmean(self._took) * waiting)) if self._took and waiting else ""
-        rest = f", {left} left" if left else ""
+        rest = f", {left} of measuring left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
         if record.status is Status.SKIPPED:
             return  # the table has a line for all that are skipped for one reason

@@ -150,6 +150,7 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         kept = f"; records are in {plan.folder} and {before}" if before.exists() else ""
         return f"no verdict after {units.counted(done, 'repetition')}{kept}"
 
+    say("starting a process for each of the two versions")
     with (
         interruptible(interrupted_words),
         _baseline(options, plan.spec.base.workload, before) as then,

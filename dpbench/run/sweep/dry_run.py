@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
+from time import monotonic
 
 from dpbench import units
 from dpbench.report.answers.listing import PlannedRow
@@ -13,7 +16,8 @@ from dpbench.specs.configuration import MAX_FILLING_STEPS
 from dpbench.store.unfinished import missing
 
 SECONDS_PER_TRIAL = 0.3
-"""Start, verification and end of a trial on two CPU ranks; `make bench` measures it."""
+"""Start, verification and end of a trial on two CPU ranks that are forked; `make bench` measures
+it."""
 
 
 def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[PlannedRow], str]:
@@ -37,7 +41,11 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     timed = units.any_of(trial.timed_steps for trial in plan.trials)
     if (window := plan.spec.base.window_seconds) is not None:
         windows = sum(2 if trial.has_unsynced_window else 1 for trial in left)
-        duration = f"at least {units.seconds(windows * window + len(left) * SECONDS_PER_TRIAL)}"
+        is_script = any(trial.workload.script for trial in left)
+        start = SECONDS_PER_TRIAL + (_seconds_to_import_torch() if is_script else 0.0)
+        duration = f"at least {units.seconds(windows * window + len(left) * start)}"
+        if is_script:  # each trial runs all of it again
+            duration += ", plus what the script does around its timed steps, in each trial"
         timed = f"{plan.spec.base.timed_steps} to {MAX_FILLING_STEPS:,}"
     done = units.stored(len(usable) - len(left), len(usable))
     warmup = units.any_of(trial.warmup_steps for trial in plan.trials)
@@ -50,6 +58,13 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     runs = Counter(trial.configuration for trial in left)
     configurations = dict.fromkeys(trial.configuration for trial in plan.trials)
     return [PlannedRow(each, runs[each], reasons.get(each)) for each in configurations], summary
+
+
+def _seconds_to_import_torch() -> float:
+    """The least time in which a script starts: each rank is a Python of its own."""
+    started = monotonic()
+    subprocess.run([sys.executable, "-c", "import torch"], check=False)
+    return monotonic() - started
 
 
 def _needs_in_words(plan: SweepPlan) -> str:
