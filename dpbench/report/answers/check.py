@@ -134,7 +134,7 @@ def _load_matters(verdict: Verdict) -> bool:
 
 def _seconds_of_repetition(verdict: Verdict) -> float:
     """Time of one repetition of all rows on both sides."""
-    sides = (side for row in verdict.rows for side in (row.matched.baseline, row.matched.candidate))
+    sides = (side for row in verdict.rows for side in (row.baseline_records, row.candidate_records))
     records = {id(record): record for side in sides for record in side}.values()
     count = len({record.trial.repetition for record in records})
     return sum(record.timing.duration_seconds for record in records) / max(1, count)

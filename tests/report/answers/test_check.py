@@ -42,7 +42,7 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
         side(label, runs(trial(), speeds), passes="one sweep")
         for label, speeds in (("before", QUIET), ("after", slower(QUIET, 0.5)))
     )
-    for settled in (ALL_PASS, assess([(before, after)], {"images_per_second": 0.03})):
+    for settled in (ALL_PASS, judged(before, after)):
         assert "busy" not in summary_of(replace(settled, disturbance=busy))
 
 
