@@ -69,6 +69,7 @@ class Version:
             "folder": str(self.folder.absolute()),
             "command": [*command],
         }
+        say(f"setting up {self.label}")
         program = [self.python, "-m", worker.__name__, json.dumps(sweep)]
         environ = without_git_variables()
         if self.paths:
@@ -150,7 +151,6 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         kept = f"; records are in {plan.folder} and {before}" if before.exists() else ""
         return f"no verdict after {units.counted(done, 'repetition')}{kept}"
 
-    say("starting a process for each of the two versions")
     with (
         interruptible(interrupted_words),
         _baseline(options, plan.spec.base.workload, before) as then,
