@@ -69,7 +69,6 @@ class Version:
             "folder": str(self.folder.absolute()),
             "command": [*command],
         }
-        say(f"setting up {self.label}")
         program = [self.python, "-m", worker.__name__, json.dumps(sweep)]
         environ = without_git_variables()
         if self.paths:
@@ -109,6 +108,7 @@ class Version:
 
             try:
                 wait(UsageError)  # until it has planned its sweep
+                say(f"{self.label} is ready to be measured")
                 yield measure
             finally:
                 process.terminate()
