@@ -30,7 +30,7 @@ SortValue = float | str | None
 MISSING = "–"
 AT_MOST = "≤"
 """Begins a cell that has the upper end alone of an interval that includes 0."""
-AT_MOST_MEANS = f"{AT_MOST}: too small to tell from zero; at most this"
+AT_MOST_MEANS = f"{AT_MOST}: cannot be told from zero; at most this"
 UNLIMITED = 100_000
 """Width of a terminal that has room for all columns."""
 GAP = 2

@@ -17,6 +17,8 @@ from dpbench.records.trial import ScriptFacts, TrialRecord
 SLOW_INPUT = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
 costs a few percent of short steps in any script."""
+SURE = 0.01
+"""Smallest share of a step at the lower end of an interval from which a cause is sure."""
 SEVERAL = 1.5
 """Forward passes per optimizer step from which a script is said to take several."""
 
@@ -40,20 +42,32 @@ class Cause:
     """The option of `dpbench sweep` that measures what the remedy brings, if there is one."""
 
     @property
-    def order(self) -> tuple[bool, float]:
-        """What is wrong comes first, then the largest share; last what was not measured."""
-        return not self.is_wrong, -self.share.value if self.share else 0.0
+    def is_uncertain(self) -> bool:
+        """Whether its own share may be next to nothing: 8 ± 8 % of the step."""
+        return self.share is not None and not self.is_bound and self.share.ends[0] < SURE
+
+    @property
+    def order(self) -> tuple[bool, bool, float]:
+        """What is wrong comes first, then the largest share, and behind those that are sure the
+        uncertain ones; last what was not measured."""
+        is_last = self.share is None or self.is_uncertain
+        return not self.is_wrong, is_last, -self.share.value if self.share else 0.0
 
 
 def script_causes(
-    records: Sequence[TrialRecord], breakdown: Breakdown, *, is_warm: bool = True
+    records: Sequence[TrialRecord],
+    breakdown: Breakdown,
+    *,
+    is_warm: bool = True,
+    measured_workers: Sequence[int] = (),
 ) -> Iterator[Cause]:
     """What is wrong or slow in a script, from the usable repetitions of its ranks together; if they
-    are not warm, nothing that its first steps could explain."""
+    are not warm, nothing that its first steps could explain. The sweep has the same script with
+    each number of `measured_workers`."""
     by_rank = [rank.script for record in records for rank in record.ranks if rank.script]
     yield from _wrong(by_rank)
     if is_warm:
-        yield from _input_pipeline(records, by_rank[0])
+        yield from _input_pipeline(records, by_rank[0], measured_workers)
     yield from _averaging(by_rank, breakdown)
     yield from _devices_and_threads(records[0])
 
@@ -95,9 +109,14 @@ def _wrong(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
         )
 
 
-def _input_pipeline(records: Sequence[TrialRecord], facts: ScriptFacts) -> Iterator[Cause]:
+def _input_pipeline(
+    records: Sequence[TrialRecord], facts: ScriptFacts, measured_workers: Sequence[int]
+) -> Iterator[Cause]:
     """Steps as they are against those on a batch that stays in memory, from the second segment on.
-    A slow input pipeline costs one rank as much, so it is a loss of time and not one of scaling."""
+    A slow input pipeline costs one rank as much, so it is a loss of time and not one of scaling.
+
+    More workers are advised unless the sweep has them, or ranks and workers fill the cores.
+    """
     as_is, kept = list[float](), list[float]()
     for record in records:
         cached = [rank.cached for rank in record.ranks if rank.cached]
@@ -114,14 +133,33 @@ def _input_pipeline(records: Sequence[TrialRecord], facts: ScriptFacts) -> Itera
     wanted = ["num_workers=…"]
     wanted += ["persistent_workers=True"] * (not facts.keeps_workers)
     wanted += ["pin_memory=True"] * (facts.gpu is not None and not facts.pins_memory)
+    remedy = f"try DataLoader({', '.join(wanted)}); this run had num_workers={workers}"
+    option = f"--data-workers {workers},{max(2, 2 * workers)}"
+    cheaper = "make its transforms cheaper, cache their output or run them before training"
+    first = records[0]
+    threads = first.ranks[0].threads or 1
+    cores = first.host_load.cores if first.host_load else 0
+    # A rank on a GPU leaves its core to its workers most of the time.
+    is_on_cpu = first.trial.devices[0] == "cpu"
+    busy = max(threads, 1 + workers) if is_on_cpu else workers
+    if more := sorted({count for count in measured_workers if count > workers}):
+        remedy, option = f"{cheaper}; num_workers={','.join(map(str, more))} was measured, too", ""
+    elif 0 < cores <= len(first.ranks) * busy:
+        each = f"{units.counted(threads, 'thread')} and num_workers={workers}"
+        remedy = (
+            f"{cheaper}, or use fewer ranks on this machine; {len(first.ranks)} ranks, each with "
+            f"{each}, already fill {units.counted(cores, 'core')}, for which more workers would "
+            "compete"
+        )
+        option = ""
     seconds = [units.seconds(float(f"{fmean(steps):.2g}")) for steps in (kept, as_is)]
     yield Cause(
         kind="input pipeline",
         share=share,
         text=f"the input pipeline ({seconds[0]} a step with the batch kept in memory, {seconds[1]} "
         "as it is)",
-        remedy=f"try DataLoader({', '.join(wanted)}); this run had num_workers={workers}",
-        option=f"--data-workers {workers},{max(2, 2 * workers)}",
+        remedy=remedy,
+        option=option,
     )
 
 

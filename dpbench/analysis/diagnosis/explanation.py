@@ -42,6 +42,8 @@ ORDINARY_WAITING = 0.1
 """Share of a script's step up to which waiting, unless for one slow rank, is no symptom:
 ranks without a fault have 4 to 6 % of steps of 20 ms on shared cores."""
 ACCUMULATE_TIMES = 4
+SCRIPT_ON_SHM = "--backends gloo,shm"
+"""The option of `dpbench sweep` that replaces the backend of a script."""
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
 HIDDEN_BY_PAUSES: set[Part] = {"contention", "wrapper", "waiting"}
@@ -143,11 +145,12 @@ class Explanation:
     def causes(self) -> tuple[Cause, ...]:
         """What makes it slow or wrong, and what to try: first what is wrong, then the largest loss.
 
-        A factor is blamed if the whole interval of its share lies above 0 and it costs 5 % of the
-        step or more, even where the speed is too noisy to state; with a single repetition none is
-        blamed, as there is no interval, and none with slow first steps, which are in all of them.
-        What the sweep already tried is not advised. Of one replica in a sweep of several, only slow
-        steps are named.
+        A factor is blamed if the whole interval of its share lies above 0, or that of its ratio
+        below 1, and it costs 5 % of the step or more, even where the speed is too noisy to state;
+        each is tested singly, without a correction for their number. With a single repetition none
+        is blamed, as there is no interval, and none with slow first steps, which are in all of
+        them. What the sweep already tried is not advised. Of one replica in a sweep of several,
+        only slow steps are named.
         """
         row, configuration = self.row, self.configuration
         pauses = _pauses(self)
@@ -172,7 +175,17 @@ class Explanation:
             remedy = f"try {option_words('warmup', configuration.warmup_steps + first.steps)}"
             causes.append(Cause(kind="warm-up", share=first.share, text=text, remedy=remedy))
         if configuration.workload.script and self.communicates:
-            causes += script_causes(row.records, self.breakdown, is_warm=is_warm)
+            causes += script_causes(
+                row.records,
+                self.breakdown,
+                is_warm=is_warm,
+                measured_workers=[
+                    other.data_workers
+                    for other in self.others
+                    if other.data_workers is not None
+                    if replace(other, data_workers=configuration.data_workers) == configuration
+                ],
+            )
         contained = {CONTAINED.get(cause.kind) for cause in causes}
         for factor in self.breakdown.factors if is_warm else ():
             paused = sum(cause.share.value for cause in pauses if cause.share)
@@ -184,7 +197,7 @@ class Explanation:
                 is_named = slowest is not None and slowest.is_slow
                 if factor.share.value < ORDINARY_WAITING and not is_named:
                     continue
-            if is_large_loss(factor.share) and contained.isdisjoint(factor.parts):
+            if factor.is_large_loss and contained.isdisjoint(factor.parts):
                 causes.append(_of_factor(factor, self))
         if self.phases is not None and is_large_loss(self.phases.data_share):
             # A loader that is as slow in `single` costs no efficiency, and still costs time.
@@ -309,7 +322,8 @@ def _of_factor(factor: Factor, explanation: Explanation) -> Cause:
             text, remedy = _communication(explanation)
         case _:
             text, remedy = " or ".join(factor.parts), "see below what separates them"
-    return Cause(kind=part, share=factor.share, text=text, remedy=remedy)
+    option = SCRIPT_ON_SHM if part == "communication" and _may_try_shm(explanation) else ""
+    return Cause(kind=part, share=factor.share, text=text, remedy=remedy, option=option)
 
 
 def _wrapper(explanation: Explanation) -> TextAndRemedy:
@@ -330,6 +344,18 @@ def _wrapper(explanation: Explanation) -> TextAndRemedy:
     )
 
 
+def _may_try_shm(explanation: Explanation) -> bool:
+    """Whether a script's ranks, which share a host, use gloo, and the sweep has no row on shm."""
+    configuration = explanation.configuration
+    classes = {rank.group_class for record in explanation.row.records for rank in record.ranks}
+    return (
+        bool(configuration.workload.script)
+        and configuration.devices[0] == "cpu"
+        and classes == {"ProcessGroupGloo"}
+        and replace(configuration, backend="shm") not in explanation.others
+    )
+
+
 def _accumulate(configuration: Configuration) -> str:
     return option_words("accumulate", configuration.accumulation_steps * ACCUMULATE_TIMES)
 
@@ -339,11 +365,14 @@ def _communication(explanation: Explanation) -> TextAndRemedy:
     configuration = explanation.configuration
     traits = IMPLEMENTATIONS[configuration.implementation]
     if configuration.workload.script:
+        faster = "a faster backend"
+        if _may_try_shm(explanation):
+            faster = 'import dpbench.parallel and init_process_group("shm") instead of gloo'
         if forward_passes(explanation.row.records) >= SEVERAL:
-            return "exposed communication", "try a faster backend"
+            return "exposed communication", f"try {faster}"
         return (
             "exposed communication",
-            "try a larger batch, gradient accumulation with no_sync(), or a faster backend",
+            f"try a larger batch, gradient accumulation with no_sync(), or {faster}",
         )
     if traits.one_process:
         return "gathering gradients in one process", f"try ddp, or {_accumulate(configuration)}"

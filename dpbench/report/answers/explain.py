@@ -9,14 +9,15 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.diagnosis.causes import Cause
-from dpbench.analysis.diagnosis.explanation import Explanation, not_too_noisy
+from dpbench.analysis.diagnosis.explanation import Explanation, not_too_noisy, trained_together
 from dpbench.analysis.diagnosis.factors import LARGE, Part
 from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.rows import MAX_LISTED, Row
+from dpbench.analysis.scaling import speedup_of
 from dpbench.analysis.subject import Subject
 from dpbench.errors import INCONCLUSIVE
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
-from dpbench.report.formatting import NOISY, percentage, time_text, write
+from dpbench.report.formatting import NOISY, percentage, plus_minus, time_text, write
 from dpbench.report.notes import NO_NUMBER, notes_of, texts_of
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -63,12 +64,12 @@ def explanation_answer(
         *(noise if is_explained else ()),
         *notes,
     ]
-    others = sum(explanation not in chosen for explanation in not_too_noisy(explanations))
+    others = [each for each in not_too_noisy(explanations) if each not in chosen]
     if verbose:
         remarks = [READING, *filter(None, map(_phases, chosen)), *remarks]
     elif others and not is_script:
         remarks.append(
-            f"{units.counted(others, 'other configuration')}: choose with --implementations, "
+            f"{units.counted(len(others), 'other configuration')}: choose with --implementations, "
             "--backends, --group-sizes and --batch-sizes"
         )
     table = factors_table(chosen)
@@ -77,7 +78,9 @@ def explanation_answer(
     verdict: Paragraph = main_cause(chosen[0], is_busy=is_busy) if is_explained else noise
     if not (is_explained or is_busy) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
-    body: list[Paragraph] = [causes, shorter] if is_script else [shorter, causes]
+    body: list[Paragraph] = [shorter, causes]
+    if is_script:
+        body = [[*_compared(others, chosen[0]), *causes], shorter]
     return Answer(
         paragraphs=(first, verdict, *body, remarks),
         data={
@@ -87,6 +90,16 @@ def explanation_answer(
         },
         exit_status=0 if is_explained else INCONCLUSIVE,
     )
+
+
+def _compared(others: Sequence[Explanation], shown: Explanation) -> Iterator[str]:
+    """How fast other configurations of a training script are, against the one that is shown."""
+    together = trained_together(others)
+    for other in together[:MAX_LISTED]:
+        if ratio := speedup_of(other.row.records, shown.row.records):
+            yield f"{other.row.label}: {write(ratio, 'ratio')} × as fast as {shown.row.label}"
+    if len(together) > MAX_LISTED:
+        yield units.counted(len(together) - MAX_LISTED, "more configuration")
 
 
 def _phases(explanation: Explanation) -> str:
@@ -108,9 +121,10 @@ def main_cause(explanation: Explanation, *, is_busy: bool = False) -> str:
     configuration, row = explanation.configuration, explanation.row
     step = f"{time_text(explanation.breakdown.step_seconds)} a step"
     if configuration.workload.script:
-        subject = (
-            f"{configuration.workload.architecture} on {units.counted(row.group_size, 'rank')}"
-        )
+        name = configuration.workload.architecture
+        subject = f"{name} on {units.counted(row.group_size, 'rank')}"
+        if sum(IMPLEMENTATIONS[one.implementation].communicates for one in explanation.others) > 1:
+            subject = f"{name}, {row.label}"
         if row.speedup is None or row.efficiency is None or row.group_size == 1:
             return f"{subject}: {step}."
         efficiency = write(row.efficiency, "percent")
@@ -120,7 +134,11 @@ def main_cause(explanation: Explanation, *, is_busy: bool = False) -> str:
     if row.efficiency is not None:
         efficiency = write(row.efficiency, "percent")
         reached = f"reaches {efficiency} of linear scaling from {row.speedup_reference}"
-    losses = [cause.text for cause in explanation.causes if cause.share and not cause.is_bound]
+    losses = [
+        cause.text
+        for cause in explanation.causes
+        if cause.share and not (cause.is_bound or cause.is_uncertain)
+    ]
     loss = f"the largest significant loss is {losses[0]}" if losses else NOTHING_LARGE
     loss = WAS_BUSY if is_busy else loss
     return f"{row.label} {reached}; {loss}."
@@ -162,7 +180,11 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             column(
                 "Share of\nstep lost",
                 [
-                    NOISY if factor.value.is_too_noisy else percentage(factor.share)
+                    NOISY
+                    if factor.value.is_too_noisy
+                    else f"{plus_minus(factor.share, scale=100)} %"  # ≤ would say it may be no loss
+                    if factor.is_determined
+                    else percentage(factor.share)
                     for _, factor, _ in rows
                 ],
                 meaning="Seconds lost ÷ measured step; negative for a gain.",
@@ -192,11 +214,12 @@ def cause_lines(
     """A line for each cause, with the configurations that it holds for, or how many they are:
     first what is wrong, then the largest loss, last what was not measured. On a busy machine what
     is wrong alone, as it is so at any speed."""
-    groups: dict[tuple[str, str], list[tuple[Row, Cause]]] = {}
+    groups: dict[tuple[str, str, bool], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
         for cause in explanation.causes:
             if cause.is_wrong or not is_busy:
-                groups.setdefault((cause.text, cause.remedy), []).append((explanation.row, cause))
+                key = (cause.text, cause.remedy, cause.is_uncertain)
+                groups.setdefault(key, []).append((explanation.row, cause))
     for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
         rows, causes = zip(*group, strict=True)
         which = units.some_of([row.label for row in rows], MAX_LISTED)
@@ -217,6 +240,12 @@ def _price(causes: Sequence[Cause]) -> str:
     if causes[0].is_bound:
         most = max(share.value for share in shares)
         return f"up to about {max(round(100 * most), 1)} % of the step is"
+    if causes[0].is_uncertain:
+        most = max(share.ends[1] for share in shares)
+        return (
+            f"perhaps {units.span(round(100 * share.value) for share in shares)} %, at most "
+            f"{units.percent(most)}, of the step is"
+        )
     if len(shares) == 1:
         return f"{percentage(shares[0])} of the step is"
     return f"{units.span(round(100 * share.value) for share in shares)} % of the step is"

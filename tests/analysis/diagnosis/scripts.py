@@ -27,6 +27,7 @@ def script_sweep(
     single: float | None = 0.048,
     threads: int = 1,
     sync_batch_norms: int = 0,
+    group_class: str = "ProcessGroupNCCL",
     cores: int = 2,
     devices: tuple[str, ...] = ("cpu", "cpu"),
     **facts: Any,
@@ -55,7 +56,7 @@ def script_sweep(
         name: None if seconds is None else window((seconds,) * STEPS, STEPS * SAMPLES)
         for name, seconds in (("without_sync", without_sync), ("cached", cached))
     }
-    seen = {"threads": threads, "sync_batch_norms": sync_batch_norms}
+    seen = {"threads": threads, "sync_batch_norms": sync_batch_norms, "group_class": group_class}
     together = [
         measured(number, as_is, script=ScriptFacts(**{**FACTS, **facts}), **seen, **windows)
         for number in range(2)

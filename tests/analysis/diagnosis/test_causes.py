@@ -69,15 +69,15 @@ def noisy(*milliseconds: float, without: Sequence[float]) -> list[TrialRecord]:
     ]
 
 
-def test_a_loss_within_the_noise_gives_no_advice() -> None:
-    records = [*ALONE, *COPIES, *noisy(9, 30, 12, without=[10, 10, 10])]
-    assert causes_on(LABEL, records) == ()
-
-
-def test_a_sure_loss_is_named_where_the_speed_is_too_noisy_to_state() -> None:
-    """Other load slows whole repetitions, and communication stays half of each step."""
+def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None:
+    assert causes_on(LABEL, [*ALONE, *COPIES, *noisy(9, 30, 12, without=[10, 10, 10])]) == ()
+    # Other load slows whole repetitions, and communication stays half of each step.
     (found,) = causes_on(LABEL, [*ALONE, *noisy(20, 180, 12, without=[10, 90, 6])])
     assert (found.kind, found.share.value) == ("communication", pytest.approx(0.5))
+    # Two copies take twice as long, which is half of one step and a tenth of the next.
+    slow = [*row("independent", [20, 20]), *noisy(20, 200, 200, without=[20, 20, 20])]
+    (found,) = causes_on(LABEL, [*ALONE, *slow])
+    assert (found.kind, found.is_uncertain) == ("contention", True)
 
 
 @pytest.mark.parametrize(
