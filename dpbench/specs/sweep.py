@@ -38,7 +38,8 @@ class SweepSpec:
     more_workloads: tuple[WorkloadSpec, ...] = ()
     """Workloads of the further architectures, each with its own data and files."""
     axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
-    """The settings that have several values, each by its key in AXES; but for architectures."""
+    """The settings that have several values, each by its key in AXES; architectures are in
+    `workloads`."""
     measures_single: bool = True
     """Whether SINGLE is measured beside the implementations."""
     devices_by_node: tuple[Replicas, ...] = ()

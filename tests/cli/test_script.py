@@ -21,7 +21,9 @@ from tests.waiting import commands_in, wait_until
 SCRIPT = Path(training_script.__file__)
 
 
-@pytest.mark.parametrize(("command", "first"), [("explain", "folder"), ("sweep", "script")])
+@pytest.mark.parametrize(
+    ("command", "first"), [("explain", "results_or_script"), ("sweep", "script")]
+)
 @pytest.mark.parametrize(
     ("named", "rest"),
     [
