@@ -35,9 +35,9 @@ class Reader:
     """How a metric is read from records; None for what trials, or rows, do not have."""
 
     of_trial: Callable[[TrialRecord], PlainValue] | None = None
-    """Its value in a trial; None if the trial lacks what it needs."""
+    """Value in a trial; None if the trial lacks what it needs."""
     of_row: Callable[[Any], Value] | None = None
-    """Its value in a `Row`, or of a rank."""
+    """Value in a `Row`, or of a rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

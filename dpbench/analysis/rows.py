@@ -57,7 +57,7 @@ class Row:
     labels: Labels = field(default_factory=Labels)
     """Names that distinguish it among the rows of its sweep."""
     records: tuple[TrialRecord, ...] = ()
-    """Its usable repetitions, see `repetitions.usable_repetitions`."""
+    """Usable repetitions, see `repetitions.usable_repetitions`."""
     reference: tuple[TrialRecord, ...] = ()
     """The usable repetitions that its speedup is over."""
     one_replica: tuple[TrialRecord, ...] = ()

@@ -186,6 +186,11 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 def filter_choices(rows: Sequence[Row]) -> str:
     """The values that the options can choose from."""
     found = {
-        n: dict.fromkeys(str(row_value(row, n)) for row in rows) for n in RowFilter.model_fields
+        name: dict.fromkeys(
+            str(value) for row in rows if (value := row_value(row, name)) is not None
+        )
+        for name in RowFilter.model_fields
     }
-    return "; ".join(f"{option_words(n)} {', '.join(one)}" for n, one in found.items())
+    return "; ".join(
+        f"{option_words(name)} {', '.join(values)}" for name, values in found.items() if values
+    )

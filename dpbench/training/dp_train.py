@@ -157,35 +157,7 @@ def dp_train(
         callbacks=callbacks,
     )
     log_every = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
-    losses, norms = list[float](), list[float]()
-    with torch.inference_mode(False), torch.enable_grad():
-        models = make_models(make_model, chosen)
-        start = time.perf_counter()
-        if mode == "processes":
-            results: Iterable[LossesAndNorm] = take_in_processes(steps, models[0], chosen)
-        else:
-            results = steps.take(models, pool=WorkerPool(chosen) if mode == "threads" else None)
-        for iteration, (loss_by_replica, norm) in enumerate(results, start=1):
-            step, where = steps.indices[iteration - 1], f"iteration {iteration}"
-            for replica, loss in enumerate(loss_by_replica):
-                place = f"{where}, replica {replica}, samples {[*step[replica]]}"
-                require_finite("the loss", loss, place)
-            require_finite(
-                "the norm of the mean gradient", norm, f"{where}, samples {[*chain(*step)]}"
-            )
-            losses.append(sum(loss_by_replica) / len(chosen))
-            norms.append(norm)
-            if log_every and (iteration in (1, n_iter) or iteration % log_every == 0):
-                log.info("iteration %d/%d  loss %.6f", iteration, n_iter, losses[-1])
-        seconds = time.perf_counter() - start
-    return TrainingResult(
-        model=models[0],
-        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
-        loss_history=tuple(losses),
-        norm_history=tuple(norms),
-        indices=steps.indices,
-        elapsed_seconds=seconds,
-    )
+    return train_replicas(make_model, chosen, mode, steps, log_every)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +262,44 @@ class ReplicaSteps:
         if self.loss_fn is None:
             return output
         return self.loss_fn(output, self.target_fn(sample) if self.target_fn else sample)
+
+
+def train_replicas(
+    make_model: Any, devices: Sequence[torch.device], mode: str, steps: ReplicaSteps, log_every: int
+) -> TrainingResult:
+    """Make the models and take the steps; log every so many of them, 0 for none.
+
+    Raises Diverged for the first loss or gradient that is not finite.
+    """
+    losses, norms, count = list[float](), list[float](), len(steps.indices)
+    with torch.inference_mode(False), torch.enable_grad():
+        models = make_models(make_model, devices)
+        start = time.perf_counter()
+        if mode == "processes":
+            results: Iterable[LossesAndNorm] = take_in_processes(steps, models[0], devices)
+        else:
+            results = steps.take(models, pool=WorkerPool(devices) if mode == "threads" else None)
+        for iteration, (loss_by_replica, norm) in enumerate(results, start=1):
+            step, where = steps.indices[iteration - 1], f"iteration {iteration}"
+            for replica, loss in enumerate(loss_by_replica):
+                place = f"{where}, replica {replica}, samples {[*step[replica]]}"
+                require_finite("the loss", loss, place)
+            require_finite(
+                "the norm of the mean gradient", norm, f"{where}, samples {[*chain(*step)]}"
+            )
+            losses.append(sum(loss_by_replica) / len(devices))
+            norms.append(norm)
+            if log_every and (iteration in (1, count) or iteration % log_every == 0):
+                log.info("iteration %d/%d  loss %.6f", iteration, count, losses[-1])
+        seconds = time.perf_counter() - start
+    return TrainingResult(
+        model=models[0],
+        params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
+        loss_history=tuple(losses),
+        norm_history=tuple(norms),
+        indices=steps.indices,
+        elapsed_seconds=seconds,
+    )
 
 
 def take_in_processes(
