@@ -22,7 +22,7 @@ from torch.utils.data import Dataset as TorchDataset
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
-from dpbench.data.sharding import DistributedBatchSampler, mean_weight
+from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_dataset import SampleSource
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel.devices import current_stream, on_stream, side_stream
@@ -122,15 +122,15 @@ class Batch:
     targets: Samples
     """Each tensor is (samples, …)."""
     weight: float
-    """`mean_weight` of these samples among those of the step, for their mean loss in the backward
-    pass: the mean over ranks of Σ weight × mean loss is the mean loss of the step, and likewise
-    for the gradients."""
+    """Factor of their mean loss in the backward pass, n·R/N for n of the N samples that R ranks
+    take in the step: the mean over ranks of Σ weight × mean loss is the mean loss of the step, and
+    likewise for the gradients."""
     sample_count: int
 
 
 def load_epoch(
     dataset: Dataset,
-    sampler: DistributedBatchSampler,
+    plan: EpochPlan,
     *,
     epoch: int,
     first_step: int,
@@ -142,10 +142,10 @@ def load_epoch(
     close it after use. A thread loads those of `prefetch` steps ahead."""
 
     def steps() -> Iterator[list[Batch]]:
-        for number in range(first_step, sampler.steps_per_epoch):
-            samples, batches = sampler.samples_in(number), []
-            for indices in sampler.step(epoch, number, rank):
-                weight = mean_weight(len(indices), samples, sampler.ranks)
+        for number in range(first_step, plan.steps_per_epoch):
+            samples, batches = plan.samples_in(number), []
+            for indices in plan.step(epoch, number, rank):
+                weight = len(indices) * plan.ranks / samples
                 batches.append(Batch(*dataset.select(indices), weight, len(indices)))
             yield batches
 

@@ -1,8 +1,8 @@
 """The samples that each rank trains on.
 
 A seed and an epoch give an order of all samples, and each rank takes a range of positions in it: of
-every micro-step in a training and, by the configuration's `sample_range`, in a trial; of the whole
-epoch from a BalancedSampler.
+every micro-step in a training (`EpochPlan`) and in a trial (`measure.batches.StepPlan`), of the
+whole epoch from a BalancedSampler.
 """
 
 from __future__ import annotations
@@ -46,12 +46,6 @@ def rank_range(positions: range, shares: Sequence[float], rank: int) -> range:
     sizes = split_by_shares(len(positions), shares)
     first = sum(sizes[:rank])
     return positions[first : first + sizes[rank]]
-
-
-def mean_weight(count: int, total: int, ranks: int) -> float:
-    """The weight n·R/N of the mean over n of N samples, with which the plain mean over R ranks is
-    the mean over all samples."""
-    return count * ranks / total
 
 
 class SampleOrder:
@@ -133,9 +127,9 @@ class BalancedSampler(Sampler[int]):
         return len(self._positions)
 
 
-class DistributedBatchSampler:
-    """The samples of every rank in every step of a training; a pure function of the spec, the
-    number of samples and the shares.
+class EpochPlan:
+    """The samples of every rank in every step of a training's epochs; a pure function of the spec,
+    the number of samples and the shares.
 
     An epoch is divided into micro-steps of the global batch size; `accumulation_steps` of them make
     one optimizer step. A rest with fewer samples than replicas joins the last micro-step.
@@ -157,7 +151,7 @@ class DistributedBatchSampler:
         self._shares = tuple(shares) or (1.0,) * spec.process_count
         self.ranks = len(self._shares)
         full, rest = divmod(samples, spec.global_batch_size)
-        count = max(1, full + (rest >= spec.group_size)) if full else 1
+        count = full + (rest >= spec.group_size)
         firsts = [step * spec.global_batch_size for step in range(count)]
         self._micro_steps = [*map(range, firsts, [*firsts[1:], samples])]
         """The positions of each micro-step in the order of the epoch."""
@@ -179,9 +173,7 @@ class DistributedBatchSampler:
         first, last = self._micro_steps[0], self._micro_steps[count - 1]
         if rank is None:
             return last.stop
-        size, last_size = (
-            len(rank_range(micro_step, self._shares, rank)) for micro_step in (first, last)
-        )
+        size, last_size = (len(rank_range(part, self._shares, rank)) for part in (first, last))
         return (count - 1) * size + last_size  # all are equal except for the last
 
     def samples_in(self, step: int) -> int:

@@ -19,7 +19,7 @@ import torch
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Splits
 from dpbench.data.loading import load_epoch
-from dpbench.data.sharding import DistributedBatchSampler
+from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
@@ -89,7 +89,7 @@ class TrainingLoop:
         """Results of the steps since the last reading, on the device."""
         self._divide(())
         self.stepper = TrainingStepper(
-            job.spec, ranks, architecture, devices, self.sampler.steps_per_epoch
+            job.spec, ranks, architecture, devices, self.plan.steps_per_epoch
         )
         self._speeds: list[float] | None = None
         """Samples per second of this rank's forward passes in the epoch, for `--balance speed`."""
@@ -100,7 +100,7 @@ class TrainingLoop:
         """Set each rank's share of every batch; () means equal shares."""
         self.progress.shares = tuple(shares)
         samples = len(self.splits.train)
-        self.sampler = DistributedBatchSampler(self.job.spec, samples, shares=shares)
+        self.plan = EpochPlan(self.job.spec, samples, shares=shares)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from `checkpoint`, which has the same spec; raises UsageError if it does not
@@ -129,7 +129,7 @@ class TrainingLoop:
             # The score of a part of an epoch is not compared with those of whole ones, so that a
             # resumption finds the best of them as if there had been no stop.
             self.score = None
-            if self.progress.epoch_step == self.sampler.steps_per_epoch:
+            if self.progress.epoch_step == self.plan.steps_per_epoch:
                 self._end_epoch(self.totals.seconds - seconds_before)
         if self.score is None:
             self.score = self._evaluate()
@@ -139,7 +139,7 @@ class TrainingLoop:
         progress, run = self.progress, self.job.run
         loader = load_epoch(
             self.splits.train,
-            self.sampler,
+            self.plan,
             epoch=progress.epoch,
             first_step=progress.epoch_step,
             rank=self.ranks.rank,
@@ -151,11 +151,11 @@ class TrainingLoop:
             for batches in steps:
                 result = self.stepper.step(batches, progress.step)
                 self._unread.append(result)
-                samples = self.sampler.samples_in(progress.epoch_step)
+                samples = self.plan.samples_in(progress.epoch_step)
                 progress.step += 1
                 progress.epoch_step += 1
                 progress.skipped_steps += result.skipped
-                is_over = progress.epoch_step == self.sampler.steps_per_epoch
+                is_over = progress.epoch_step == self.plan.steps_per_epoch
                 line_is_due = progress.step % run.log_interval == 0
                 is_saved = self._is_stopped or is_due(run.checkpoint_every, progress.step)
                 if line_is_due or is_saved or is_over:
@@ -212,15 +212,15 @@ class TrainingLoop:
         self._gradient_norm = None if norm is None or not math.isfinite(norms[0]) else norms[0]
 
     def _log_line(self) -> None:
-        progress, sampler = self.progress, self.sampler
+        progress, plan = self.progress, self.plan
         totals, self._line_totals = self._line_totals, TrainedTotals()
         line = StepLine(
             epoch=progress.epoch + 1,
             step=progress.step,
-            processed=sampler.samples_before(progress.epoch_step),
-            total=sampler.samples_before(sampler.steps_per_epoch),
-            rank_processed=sampler.samples_before(progress.epoch_step, rank=0),
-            rank_total=sampler.samples_before(sampler.steps_per_epoch, rank=0),
+            processed=plan.samples_before(progress.epoch_step),
+            total=plan.samples_before(plan.steps_per_epoch),
+            rank_processed=plan.samples_before(progress.epoch_step, rank=0),
+            rank_total=plan.samples_before(plan.steps_per_epoch, rank=0),
             loss=totals.loss_sum / totals.samples,
             learning_rate=self.stepper.learning_rate,
             samples_per_second=totals.samples / totals.seconds,
@@ -239,7 +239,7 @@ class TrainingLoop:
         best = score is not None and score.improves(progress.best_metric)
         if score is not None and best:
             progress.best_metric = score.metric
-        loss = progress.epoch_loss_sum / self.sampler.samples_before(self.sampler.steps_per_epoch)
+        loss = progress.epoch_loss_sum / self.plan.samples_before(self.plan.steps_per_epoch)
         if self._speeds is not None:
             # The median leaves out the first passes, which include set-up.
             speeds = self.ranks.gather(median(self._speeds))

@@ -151,9 +151,9 @@ def _resumption(job: TrainingJob, checkpoint: Checkpoint | None) -> str:
 
 def _started(loop: TrainingLoop) -> Started:
     """The Started event of a training; a collective."""
-    sampler, ranks = loop.sampler, loop.ranks
-    steps = sampler.steps_per_epoch
-    process = [socket.gethostname(), os.getpid(), sampler.samples_before(steps, ranks.rank)]
+    plan, ranks = loop.plan, loop.ranks
+    steps = plan.steps_per_epoch
+    process = [socket.gethostname(), os.getpid(), plan.samples_before(steps, ranks.rank)]
     hosts, pids, samples = zip(*ranks.gather(process), strict=True)
     trained = (p.numel() for p in loop.stepper.model.module.parameters() if p.requires_grad)
     return Started(
@@ -189,7 +189,7 @@ def _finished(loop: TrainingLoop) -> Finished:
             )
     loss = progress.final_loss
     if loss is None or progress.epoch_step:  # stopped within an epoch
-        loss = progress.epoch_loss_sum / loop.sampler.samples_before(progress.epoch_step)
+        loss = progress.epoch_loss_sum / loop.plan.samples_before(progress.epoch_step)
     outcome = Finished(
         final_loss=loss,
         epochs=progress.epoch,

@@ -17,7 +17,7 @@ import torch
 
 from dpbench.data.datasets import Dataset
 from dpbench.data.loading import Batch, Prefetcher, load_epoch, loaded_by_workers
-from dpbench.data.sharding import DistributedBatchSampler
+from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_dataset import UserDataset
 from dpbench.errors import DataError
 from tests.recording_cuda import GPU, GpuTensor, HostTensor, RecordingCuda, put_into_parallel
@@ -163,14 +163,12 @@ DATASET = Dataset(
     inputs=torch.arange(2.0 * SAMPLES).reshape(SAMPLES, 2), targets=torch.arange(SAMPLES)
 )
 SPEC = training_spec(accumulation_steps=2)
-SAMPLER = DistributedBatchSampler(SPEC, SAMPLES)
+PLAN = EpochPlan(SPEC, SAMPLES)
 
 
 def load(epoch: int, rank: int = 0, prefetch: int = 0, device: torch.device = CPU) -> Any:
     where = {"rank": rank, "device": device}
-    return closing(
-        load_epoch(DATASET, SAMPLER, epoch=epoch, first_step=0, prefetch=prefetch, **where)
-    )
+    return closing(load_epoch(DATASET, PLAN, epoch=epoch, first_step=0, prefetch=prefetch, **where))
 
 
 def values(steps: Iterable[list[Batch]]) -> list[object]:
@@ -190,9 +188,9 @@ def test_all_ranks_together_load_every_sample_once_with_the_weights_of_the_plan(
         with load(2, rank, prefetch) as steps:
             batches = [batch for step in steps for batch in step]
         plan = [
-            (part, SAMPLER.samples_in(number))
-            for number in range(SAMPLER.steps_per_epoch)
-            for part in SAMPLER.step(2, number, rank)
+            (part, PLAN.samples_in(number))
+            for number in range(PLAN.steps_per_epoch)
+            for part in PLAN.step(2, number, rank)
         ]
         for batch, (part, of_step) in zip(batches, plan, strict=True):
             assert batch.inputs.equal(DATASET.inputs[part])

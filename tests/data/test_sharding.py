@@ -9,11 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.data.sharding import (
-    BalancedSampler,
-    DistributedBatchSampler,
-    SampleOrder,
-)
+from dpbench.data.sharding import BalancedSampler, EpochPlan, SampleOrder
 from dpbench.errors import DataError
 from dpbench.specs.training import TrainingSpec
 from tests.training.jobs import training_spec
@@ -85,7 +81,7 @@ Step = list[list[torch.Tensor]]
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[TrainingSpec, DistributedBatchSampler, int]:
+def plans(draw: st.DrawFn) -> tuple[TrainingSpec, EpochPlan, int]:
     spec = training_spec(
         seed=draw(st.integers(0, 99)),
         group_size=draw(st.integers(1, 5)),
@@ -98,14 +94,12 @@ def plans(draw: st.DrawFn) -> tuple[TrainingSpec, DistributedBatchSampler, int]:
     samples = draw(st.integers(least, least + 60))
     count = spec.process_count
     shares = draw(st.just(()) | st.lists(st.floats(0.1, 10), min_size=count, max_size=count))
-    return spec, DistributedBatchSampler(spec, samples, shares=shares), samples
+    return spec, EpochPlan(spec, samples, shares=shares), samples
 
 
-def steps(spec: TrainingSpec, sampler: DistributedBatchSampler, epoch: int = 0) -> list[Step]:
+def steps(spec: TrainingSpec, plan: EpochPlan, epoch: int = 0) -> list[Step]:
     ranks = range(spec.process_count)
-    return [
-        [sampler.step(epoch, n, rank) for rank in ranks] for n in range(sampler.steps_per_epoch)
-    ]
+    return [[plan.step(epoch, n, rank) for rank in ranks] for n in range(plan.steps_per_epoch)]
 
 
 def micro_steps(step: Step) -> list[list[int]]:
@@ -117,35 +111,35 @@ def micro_steps(step: Step) -> list[list[int]]:
 @quick
 @given(plans(), st.integers(0, 3))
 def test_an_epoch_is_its_permutation_but_for_a_dropped_step(
-    drawn: tuple[TrainingSpec, DistributedBatchSampler, int], epoch: int
+    drawn: tuple[TrainingSpec, EpochPlan, int], epoch: int
 ) -> None:
-    spec, sampler, samples = drawn
-    found = steps(spec, sampler, epoch)
+    spec, plan, samples = drawn
+    found = steps(spec, plan, epoch)
     trained = [index for step in found for micro_step in micro_steps(step) for index in micro_step]
-    count = sampler.samples_before(sampler.steps_per_epoch)
+    count = plan.samples_before(plan.steps_per_epoch)
     assert trained == order(samples, seed=spec.workload.seed, epoch=epoch)[:count]
     # What is missing makes less than a step, in micro-steps.
     most = spec.effective_batch_size + spec.group_size if spec.last_batch == "drop" else 1
     assert 0 <= samples - count < most
-    for rank, number in ((0, 1), (spec.process_count - 1, sampler.steps_per_epoch)):
+    for rank, number in ((0, 1), (spec.process_count - 1, plan.steps_per_epoch)):
         dealt = sum(len(part) for step in found[:number] for part in step[rank])
-        assert sampler.samples_before(number, rank) == dealt
+        assert plan.samples_before(number, rank) == dealt
 
 
 @quick
 @given(plans())
 def test_every_rank_has_samples_in_every_micro_step(
-    drawn: tuple[TrainingSpec, DistributedBatchSampler, int],
+    drawn: tuple[TrainingSpec, EpochPlan, int],
 ) -> None:
-    spec, sampler, _ = drawn
-    found = steps(spec, sampler)
+    spec, plan, _ = drawn
+    found = steps(spec, plan)
     for number, step in enumerate(found):
         counts = [len(part) for rank in step for part in rank]
         assert min(counts) >= 1
-        assert sum(counts) == sampler.samples_in(number)
+        assert sum(counts) == plan.samples_in(number)
         assert len({len(rank) for rank in step}) == 1
         is_full = len(step[0]) == spec.accumulation_steps
-        assert is_full or (number == sampler.steps_per_epoch - 1 and spec.last_batch == "step")
+        assert is_full or (number == plan.steps_per_epoch - 1 and spec.last_batch == "step")
     sizes = [len(micro_step) for step in found for micro_step in micro_steps(step)]
     batch = spec.global_batch_size
     assert set(sizes[:-1]) <= {batch}
@@ -155,26 +149,26 @@ def test_every_rank_has_samples_in_every_micro_step(
 def test_seven_replicas_with_batches_of_three_make_equally_many_steps() -> None:
     # Shards of 8571 and 8572 samples would make 2857 and 2858 batches of 3.
     spec = training_spec(group_size=7, batch_size=3)
-    sampler = DistributedBatchSampler(spec, 60_000)
-    assert sampler.steps_per_epoch == 2857
-    last = [sampler.step(0, 2856, rank)[0] for rank in range(7)]
+    plan = EpochPlan(spec, 60_000)
+    assert plan.steps_per_epoch == 2857
+    last = [plan.step(0, 2856, rank)[0] for rank in range(7)]
     # 60,000 are 2857 × 21 and 3 more: too few for 7 replicas, so they join the last 21.
     assert [len(part) for part in last] == [4, 4, 4, 3, 3, 3, 3]
-    assert sampler.samples_before(sampler.steps_per_epoch) == 60_000
+    assert plan.samples_before(plan.steps_per_epoch) == 60_000
 
 
 def test_dropping_leaves_out_the_step_of_fewer_micro_steps_only() -> None:
     # Micro-steps of 8, 8, 8, 8, 3: two steps of two, and one of one.
     spec = training_spec(accumulation_steps=2, last_batch="drop")
-    sampler = DistributedBatchSampler(spec, 35)
-    assert (sampler.steps_per_epoch, sampler.samples_before(sampler.steps_per_epoch)) == (2, 32)
+    plan = EpochPlan(spec, 35)
+    assert (plan.steps_per_epoch, plan.samples_before(plan.steps_per_epoch)) == (2, 32)
     # 8, 8, 8, 3 are two whole steps, the last with fewer samples.
-    sampler = DistributedBatchSampler(spec, 27)
-    assert (sampler.steps_per_epoch, sampler.samples_before(sampler.steps_per_epoch)) == (2, 27)
+    plan = EpochPlan(spec, 27)
+    assert (plan.steps_per_epoch, plan.samples_before(plan.steps_per_epoch)) == (2, 27)
 
 
 def test_too_few_samples_are_data_errors_with_the_numbers() -> None:
     with pytest.raises(DataError, match="got 3 training samples for 4 replicas; expected at"):
-        DistributedBatchSampler(training_spec(group_size=4), 3)
+        EpochPlan(training_spec(group_size=4), 3)
     with pytest.raises(DataError, match="got 2 micro-steps an epoch for 3 in a step; to drop"):
-        DistributedBatchSampler(training_spec(accumulation_steps=3, last_batch="drop"), 16)
+        EpochPlan(training_spec(accumulation_steps=3, last_batch="drop"), 16)

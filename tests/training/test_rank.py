@@ -13,7 +13,7 @@ import torch
 
 from dpbench.architecture import load_architecture
 from dpbench.data import datasets
-from dpbench.data.sharding import DistributedBatchSampler
+from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, from_bytes, save_checkpoint, to_bytes
@@ -172,10 +172,10 @@ def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
     module = architecture.build_model()
     optimizer = torch.optim.SGD(module.parameters(), lr=spec.scaled_learning_rate)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=spec.gamma)
-    sampler = DistributedBatchSampler(spec, len(samples))
+    plan = EpochPlan(spec, len(samples))
     for epoch in range(spec.epochs):
-        for number in range(sampler.steps_per_epoch):
-            parts = [part for p in range(2) for part in sampler.step(epoch, number, p)]
+        for number in range(plan.steps_per_epoch):
+            parts = [part for p in range(2) for part in plan.step(epoch, number, p)]
             union = torch.cat(parts)
             optimizer.zero_grad()
             architecture.loss(module(samples.inputs[union]), samples.targets[union]).backward()

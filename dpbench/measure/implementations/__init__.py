@@ -11,7 +11,6 @@ from importlib import import_module
 
 import torch
 
-from dpbench.data.sharding import mean_weight
 from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel, Plain
 from dpbench.specs import ParallelSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, module_name
@@ -30,9 +29,9 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Parallel
 
 
 def averaging_weight(settings: ParallelSpec, rank: int) -> float:
-    """The factor of a rank's mean loss in the backward pass: the `mean_weight` of its samples in a
-    global batch, or 1 for a rank that takes no average with others."""
+    """The factor of a rank's mean loss in the backward pass, with which the plain mean over R ranks
+    is the mean over all N samples: n·R/N for n samples; 1 for a rank that takes no average."""
     if settings.process_count == 1 or not IMPLEMENTATIONS[settings.implementation].communicates:
         return 1.0
     sizes = settings.replica_batch_sizes
-    return mean_weight(sizes[rank], sum(sizes), len(sizes))
+    return sizes[rank] * len(sizes) / sum(sizes)

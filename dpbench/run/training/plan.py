@@ -18,7 +18,7 @@ from dpbench.codec import differing_fields
 from dpbench.data.datasets import synthetic_samples
 from dpbench.data.digits import download_mnist
 from dpbench.data.registry import prepare_dataset, unread_notes
-from dpbench.data.sharding import DistributedBatchSampler
+from dpbench.data.sharding import EpochPlan
 from dpbench.errors import UsageError
 from dpbench.files import folder_name
 from dpbench.launch.machine import Machine
@@ -218,4 +218,4 @@ def prepare_samples(options: TrainOptions, spec: TrainingSpec) -> Iterator[tuple
                 f"{spec.global_batch_size:,} samples a micro-step, more than the {count:,} "
                 f"training samples of {dataset}; take a smaller batch or fewer replicas"
             )
-        yield cache, DistributedBatchSampler(spec, count).steps_per_epoch
+        yield cache, EpochPlan(spec, count).steps_per_epoch
