@@ -15,7 +15,7 @@ from typing import Any
 
 from dpbench import shipped
 from dpbench.architecture.naming import TORCHVISION, FunctionName, parse_name
-from dpbench.architecture.options import FactoryOption, convert, factory_options
+from dpbench.architecture.options import convert, default_options
 from dpbench.architecture.protocol import Architecture
 from dpbench.architecture.user_errors import described, user_errors_in
 from dpbench.errors import UnknownName, UsageError, nearest_name
@@ -79,10 +79,10 @@ def load_architecture(text: str) -> Architecture:
     return user_architecture
 
 
-def architecture_options(text: str) -> tuple[FactoryOption, ...]:
-    """The options of the architecture; imports its module. Raises UsageError if it cannot be
-    loaded."""
-    return factory_options(_function_of(parse_name(text)))
+def architecture_options(text: str) -> dict[str, str]:
+    """The options of the architecture with their defaults as you would type them; imports its
+    module. Raises UsageError if it cannot be loaded."""
+    return default_options(_function_of(parse_name(text)))
 
 
 def torchvision_reason() -> str | None:

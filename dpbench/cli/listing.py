@@ -83,9 +83,7 @@ def _architecture(name: str) -> str:
     loaded = architecture.load_architecture(name)
     with torch.device("meta"):  # without memory
         parameters = sum(parameter.numel() for parameter in loaded.build_model().parameters())
-    options = ", ".join(
-        f"{each.name}={each.default}" for each in architecture.architecture_options(name)
-    )
+    options = ", ".join(map("=".join, architecture.architecture_options(name).items()))
     return (
         f"{parameters:,} parameters, {loaded.item}, on {loaded.default_dataset}; "
         f"options {options or 'none'}"

@@ -13,7 +13,7 @@ import logging
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 import torch.distributed as dist
-from pydantic import ConfigDict, Field, validate_call
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, validate_call
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
@@ -40,8 +40,6 @@ from dpbench.training.divergence import require_finite
 
 log = logging.getLogger("dpbench.training")
 
-AtLeastZero = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
 Callback = Callable[[int, Sequence[nn.Module]], None]
 """Called with the iteration, from 1, and all replicas."""
 SchedulerFactory = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
@@ -82,20 +80,20 @@ def dp_train(
     make_model: Any,
     data: Any,
     *,
-    n_gpu: AtLeastOne | None = None,
+    n_gpu: PositiveInt | None = None,
     devices: Annotated[list[Any] | tuple[Any, ...], Field(min_length=1)] | None = None,
     mode: Literal["sequential", "threads", "processes"] = "sequential",
-    n_iter: AtLeastZero = 10,
-    batch_per_replica: AtLeastOne = 1,
+    n_iter: NonNegativeInt = 10,
+    batch_per_replica: PositiveInt = 1,
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3,
-    max_norm: Annotated[float, Field(gt=0)] = math.inf,
+    max_norm: PositiveFloat = math.inf,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
     scheduler: SchedulerFactory | None = None,
     loss_fn: Callable[[Any, Any], Tensor] | None = None,
     forward_fn: Callable[[nn.Module, Any], Any] | None = None,
     target_fn: Callable[[Any], Any] | None = None,
-    seed: AtLeastZero = 0,
-    verbose: AtLeastZero | bool | None = 10,
+    seed: NonNegativeInt = 0,
+    verbose: NonNegativeInt | bool | None = 10,
     on_backward: Callback | None = None,
     on_reduce: Callback | None = None,
     on_step: Callback | None = None,
@@ -148,9 +146,7 @@ def dp_train(
         data=data,
         indices=shuffled_steps(data, len(chosen), batch_per_replica, n_iter, seed=order_seed),
         seeds=seeds,
-        forward_fn=forward_fn,
-        loss_fn=loss_fn,
-        target_fn=target_fn,
+        loss=partial(sample_loss, forward_fn, loss_fn, target_fn),
         optimizer=partial(optimizer, lr=lr),
         scheduler=scheduler,
         max_norm=max_norm,
@@ -158,6 +154,18 @@ def dp_train(
     )
     log_every = max(1, n_iter // 10) if verbose is True else int(verbose or 0)
     return train_replicas(make_model, chosen, mode, steps, log_every)
+
+
+def sample_loss(
+    forward_fn: Callable[[nn.Module, Any], Any] | None,
+    loss_fn: Callable[[Any, Any], Any] | None,
+    target_fn: Callable[[Any], Any] | None,
+    model: nn.Module,
+    sample: Any,
+) -> Any:
+    """The loss of a model on a sample; see `dp_train` for the functions."""
+    output = forward_fn(model, sample) if forward_fn else model(sample)
+    return loss_fn(output, target_fn(sample) if target_fn else sample) if loss_fn else output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,21 +176,15 @@ class ReplicaSteps:
     indices: tuple[IndicesByReplica, ...]
     seeds: list[int]
     """Seed of each replica's random numbers."""
-    forward_fn: Callable[[nn.Module, Any], Any] | None
-    loss_fn: Callable[[Any, Any], Any] | None
-    target_fn: Callable[[Any], Any] | None
-    optimizer: Callable[..., torch.optim.Optimizer]
+    loss: Callable[[nn.Module, Any], Any]
+    optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
     scheduler: SchedulerFactory | None
     max_norm: float
-    callbacks: Mapping[str, Callback]
+    callbacks: dict[str, Callback]
     """The user's, by the part of the step that they follow."""
 
     def take(
-        self,
-        models: Sequence[nn.Module],
-        *,
-        pool: WorkerPool | None = None,
-        rank: int | None = None,
+        self, models: Sequence[nn.Module], *, pool: WorkerPool | None, rank: int | None = None
     ) -> Iterator[LossesAndNorm]:
         """Take the steps with all replicas, in the threads of a pool if there is one, or with the
         replica of one rank of a gloo group.
@@ -246,22 +248,12 @@ class ReplicaSteps:
             where = f"in iteration {iteration}, replica {replica}, sample {index}"
             if not isinstance(loss, Tensor):
                 raise TypeError(f"got the loss {loss!r} {where}, expected a tensor; pass loss_fn?")
-            if loss.numel() != 1:
-                raise ValueError(
-                    f"got a loss of shape {tuple(loss.shape)} {where}, expected a scalar"
-                )
-            if not loss.requires_grad:
-                raise ValueError(f"got a loss without a gradient {where}")
+            if loss.numel() != 1 or not loss.requires_grad:
+                shape = f"of shape {tuple(loss.shape)}, requires_grad={loss.requires_grad}"
+                raise ValueError(f"got a loss {shape} {where}, expected a scalar with a gradient")
             (loss / len(samples)).backward()  # type: ignore[no-untyped-call]
             total += loss.item()
         return total / len(samples)
-
-    def loss(self, model: nn.Module, sample: Any) -> Any:
-        """The loss of a model on a sample."""
-        output = self.forward_fn(model, sample) if self.forward_fn else model(sample)
-        if self.loss_fn is None:
-            return output
-        return self.loss_fn(output, self.target_fn(sample) if self.target_fn else sample)
 
 
 def train_replicas(
@@ -284,9 +276,8 @@ def train_replicas(
             for replica, loss in enumerate(loss_by_replica):
                 place = f"{where}, replica {replica}, samples {[*step[replica]]}"
                 require_finite("the loss", loss, place)
-            require_finite(
-                "the norm of the mean gradient", norm, f"{where}, samples {[*chain(*step)]}"
-            )
+            of_all = f"{where}, samples {[*chain(*step)]}"
+            require_finite("the norm of the mean gradient", norm, of_all)
             losses.append(sum(loss_by_replica) / len(devices))
             norms.append(norm)
             if log_every and (iteration in (1, count) or iteration % log_every == 0):
@@ -320,7 +311,7 @@ def take_in_rank(content: bytes, rank: int) -> tuple[list[LossesAndNorm], list[T
     torch.set_num_threads(threads)
     model.to(devices[rank])
     with process_group("gloo", timeout=MAX_TRAINING, device="cpu"):
-        results = list(steps.take([model], rank=rank))
+        results = list(steps.take([model], pool=None, rank=rank))
     state = state_of(model) if rank == 0 else []
     return results, [tensor.detach().cpu() for tensor in state]
 
@@ -362,16 +353,17 @@ def shuffled_steps(
             "replicas or more data"
         )
     generator = torch.Generator().manual_seed(seed)
-    left: list[int] = []
-    chosen = []
-    for _ in range(steps):
-        if len(left) < size:
-            order = torch.randperm(samples, generator=generator).tolist()
-            # Samples that are in this step already come last in the next pass.
-            left += sorted(order, key=left.__contains__)
-        step, left = left[:size], left[size:]
-        chosen.append(tuple(tuple(step[replica::replicas]) for replica in range(replicas)))
-    return tuple(chosen)
+    order: list[int] = []
+    while len(order) < steps * size:
+        # Samples that are in the step that ends this pass come last in the next one.
+        begun = order[len(order) // size * size :]
+        order += sorted(
+            torch.randperm(samples, generator=generator).tolist(), key=begun.__contains__
+        )
+    every = (order[begin : begin + size] for begin in range(0, steps * size, size))
+    return tuple(
+        tuple(tuple(step[replica::replicas]) for replica in range(replicas)) for step in every
+    )
 
 
 def make_models(

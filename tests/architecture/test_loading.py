@@ -14,7 +14,7 @@ import torch
 
 from dpbench import architecture
 from dpbench.architecture import load_function
-from dpbench.architecture.options import convert, factory_options
+from dpbench.architecture.options import convert, default_options
 from dpbench.architecture.user_errors import seeded, user_errors_in
 from dpbench.architecture.user_files import own_file
 from dpbench.errors import UnknownName, UsageError
@@ -61,8 +61,8 @@ def needs(classes: int) -> None: ...
 @pytest.mark.parametrize(
     ("makes", "typed", "message"),
     [
-        (factory, {"depth": "x"}, "it: depth: got 'x', expected int$"),
-        (factory, {"size": "medium"}, "it: size: got 'medium', expected small or large"),
+        (factory, {"depth": "x"}, "it: depth: got 'x'; it should be a valid integer"),
+        (factory, {"size": "medium"}, "size: got 'medium'; it should be 'small' or 'large'"),
         (factory, {"dept": "3"}, "option of it: got 'dept'; did you mean 'depth'"),
         (needs, {}, "it: classes has no default; expected the option classes=…"),
         (Path.cwd, {"depth": "3"}, "it: got the option depth, but it takes none"),
@@ -75,17 +75,17 @@ def test_a_value_of_another_type_and_an_unknown_or_missing_option_are_usage_erro
         convert(typed, makes, "it")
 
 
-def test_options_are_listed_with_type_and_default() -> None:
-    assert [str(option) for option in factory_options(factory)] == [
-        "depth=18 (int)",
-        "rate=0.1 (float)",
-        "bias=true (true or false)",
-        "size=small (small or large)",
-        "width=none (int or none)",
-        "label=x (text)",
-    ]
-    assert [str(option) for option in factory_options(needs)] == ["classes=required (int)"]
-    assert factory_options(int) == ()
+def test_options_are_listed_with_their_defaults_as_they_are_typed() -> None:
+    assert default_options(factory) == {
+        "depth": "18",
+        "rate": "0.1",
+        "bias": "true",
+        "size": "small (or large)",
+        "width": "none",
+        "label": "x",
+    }
+    assert default_options(needs) == {"classes": "required"}
+    assert default_options(int) == {}
 
 
 OUTSIDE = """
@@ -157,9 +157,7 @@ def test_a_factory_of_a_module_or_a_file_is_called_with_its_options(
 ) -> None:
     loaded = architecture.load_architecture(f"{spelled}:Small:depth=5")
     assert (loaded.name, loaded.item, loaded.depth) == ("small", "rows", 5)  # type: ignore[attr-defined]
-    assert [str(option) for option in architecture.architecture_options(f"{spelled}:Small")] == [
-        "depth=2 (int)"
-    ]
+    assert architecture.architecture_options(f"{spelled}:Small") == {"depth": "2"}
 
 
 def test_a_file_is_imported_once_and_finds_the_files_beside_it(

@@ -33,9 +33,7 @@ def test_the_file_is_a_model_that_can_be_trained_as_it_is(
         loss.backward()
         optimizer.step()
     assert losses[-1] < 0.5 * losses[0]
-    assert [str(option) for option in architecture.architecture_options(name)] == [
-        "width=1024 (int)"
-    ]
+    assert architecture.architecture_options(name) == {"width": "1024"}
 
 
 def test_the_example_is_copied_as_it_ships(capsys: pytest.CaptureFixture[str]) -> None:

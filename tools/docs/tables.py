@@ -90,8 +90,8 @@ def _architectures(_: str) -> str:
         with torch.device("meta"):
             count = sum(parameter.numel() for parameter in loaded.build_model().parameters())
         options = ", ".join(
-            f"`{each.name}={each.default}` ({each.type})"
-            for each in architecture.architecture_options(name)
+            f"`{option}={default}`"
+            for option, default in architecture.architecture_options(name).items()
         )
         rows.append((f"`{name}`", f"{count:,}", loaded.item, loaded.default_dataset, options))
     return _markdown(("architecture", "parameters", "item", "data", "options"), rows)
