@@ -28,7 +28,7 @@ from dpbench.training.divergence import require_finite
 from dpbench.training.evaluation import EvaluationResult, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
-from dpbench.training.run_folder import RunFolder
+from dpbench.training.run_folder import CHECKPOINTS, TrainingLog
 from dpbench.training.stepper import StepResult, TrainingStepper, time_forward
 
 
@@ -69,11 +69,7 @@ class TrainingLoop:
         splits: Splits,
         devices: Sequence[torch.device],
     ) -> None:
-        self.folder: RunFolder | None = None
-        """The run folder, on rank 0."""
-        if ranks.rank == 0:
-            self.folder = RunFolder.open(job.folder)
-            self.folder.open_log()
+        self._log = TrainingLog(job.folder) if ranks.rank == 0 else None
         self.job, self.ranks, self.architecture = job, ranks, architecture
         self.splits, self.devices = splits, devices
         self.progress = Progress()
@@ -168,17 +164,22 @@ class TrainingLoop:
                 begun, waited = ended, steps.waited_seconds
                 if line_is_due:
                     self._log_line()
-                if is_due(run.check_sync_every, progress.step) and self.ranks.size > 1:
-                    self.stepper.sync_parameters()
-                    try:
-                        check_sync(self.stepper.model.module)
-                    except RanksDiffer as error:
-                        where = f"epoch {progress.epoch + 1}, step {progress.step}"
-                        raise OutOfSync(f"{where}: {error}") from None
+                if is_due(run.check_sync_every, progress.step):
+                    self.check_ranks(f"epoch {progress.epoch + 1}, step {progress.step}")
                 if is_saved and not is_over:  # the end of an epoch saves one anyway
                     self._save(best=False)
                 if self._is_stopped:
                     break
+
+    def check_ranks(self, where: str) -> None:
+        """Raise OutOfSync, on all ranks and with the tensors that differ, unless they hold the same
+        model; a collective."""
+        if self.ranks.size > 1:
+            self.stepper.sync_parameters()
+            try:
+                check_sync(self.stepper.model.module)
+            except RanksDiffer as error:
+                raise OutOfSync(f"{where}: {error}") from None
 
     def _read_results(self) -> None:
         """Read what the steps since the last reading have left on the device, with one wait for it;
@@ -284,20 +285,19 @@ class TrainingLoop:
 
         def save() -> str:
             assert checkpoint is not None
-            assert self.folder is not None
-            kept, keep = self.folder.checkpoints, run.max_checkpoints
+            kept, keep = self.job.folder / CHECKPOINTS, run.max_checkpoints
             return save_checkpoint(kept, checkpoint, keep=keep, best=best, also=run.checkpoint).name
 
         return self.ranks.on_first(save)
 
     def log(self, event: Event) -> None:
         """Add an event to the log, on rank 0."""
-        if self.folder is not None:
-            self.folder.append(event)
+        if self._log is not None:
+            self._log.add(event)
 
     def close(self) -> None:
-        if self.folder is not None:
-            self.folder.close()
+        if self._log is not None:
+            self._log.close()
 
 
 def is_due(every: int | None, step: int) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -34,7 +35,7 @@ from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import BEST, Checkpoint, from_bytes, latest_checkpoint
 from dpbench.training.events import Finished, Note, Started
 from dpbench.training.job import TrainingJob
-from dpbench.training.loop import OutOfSync, TrainingLoop
+from dpbench.training.loop import TrainingLoop
 from dpbench.training.run_folder import CHECKPOINTS
 
 
@@ -175,40 +176,37 @@ def _finished(loop: TrainingLoop) -> Finished:
 
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
-    progress, score, ranks = loop.progress, loop.score, loop.ranks
-    checkpoints = loop.job.folder / CHECKPOINTS
-    last = latest_checkpoint(checkpoints)
-    memory = [peak_host_memory_bytes(), *peak_device_memory(*loop.devices)]
-    results = ranks.gather([state_sha256(loop.stepper.model.module), *memory])
-    hashes, host, allocated, reserved = zip(*results, strict=True)
-    for rank, digest in enumerate(hashes):
-        if digest != hashes[0]:
-            raise OutOfSync(
-                f"the models of the ranks are not the same at the end: that of rank {rank} is not "
-                "rank 0's; --check-sync-every finds the step"
-            )
+    loop.check_ranks("at the end (--check-sync-every finds the step)")
+    memory = loop.ranks.gather([peak_host_memory_bytes(), *peak_device_memory(*loop.devices)])
+    host, allocated, reserved = zip(*memory, strict=True)
+    progress, score, checkpoints = loop.progress, loop.score, loop.job.folder / CHECKPOINTS
     loss = progress.final_loss
     if loss is None or progress.epoch_step:  # stopped within an epoch
         loss = progress.epoch_loss_sum / loop.plan.samples_before(progress.epoch_step)
-    outcome = Finished(
-        final_loss=loss,
-        epochs=progress.epoch,
-        steps=progress.step,
-        state_sha256=hashes[0],
-        elapsed_seconds=perf_counter() - loop.began,
-        samples=loop.totals.samples,
-        peak_host_memory_bytes=host,
-        peak_device_memory_bytes=None if None in allocated else allocated,
-        peak_reserved_memory_bytes=None if None in reserved else reserved,
-        data_wait_share=loop.totals.wait_share,
-        skipped_steps=progress.skipped_steps,
-        test_accuracy=None if score is None else score.accuracy,
-        test_loss=None if score is None else score.loss,
-        best_checkpoint=BEST if (checkpoints / BEST).exists() else None,
-        last_checkpoint=None if last is None else last.name,
-    )
-    # Clocks and memory differ: all ranks return what rank 0 writes to the log.
-    return decode(Finished, ranks.on_first(lambda: encode(outcome)))
+
+    def finish() -> Any:
+        last = latest_checkpoint(checkpoints)
+        return encode(
+            Finished(
+                final_loss=loss,
+                epochs=progress.epoch,
+                steps=progress.step,
+                state_sha256=state_sha256(loop.stepper.model.module),
+                elapsed_seconds=perf_counter() - loop.began,
+                samples=loop.totals.samples,
+                peak_host_memory_bytes=host,
+                peak_device_memory_bytes=None if None in allocated else allocated,
+                peak_reserved_memory_bytes=None if None in reserved else reserved,
+                data_wait_share=loop.totals.wait_share,
+                skipped_steps=progress.skipped_steps,
+                test_accuracy=None if score is None else score.accuracy,
+                test_loss=None if score is None else score.loss,
+                best_checkpoint=BEST if (checkpoints / BEST).exists() else None,
+                last_checkpoint=None if last is None else last.name,
+            )
+        )
+
+    return decode(Finished, loop.ranks.on_first(finish))
 
 
 def state_sha256(module: torch.nn.Module) -> str:

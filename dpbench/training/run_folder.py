@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,13 +62,12 @@ class RunManifest:
 
 
 class RunFolder:
-    """A run folder that exists. One process at a time appends to its log."""
+    """A run folder that exists."""
 
     def __init__(self, path: Path, manifest: RunManifest) -> None:
         self.path = path
         self.manifest = manifest
         self.checkpoints = path / CHECKPOINTS
-        self._log: LineWriter | None = None
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -108,14 +108,12 @@ class RunFolder:
         )
         starts = (*(earlier.manifest.starts if earlier else ()), start)
         folder = cls(path, RunManifest(spec=spec, run=run, starts=starts, status="running"))
-        folder.open_log()
-        try:
-            for place in (path, folder_inside(path, CHECKPOINTS, make=True)):
-                remove_leftovers(place)
-        except OSError as error:
-            raise StoreError(f"cannot write into {path}: {error.strerror}") from None
-        finally:
-            folder.close()  # rank 0 opens it again, which may be another process
+        with closing(TrainingLog(path)):  # rank 0 opens it again, which may be another process
+            try:
+                for place in (path, folder_inside(path, CHECKPOINTS, make=True)):
+                    remove_leftovers(place)
+            except OSError as error:
+                raise StoreError(f"cannot write into {path}: {error.strerror}") from None
         folder.set_status("running")
         return folder
 
@@ -128,30 +126,6 @@ class RunFolder:
         except OSError as error:
             raise StoreError(f"cannot write {file}: {error.strerror}") from None
 
-    def open_log(self) -> None:
-        """Open the log for `append`, and lock it against other trainings; raises StoreError if it
-        cannot be written, or another training has it open."""
-        self._log = LineWriter(
-            self.path / LOG_FILE,
-            writer="another training",
-            if_lost=f"--resume {RESUME_LATEST} goes on from the last checkpoint",
-        )
-
-    def append(self, event: Event) -> None:
-        """Append a line to the open log. It survives the end of this process, but there is no wait
-        until it is on disk: the log can be lost, a checkpoint must not.
-
-        Raises StoreError if it cannot be written.
-        """
-        assert self._log is not None
-        self._log.append(to_line(event).encode(), sync=False)
-
-    def close(self) -> None:
-        """Release the log, so that another process can append."""
-        if self._log is not None:
-            self._log.close()
-            self._log = None
-
     def follow(self) -> LineReader[Event]:
         """Read the events as they come, starting with the first."""
         return LineReader(self.path / LOG_FILE, from_line)
@@ -159,6 +133,23 @@ class RunFolder:
     def events(self) -> tuple[Event, ...]:
         """All events so far; a last line that is cut off is left out. Raises StoreError."""
         return tuple(self.follow().new())
+
+
+class TrainingLog(LineWriter):
+    """The log of a run folder, locked against other trainings until it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises StoreError if it cannot be written, or another training has it open."""
+        super().__init__(
+            folder / LOG_FILE,
+            writer="another training",
+            if_lost=f"--resume {RESUME_LATEST} goes on from the last checkpoint",
+        )
+
+    def add(self, event: Event) -> None:
+        """Append an event. It survives the end of this process, but there is no wait until it is on
+        disk: the log can be lost, a checkpoint must not. Raises StoreError."""
+        self.append(to_line(event).encode(), sync=False)
 
 
 def require_new_run(path: Path) -> None:

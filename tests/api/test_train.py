@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dpbench.errors import StoreError, UsageError
 from dpbench.specs.training import TrainingRunOptions
 from dpbench.training.events import Note
 from dpbench.training.rank import state_sha256
-from dpbench.training.run_folder import RunFolder
+from dpbench.training.run_folder import RunFolder, TrainingLog
 from tests.builders import HERE
 from tests.training.jobs import training_spec
 
@@ -74,9 +75,8 @@ def test_a_run_folder_is_opened_without_running_anything(trained: Trained, tmp_p
 
 def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
     folder = RunFolder.begin(tmp_path / "one", training_spec(), TrainingRunOptions(), [], HERE)
-    folder.open_log()
-    folder.append(Note(text="begun"))
-    folder.close()
+    with closing(TrainingLog(folder.path)) as log:
+        log.add(Note(text="begun"))
     with pytest.raises(StoreError, match="training has not finished; dpbench train --resume"):
         Trained.open(folder.path)
 

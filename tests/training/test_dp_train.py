@@ -158,35 +158,20 @@ def test_gradients_are_clipped_after_the_reduction() -> None:
     assert all(torch.equal(below.params[name], free.params[name]) for name in free.params)
 
 
-def test_the_result_holds_what_happened() -> None:
-    result = run(n_iter=7, n_gpu=2)
+def test_the_result_holds_what_happened_and_the_seed_repeats_it() -> None:
+    result, again, other = (run(n_iter=7, seed=seed) for seed in (4, 4, 5))
     assert len(result.loss_history) == len(result.indices) == len(result.norm_history) == 7
     assert result.loss == result.loss_history[-1]
     assert list(result.params) == [name for name, _ in result.model.named_parameters()]
     assert not any(value.requires_grad for value in result.params.values())
     assert result.elapsed_seconds > 0
-
-
-def test_no_iterations_leave_the_weights_alone() -> None:
-    result = run(n_iter=0)
-    assert result.loss_history == result.indices == ()
-    assert result.loss is None
+    assert again.loss_history == result.loss_history
+    assert other.indices != result.indices
+    nothing = run(n_iter=0)
+    assert nothing.loss_history == nothing.indices == ()
+    assert nothing.loss is None
     start = make_model()
-    assert all(torch.equal(result.params[name], p) for name, p in start.named_parameters())
-
-
-def test_the_same_seed_repeats_the_history_and_another_one_does_not() -> None:
-    one, two, three = (run(seed=seed, n_iter=8) for seed in (4, 4, 5))
-    assert one.loss_history == two.loss_history
-    assert one.indices != three.indices
-
-
-def test_a_gradient_that_is_not_finite_is_found_too() -> None:
-    def root(model: nn.Module, sample: tasks.Sample) -> Tensor:
-        return (0 * model(sample[0]).sum()).abs().sqrt()
-
-    with pytest.raises(Diverged, match="norm of the mean gradient is nan in iteration 1, samples"):
-        run(forward_fn=root, loss_fn=None)
+    assert all(torch.equal(nothing.params[name], p) for name, p in start.named_parameters())
 
 
 def test_a_scheduler_follows_the_steps() -> None:
@@ -217,7 +202,7 @@ def test_the_state_of_the_caller_is_restored(mode: Any) -> None:
         run(mode=mode, make_model=models.pop, n_iter=3)
         if mode != "processes":
             with pytest.raises(KeyError):
-                run(mode=mode, make_model=models.pop, forward_fn=tasks.fails_on_third, loss_fn=None)
+                run(mode=mode, make_model=models.pop, forward_fn=lambda *_: {}["sample"])
         assert state() == before
 
 
@@ -262,27 +247,32 @@ def unused() -> nn.Module:
     raise AssertionError("nothing may be made before the arguments are checked")
 
 
-def test_replicas_are_on_the_gpus_or_on_devices_that_are_listed(
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_gpu": 3, "devices": ["cpu", "cpu"]}, "n_gpu=3 and 2 devices"),
+        ({"n_gpu": None, "devices": ["cuda:77"]}, "cuda:77"),
+        ({"n_gpu": 3, "data": samples(2)}, "got 2 samples for 3 in a step"),
+        ({"data": []}, "data is empty"),
+        ({"data": iter(samples())}, "expected a sequence of samples"),
+        ({"mode": "processes", "on_step": print}, "got on_step with mode='processes'"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_made(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        run(make_model=unused, **options)
+
+
+def test_without_a_number_replicas_are_on_the_gpus_that_are_there_or_one_is_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(ValueError, match="n_gpu=3 and 2 devices"):
-        dp_train(unused, samples(), n_gpu=3, devices=["cpu", "cpu"])
-    with pytest.raises(ValueError, match="cuda:77"):
-        dp_train(unused, samples(), devices=["cuda:77"])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ValueError, match=r"n_gpu=3, but 2 CUDA devices are visible.*devices="):
-        dp_train(unused, samples(), n_gpu=3)
+        run(make_model=unused, n_gpu=3)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert [len(step) for step in run(n_gpu=None, n_iter=2).indices] == [1, 1]
-
-
-def test_data_that_cannot_fill_a_step_is_refused() -> None:
-    with pytest.raises(ValueError, match="got 2 samples for 3 in a step"):
-        dp_train(unused, samples(2), n_gpu=3)
-    with pytest.raises(ValueError, match="data is empty"):
-        dp_train(unused, [], n_gpu=3)
-    with pytest.raises(TypeError, match="expected a sequence of samples"):
-        dp_train(unused, iter(samples()), n_gpu=3)
 
 
 def test_what_is_no_factory_is_refused() -> None:
@@ -302,15 +292,20 @@ def test_what_is_no_factory_is_refused() -> None:
 @pytest.mark.parametrize(
     ("forward_fn", "message"),
     [
-        (lambda m, s: m(s[0]).expand(2), r"a loss of shape \(2,\)"),
-        (lambda m, s: 1.0, r"the loss 1\.0"),
-        (lambda m, s: s[1].sum(), "a loss without a gradient"),
+        (
+            lambda m, s: m(s[0]).expand(2),
+            r"a loss of shape \(2,\), .* in iteration 1, replica 0, sam",
+        ),
+        (lambda m, s: 1.0, r"the loss 1\.0 in iteration 1, replica 0, sample"),
+        (lambda m, s: s[1].sum(), "requires_grad=False in iteration 1, replica 0, sample"),
+        (
+            lambda m, s: (0 * m(s[0]).sum()).abs().sqrt(),
+            "norm of the mean gradient is nan in iteration 1, samples",
+        ),
     ],
 )
 def test_a_loss_that_cannot_be_used_is_located(forward_fn: Any, message: str) -> None:
-    with pytest.raises(
-        (TypeError, ValueError), match=f"{message} in iteration 1, replica 0, sample"
-    ):
+    with pytest.raises((TypeError, ValueError, Diverged), match=message):
         run(forward_fn=forward_fn, loss_fn=None)
 
 
@@ -360,15 +355,7 @@ def test_every_mode_gives_the_weights_of_the_sequential_one(mode: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["sequential", "threads", "processes"])
 def test_a_loss_that_is_not_finite_is_raised_in_every_mode(mode: Any) -> None:
-    with pytest.raises(Diverged, match=r"the loss is inf in iteration 2, replica 1, samples \[3\]"):
-        run(mode=mode, forward_fn=tasks.infinite_on_third, loss_fn=None, seed=seed_with_3_fourth())
-
-
-def seed_with_3_fourth() -> int:
-    """A seed whose second step gives sample 3 to replica 1."""
-    return next(seed for seed in range(1000) if run(n_iter=2, seed=seed).indices[1][1] == (3,))
-
-
-def test_callbacks_cannot_be_called_in_processes() -> None:
-    with pytest.raises(ValueError, match="got on_step, on_broadcast with mode='processes'"):
-        dp_train(unused, samples(), mode="processes", on_step=print, on_broadcast=print)
+    (index,) = run(n_iter=2).indices[1][1]
+    message = rf"the loss is inf in iteration 2, replica 1, samples \[{index}\]"
+    with pytest.raises(Diverged, match=message):
+        run(mode=mode, forward_fn=partial(tasks.infinite_on, index), loss_fn=None)

@@ -252,18 +252,16 @@ def test_ranks_that_drift_apart_are_told_at_the_next_comparison_or_at_the_end(
     gloo: Trained,
 ) -> None:
     for rank in gloo.by_rank:
-        first, where = str(rank["drift"]).splitlines()[:2]
-        assert first == (
-            "OutOfSync: epoch 1, step 6: the ranks do not hold the same module: 1 of 4 tensors "
-            "differ from rank 0"
-        )
-        assert where.startswith(
-            "  parameter 'first.weight', (6, 4) torch.float32: rank 1, max abs difference "
-        )
-        assert rank["unseen drift"] == (
-            "OutOfSync: the models of the ranks are not the same at the end: that of rank 1 is "
-            "not rank 0's; --check-sync-every finds the step"
-        )
+        for name, when in (
+            ("drift", "epoch 1, step 6"),
+            ("unseen drift", "at the end (--check-sync-every finds the step)"),
+        ):
+            first, where = str(rank[name]).splitlines()[:2]
+            assert first == (
+                f"OutOfSync: {when}: the ranks do not hold the same module: 1 of 4 tensors differ "
+                "from rank 0"
+            )
+            assert where.startswith("  parameter 'first.weight', (6, 4) torch.float32: rank 1, max")
 
 
 def test_ranks_with_another_training_are_told_on_all_of_them(gloo: Trained) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from dpbench.errors import StoreError
 from dpbench.specs.training import TrainingRunOptions
-from dpbench.training.run_folder import RUN_FILE, RunFolder
+from dpbench.training.run_folder import RUN_FILE, RunFolder, TrainingLog
 from tests.builders import HERE
 from tests.training.jobs import training_spec
 
@@ -66,10 +67,9 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     first = made(tmp_path / "one")
     second = RunFolder.open(first.path)
     before = (first.path / RUN_FILE).read_bytes()
-    first.open_log()
-    with pytest.raises(StoreError, match="one is in use: another training is writing to it"):
+    in_use = pytest.raises(StoreError, match="one is in use: another training is writing to it")
+    with closing(TrainingLog(first.path)), in_use:
         RunFolder.begin(second.path, SPEC, RUN, ["train"], HERE, earlier=second)
     assert (first.path / RUN_FILE).read_bytes() == before
-    first.close()
     RunFolder.begin(second.path, SPEC, RUN, ["train"], HERE, earlier=second)
     assert len(RunFolder.open(first.path).manifest.starts) == 2
