@@ -17,7 +17,7 @@ from dpbench.options.train import TrainOptions
 if TYPE_CHECKING:
     import torch
 
-    from dpbench.training.events import Finished
+    from dpbench.training.events import EndLine
     from dpbench.training.run_folder import RunManifest
 
 
@@ -26,7 +26,7 @@ class Trained:
     """A run folder whose training is over."""
 
     folder: Path
-    finished: Finished
+    finished: EndLine
 
     @classmethod
     def open(cls, folder: str | PathLike[str]) -> Trained:
@@ -34,10 +34,10 @@ class Trained:
 
         Raises StoreError if it is not a run folder, is damaged, or its training is not over.
         """
-        from dpbench.training.events import Finished
+        from dpbench.training.events import EndLine
         from dpbench.training.run_folder import RunFolder
 
-        ended = [e for e in RunFolder.open(Path(folder)).events() if isinstance(e, Finished)]
+        ended = [e for e in RunFolder.open(Path(folder)).events() if isinstance(e, EndLine)]
         if not ended:
             raise StoreError(
                 f"{folder}: training has not finished; dpbench train --resume {folder} continues it"

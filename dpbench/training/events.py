@@ -13,7 +13,7 @@ from dpbench.errors import StoreError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Started:
+class StartLine:
     """The ranks are ready. Tuples have one entry per rank, in order; run.json has the sizes that
     were asked for."""
 
@@ -96,14 +96,14 @@ class EpochLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Note:
+class NoteLine:
     """A note for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finished:
+class EndLine:
     """The training is over, or stopped at --max-steps. Tuples have one entry per rank."""
 
     final_loss: Float
@@ -132,13 +132,13 @@ class Finished:
     """File name in the run folder's checkpoints."""
 
 
-Event = Started | StepLine | EpochLine | Note | Finished
+Event = StartLine | StepLine | EpochLine | NoteLine | EndLine
 EVENT_KINDS: dict[str, type[Event]] = {
-    "started": Started,
+    "started": StartLine,
     "step": StepLine,
     "epoch": EpochLine,
-    "note": Note,
-    "finished": Finished,
+    "note": NoteLine,
+    "finished": EndLine,
 }
 _NAMES = {kind: name for name, kind in EVENT_KINDS.items()}
 

@@ -8,25 +8,37 @@ others wait for it, however long that takes.
 from __future__ import annotations
 
 import math
+import os
+import socket
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
 
-from dpbench.architecture import Architecture
+from dpbench.architecture import Architecture, items_per_sample
+from dpbench.codec import decode, encode
 from dpbench.data.datasets import Splits
 from dpbench.data.loading import load_epoch
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
+from dpbench.measure.device import peak_device_memory, peak_host_memory_bytes
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
-from dpbench.training.checkpoint import Checkpoint, Progress, save_checkpoint
+from dpbench.parallel.agreement import tensors_sha256
+from dpbench.training.checkpoint import (
+    BEST,
+    Checkpoint,
+    Progress,
+    latest_checkpoint,
+    save_checkpoint,
+)
 from dpbench.training.divergence import require_finite
 from dpbench.training.evaluation import EvaluationResult, evaluate
-from dpbench.training.events import EpochLine, Event, StepLine
+from dpbench.training.events import EndLine, EpochLine, Event, StartLine, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import CHECKPOINTS, TrainingLog
 from dpbench.training.stepper import StepResult, TrainingStepper, time_forward
@@ -116,8 +128,12 @@ class TrainingLoop:
         most = self.job.run.max_steps
         return most is not None and self.progress.step >= most
 
-    def train(self) -> None:
-        """Train the remaining epochs, or up to the last step, and evaluate at that point."""
+    def train(self) -> EndLine:
+        """Train the remaining epochs, or up to the last step, and evaluate at that point.
+
+        Raises Diverged or OutOfSync, on all ranks alike.
+        """
+        self.log(self._start_line())
         while self.progress.epoch < self.job.spec.epochs and not self._is_stopped:
             seconds_before = self.totals.seconds
             self._train_steps()
@@ -129,6 +145,32 @@ class TrainingLoop:
                 self._end_epoch(self.totals.seconds - seconds_before)
         if self.score is None:
             self.score = self._evaluate()
+        end = self._end_line()
+        self.log(end)
+        return end
+
+    def _start_line(self) -> StartLine:
+        """The first line of this start; a collective."""
+        steps = self.plan.steps_per_epoch
+        process = (
+            socket.gethostname(),
+            os.getpid(),
+            self.plan.samples_before(steps, self.ranks.rank),
+        )
+        hosts, pids, samples = zip(*self.ranks.gather(process), strict=True)
+        parameters = self.stepper.model.module.parameters()
+        return StartLine(
+            world_size=self.ranks.size,
+            hosts=hosts,
+            pids=pids,
+            samples_per_rank=samples,
+            steps_per_epoch=steps,
+            parameters=sum(p.numel() for p in parameters if p.requires_grad),
+            epoch=self.progress.epoch + 1,
+            step=self.progress.step,
+            item=self.architecture.item,
+            items_per_sample=items_per_sample(self.architecture),
+        )
 
     def _train_steps(self) -> None:
         """Make the steps of the rest of an epoch, up to the last step of the training."""
@@ -165,13 +207,13 @@ class TrainingLoop:
                 if line_is_due:
                     self._log_line()
                 if is_due(run.check_sync_every, progress.step):
-                    self.check_ranks(f"epoch {progress.epoch + 1}, step {progress.step}")
+                    self._check_ranks(f"epoch {progress.epoch + 1}, step {progress.step}")
                 if is_saved and not is_over:  # the end of an epoch saves one anyway
                     self._save(best=False)
                 if self._is_stopped:
                     break
 
-    def check_ranks(self, where: str) -> None:
+    def _check_ranks(self, where: str) -> None:
         """Raise OutOfSync, on all ranks and with the tensors that differ, unless they hold the same
         model; a collective."""
         if self.ranks.size > 1:
@@ -290,6 +332,40 @@ class TrainingLoop:
 
         return self.ranks.on_first(save)
 
+    def _end_line(self) -> EndLine:
+        """The last line, of rank 0, on all ranks; a collective. Raises OutOfSync."""
+        self._check_ranks("at the end (--check-sync-every finds the step)")
+        memory = self.ranks.gather([peak_host_memory_bytes(), *peak_device_memory(*self.devices)])
+        host, allocated, reserved = zip(*memory, strict=True)
+        progress, score, checkpoints = self.progress, self.score, self.job.folder / CHECKPOINTS
+        loss = progress.final_loss
+        if loss is None or progress.epoch_step:  # stopped within an epoch
+            loss = progress.epoch_loss_sum / self.plan.samples_before(progress.epoch_step)
+
+        def finish() -> Any:
+            last = latest_checkpoint(checkpoints)
+            return encode(
+                EndLine(
+                    final_loss=loss,
+                    epochs=progress.epoch,
+                    steps=progress.step,
+                    state_sha256=state_sha256(self.stepper.model.module),
+                    elapsed_seconds=perf_counter() - self.began,
+                    samples=self.totals.samples,
+                    peak_host_memory_bytes=host,
+                    peak_device_memory_bytes=None if None in allocated else allocated,
+                    peak_reserved_memory_bytes=None if None in reserved else reserved,
+                    data_wait_share=self.totals.wait_share,
+                    skipped_steps=progress.skipped_steps,
+                    test_accuracy=None if score is None else score.accuracy,
+                    test_loss=None if score is None else score.loss,
+                    best_checkpoint=BEST if (checkpoints / BEST).exists() else None,
+                    last_checkpoint=None if last is None else last.name,
+                )
+            )
+
+        return decode(EndLine, self.ranks.on_first(finish))
+
     def log(self, event: Event) -> None:
         """Add an event to the log, on rank 0."""
         if self._log is not None:
@@ -302,3 +378,12 @@ class TrainingLoop:
 
 def is_due(every: int | None, step: int) -> bool:
     return every is not None and step % every == 0
+
+
+def state_sha256(module: torch.nn.Module) -> str:
+    """SHA-256 over the names, dtypes, shapes and bytes of parameters and buffers, in hexadecimal.
+
+    `module` is the bare module, without a wrapper. The order of construction makes no difference.
+    Buffers that are in no checkpoint do not count. This waits for the device.
+    """
+    return tensors_sha256(sorted(module.state_dict().items()))

@@ -1,45 +1,38 @@
-"""One rank's part of a training, from the process group to the hash of the model."""
+"""One rank's part of a training, from the process group to the last line of the log."""
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from time import perf_counter
-from typing import Any
 
 import torch
 
 from dpbench import units
-from dpbench.architecture import items_per_sample, load_architecture
-from dpbench.codec import decode, differing_fields, encode
+from dpbench.architecture import load_architecture
+from dpbench.codec import differing_fields, encode
 from dpbench.data import datasets
 from dpbench.errors import UsageError
 from dpbench.files import read_bytes
 from dpbench.measure.device import (
-    peak_device_memory,
-    peak_host_memory_bytes,
     reset_peak_device_memory,
     set_devices_and_threads,
     set_tf32,
 )
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.unused import unused_parameters_named
-from dpbench.parallel.agreement import tensors_sha256
 from dpbench.rendezvous.process_group import log_more
 from dpbench.specs.training import RESUME_LATEST
-from dpbench.training.checkpoint import BEST, Checkpoint, from_bytes, latest_checkpoint
-from dpbench.training.events import Finished, Note, Started
+from dpbench.training.checkpoint import Checkpoint, from_bytes, latest_checkpoint
+from dpbench.training.events import EndLine, NoteLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.loop import TrainingLoop
 from dpbench.training.run_folder import CHECKPOINTS
 
 
-def train_rank(job: TrainingJob, rank: int) -> Finished:
+def train_rank(job: TrainingJob, rank: int) -> EndLine:
     """Train as `rank`; every rank returns the same.
 
     The environment variables of torch.distributed are set, unless one process drives all replicas.
@@ -59,7 +52,7 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
         return train_in_group(job, ranks, devices)
 
 
-def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.device]) -> Finished:
+def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.device]) -> EndLine:
     """Train in an existing group."""
     spec, workload = job.spec, job.spec.workload
     architecture = load_architecture(workload.architecture)
@@ -77,13 +70,9 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
         if checkpoint is not None:
             loop.restore(checkpoint)
         if job.resume is not None:
-            loop.log(Note(text=_resumption(job, checkpoint)))
-        loop.log(_started(loop))
+            loop.log(NoteLine(text=_resumption(job, checkpoint)))
         with unused_parameters_named(loop.stepper.model.module):
-            loop.train()
-        outcome = _finished(loop)
-        loop.log(outcome)
-    return outcome
+            return loop.train()
 
 
 def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> None:
@@ -148,71 +137,3 @@ def _resumption(job: TrainingJob, checkpoint: Checkpoint | None) -> str:
     if progress.epoch >= epochs or (most is not None and progress.step >= most):
         return f"nothing is left to train: resumed from {after}"
     return f"resuming from {after}, in epoch {progress.epoch + 1} of {epochs}"
-
-
-def _started(loop: TrainingLoop) -> Started:
-    """The Started event of a training; a collective."""
-    plan, ranks = loop.plan, loop.ranks
-    steps = plan.steps_per_epoch
-    process = [socket.gethostname(), os.getpid(), plan.samples_before(steps, ranks.rank)]
-    hosts, pids, samples = zip(*ranks.gather(process), strict=True)
-    trained = (p.numel() for p in loop.stepper.model.module.parameters() if p.requires_grad)
-    return Started(
-        world_size=ranks.size,
-        hosts=hosts,
-        pids=pids,
-        samples_per_rank=samples,
-        steps_per_epoch=steps,
-        parameters=sum(trained),
-        epoch=loop.progress.epoch + 1,
-        step=loop.progress.step,
-        item=loop.architecture.item,
-        items_per_sample=items_per_sample(loop.architecture),
-    )
-
-
-def _finished(loop: TrainingLoop) -> Finished:
-    """The Finished event of rank 0, on all ranks; a collective.
-
-    Raises OutOfSync, on all ranks, if they do not hold the same model.
-    """
-    loop.check_ranks("at the end (--check-sync-every finds the step)")
-    memory = loop.ranks.gather([peak_host_memory_bytes(), *peak_device_memory(*loop.devices)])
-    host, allocated, reserved = zip(*memory, strict=True)
-    progress, score, checkpoints = loop.progress, loop.score, loop.job.folder / CHECKPOINTS
-    loss = progress.final_loss
-    if loss is None or progress.epoch_step:  # stopped within an epoch
-        loss = progress.epoch_loss_sum / loop.plan.samples_before(progress.epoch_step)
-
-    def finish() -> Any:
-        last = latest_checkpoint(checkpoints)
-        return encode(
-            Finished(
-                final_loss=loss,
-                epochs=progress.epoch,
-                steps=progress.step,
-                state_sha256=state_sha256(loop.stepper.model.module),
-                elapsed_seconds=perf_counter() - loop.began,
-                samples=loop.totals.samples,
-                peak_host_memory_bytes=host,
-                peak_device_memory_bytes=None if None in allocated else allocated,
-                peak_reserved_memory_bytes=None if None in reserved else reserved,
-                data_wait_share=loop.totals.wait_share,
-                skipped_steps=progress.skipped_steps,
-                test_accuracy=None if score is None else score.accuracy,
-                test_loss=None if score is None else score.loss,
-                best_checkpoint=BEST if (checkpoints / BEST).exists() else None,
-                last_checkpoint=None if last is None else last.name,
-            )
-        )
-
-    return decode(Finished, loop.ranks.on_first(finish))
-
-
-def state_sha256(module: torch.nn.Module) -> str:
-    """SHA-256 over the names, dtypes, shapes and bytes of parameters and buffers, in hexadecimal.
-
-    `module` is the bare module, without a wrapper. The order of construction makes no difference.
-    Buffers that are in no checkpoint do not count. This waits for the device.
-    """
-    return tensors_sha256(sorted(module.state_dict().items()))

@@ -15,8 +15,8 @@ import dpbench
 from dpbench.api.train import Trained
 from dpbench.errors import StoreError, UsageError
 from dpbench.specs.training import TrainingRunOptions
-from dpbench.training.events import Note
-from dpbench.training.rank import state_sha256
+from dpbench.training.events import NoteLine
+from dpbench.training.loop import state_sha256
 from dpbench.training.run_folder import RunFolder, TrainingLog
 from tests.builders import HERE
 from tests.training.jobs import training_spec
@@ -76,7 +76,7 @@ def test_a_run_folder_is_opened_without_running_anything(trained: Trained, tmp_p
 def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
     folder = RunFolder.begin(tmp_path / "one", training_spec(), TrainingRunOptions(), [], HERE)
     with closing(TrainingLog(folder.path)) as log:
-        log.add(Note(text="begun"))
+        log.add(NoteLine(text="begun"))
     with pytest.raises(StoreError, match="training has not finished; dpbench train --resume"):
         Trained.open(folder.path)
 

@@ -13,7 +13,7 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.report.progress import training as train_words
 from dpbench.run.interrupts import end_at_once
-from dpbench.training.events import Finished, Started, StepLine
+from dpbench.training.events import EndLine, StartLine, StepLine
 from dpbench.training.run_folder import RunFolder
 from tests.builders import TINY_TRAINING
 from tests.cli import command
@@ -44,9 +44,9 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     folder = RunFolder.open(Path("runs/one"))
     assert folder.manifest.status == "completed"
     assert folder.manifest.spec.epochs == 2
-    started, *_, finished = (e for e in folder.events() if isinstance(e, Started | Finished))
-    assert isinstance(started, Started)
-    assert isinstance(finished, Finished)
+    started, *_, finished = (e for e in folder.events() if isinstance(e, StartLine | EndLine))
+    assert isinstance(started, StartLine)
+    assert isinstance(finished, EndLine)
     assert len({*started.pids, os.getpid()}) == 3
     assert started.samples_per_rank == (24, 24)
     assert started.steps_per_epoch == 6
@@ -75,7 +75,7 @@ def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
         wait_until(lambda: (folder / "checkpoints/step-00000002.pt").exists())
         killed.kill()
         killed.communicate()
-    (started,) = (e for e in RunFolder.open(folder).events() if isinstance(e, Started))
+    (started,) = (e for e in RunFolder.open(folder).events() if isinstance(e, StartLine))
     wait_until(lambda: not any(map(is_alive, started.pids)))
     assert RunFolder.open(folder).manifest.status == "running"
 
@@ -108,7 +108,7 @@ def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
     assert last.startswith("dpbench: interrupted; to go on from step-0")
     folder = RunFolder.open(Path("runs/cut"))
     assert folder.manifest.status == "interrupted"
-    (started,) = (e for e in folder.events() if isinstance(e, Started))
+    (started,) = (e for e in folder.events() if isinstance(e, StartLine))
     assert not any(map(is_alive, started.pids))
 
 

@@ -9,17 +9,17 @@ import pytest
 from dpbench.errors import StoreError
 from dpbench.training.events import (
     EVENT_KINDS,
+    EndLine,
     EpochLine,
     Event,
-    Finished,
-    Note,
-    Started,
+    NoteLine,
+    StartLine,
     StepLine,
     from_line,
     to_line,
 )
 
-STARTED = Started(
+STARTED = StartLine(
     world_size=2,
     hosts=("a", "b"),
     pids=(10, 11),
@@ -43,7 +43,7 @@ STEP = StepLine(
     elapsed_seconds=3.2,
 )
 EPOCH = EpochLine(epoch=1, step=23, train_loss=0.5, learning_rate=1.0, epoch_seconds=4.1, best=True)
-FINISHED = Finished(
+FINISHED = EndLine(
     final_loss=0.01,
     epochs=5,
     steps=115,
@@ -53,7 +53,7 @@ FINISHED = Finished(
     peak_host_memory_bytes=(100 << 20, 160 << 20),
     data_wait_share=0.0,
 )
-EVENTS: tuple[Event, ...] = (STARTED, STEP, EPOCH, Note(text="a note"), FINISHED)
+EVENTS: tuple[Event, ...] = (STARTED, STEP, EPOCH, NoteLine(text="a note"), FINISHED)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)

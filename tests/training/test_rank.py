@@ -17,7 +17,7 @@ from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, from_bytes, save_checkpoint, to_bytes
-from dpbench.training.events import EpochLine, Event, Finished, StepLine
+from dpbench.training.events import EndLine, EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import agreed_checkpoint, train_in_group
 from dpbench.training.run_folder import RunFolder
@@ -52,7 +52,7 @@ class Case:
     """Changes of the job of rank 1."""
 
 
-Answer = Finished | str
+Answer = EndLine | str
 """What a rank got, or the error that it raised."""
 
 
@@ -84,9 +84,9 @@ class Trained:
     folder: Path
     by_rank: list[dict[str, Answer]]
 
-    def __getitem__(self, name: str) -> Finished:
+    def __getitem__(self, name: str) -> EndLine:
         answer = self.by_rank[0][name]
-        assert isinstance(answer, Finished), answer
+        assert isinstance(answer, EndLine), answer
         return answer
 
     def events(self, name: str) -> tuple[Event, ...]:
@@ -296,7 +296,7 @@ def test_dp_in_one_process_is_the_same_training(tmp_path: Path) -> None:
     torch.testing.assert_close(found, dict(expected), rtol=0, atol=1e-12)
 
 
-def train_here(asked: TrainingJob) -> Finished:
+def train_here(asked: TrainingJob) -> EndLine:
     return train_in_group(asked, ALONE, [CPU])
 
 

@@ -12,7 +12,15 @@ from dpbench import units
 from dpbench.messages import print_result, say
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
-from dpbench.training.events import EpochLine, Event, Finished, Note, Started, StepLine, to_line
+from dpbench.training.events import (
+    EndLine,
+    EpochLine,
+    Event,
+    NoteLine,
+    StartLine,
+    StepLine,
+    to_line,
+)
 from dpbench.units import counted
 
 UNEVEN_MEMORY = 1.2
@@ -61,21 +69,21 @@ class TrainOutput:
     def listener(self, spec: TrainingSpec, folder: Path) -> Callable[[Event], None]:
         """Prints the events of a training as they come: its notes in any case, and its end except
         for a Python call, which returns it."""
-        start: list[Started] = []
+        start: list[StartLine] = []
 
         def hear(event: Event) -> None:
-            if isinstance(event, Started):
+            if isinstance(event, StartLine):
                 start[:] = [event]
             if self.json_lines:
                 print_result(to_line(event) + "\n")
-            elif isinstance(event, Note):
+            elif isinstance(event, NoteLine):
                 say(event.text)
-            elif isinstance(event, Finished):
+            elif isinstance(event, EndLine):
                 if not self.to_stderr:
                     self.write(finished_line(event, start[0], spec.epochs, str(folder)))
             elif self.quiet:
                 return
-            elif isinstance(event, Started):
+            elif isinstance(event, StartLine):
                 self.write(started_line(event, spec))
             elif isinstance(event, StepLine):
                 self.write(step_line(event, start[0]))
@@ -84,7 +92,7 @@ class TrainOutput:
 
         return hear
 
-    def conclude(self, finished: Finished, spec: TrainingSpec, folder: Path) -> None:
+    def conclude(self, finished: EndLine, spec: TrainingSpec, folder: Path) -> None:
         """Print what the options ask for of a training that has ended."""
         if self.memory:
             for line in memory_lines(finished, spec):
@@ -105,7 +113,7 @@ def batch_line(spec: TrainingSpec, steps_per_epoch: int, contents: str = "") -> 
     )
 
 
-def started_line(event: Started, spec: TrainingSpec) -> str:
+def started_line(event: StartLine, spec: TrainingSpec) -> str:
     """Writes "mlp on digits, 50,826 parameters: ddp/gloo ×2 on cpu, cpu"."""
     series = series_name(spec.implementation, spec.backend)
     hosts = len(set(event.hosts))
@@ -116,12 +124,12 @@ def started_line(event: Started, spec: TrainingSpec) -> str:
     )
 
 
-def rate_words(samples_per_second: float, started: Started) -> str:
+def rate_words(samples_per_second: float, started: StartLine) -> str:
     """Writes "3,412 images/s"."""
     return f"{units.three_digits(samples_per_second * started.items_per_sample)} {started.item}/s"
 
 
-def step_line(event: StepLine, started: Started) -> str:
+def step_line(event: StepLine, started: StartLine) -> str:
     """Writes "epoch 1  step 20  [2,560/2,874 (89 %)]  loss 0.4213  lr 1.0e+00  3,412 images/s",
     with the samples of rank 0 where there are others."""
     done = 100 * event.processed / event.total
@@ -164,7 +172,7 @@ def epoch_line(event: EpochLine) -> str:
     return f"epoch {event.epoch}: {', '.join(parts)}"
 
 
-def finished_line(event: Finished, started: Started, epochs: int, folder: str) -> str:
+def finished_line(event: EndLine, started: StartLine, epochs: int, folder: str) -> str:
     """Writes "finished: test accuracy 97.2 %, final loss 0.0123; 115 steps, 21 s, 3,412 images/s
     with evaluation; state 0123456789ab; in runs/x"; or "stopped: …" before all `epochs`."""
     reached = f"final loss {event.final_loss:.4f}"
@@ -181,7 +189,7 @@ def finished_line(event: Finished, started: Started, epochs: int, folder: str) -
     return f"{line}; state {event.state_sha256[:12]}; in {folder}"
 
 
-def memory_lines(event: Finished, spec: TrainingSpec) -> Iterator[str]:
+def memory_lines(event: EndLine, spec: TrainingSpec) -> Iterator[str]:
     """Peak memory of each process, and its imbalance."""
     measured = [("host", event.peak_host_memory_bytes)]
     if event.peak_device_memory_bytes is not None:

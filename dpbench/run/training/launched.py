@@ -36,7 +36,7 @@ from dpbench.run.training.plan import build_spec, prepare_samples, with_folder
 from dpbench.run.training.running import SAID_BY_RANKS, run_plan
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.training.events import Finished
+from dpbench.training.events import EndLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
 
@@ -106,7 +106,7 @@ class LaunchedRanks:
         return Path(places[self.preparer]["folder"])
 
 
-def train_in_launch(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished]:
+def train_in_launch(options: TrainOptions, output: TrainOutput) -> tuple[Path, EndLine]:
     """Train as the rank that the environment names.
 
     Every rank returns the run folder and the end when all have trained, or raises DpbenchError.
@@ -146,7 +146,7 @@ def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDesc
 
 def train_as_first(
     ranks: LaunchedRanks, options: TrainOptions, output: TrainOutput
-) -> tuple[Path, Finished]:
+) -> tuple[Path, EndLine]:
     """Train as rank 0, which decides, writes the run folder and shows what happens."""
     if output.dry_run:
         raise UsageError("--dry-run trains nothing; run it without the launcher")
@@ -154,7 +154,7 @@ def train_as_first(
     plan = with_folder(options, spec)
     ranks.put("place", folder=str(plan.folder.absolute()), resume=plan.resume)
 
-    def train(job: TrainingJob) -> Finished:
+    def train(job: TrainingJob) -> EndLine:
         ranks.put("samples 0", folder=str(job.prepared))
         return _train(ranks, job)
 
@@ -164,7 +164,7 @@ def train_as_first(
     return trained
 
 
-def train_as_other(ranks: LaunchedRanks, options: TrainOptions) -> tuple[Path, Finished]:
+def train_as_other(ranks: LaunchedRanks, options: TrainOptions) -> tuple[Path, EndLine]:
     """Train as another rank; the first one of each host prepares its samples."""
     spec = spec_of_world(options, ranks.descriptions)
     place = ranks.wait_for("place")
@@ -189,7 +189,7 @@ def train_as_other(ranks: LaunchedRanks, options: TrainOptions) -> tuple[Path, F
             return job.folder, _train(ranks, job)
 
 
-def _train(ranks: LaunchedRanks, job: TrainingJob) -> Finished:
+def _train(ranks: LaunchedRanks, job: TrainingJob) -> EndLine:
     """Train once every host has its samples; if another rank has ended, the error is one line, as
     that rank reports the cause."""
     job = replace(job, prepared=ranks.wait_for_samples())

@@ -36,7 +36,7 @@ from dpbench.run.interrupts import as_exceptions
 from dpbench.run.training.plan import TrainPlan, plan_here, prepare_samples
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint import latest_checkpoint
-from dpbench.training.events import Event, Finished
+from dpbench.training.events import EndLine, Event
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
 from dpbench.training.run_folder import RANKS, RunFolder, RunStatus
@@ -51,7 +51,7 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
 REFUSALS = (UsageError, DataError)
 
 
-def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finished] | None:
+def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, EndLine] | None:
     """Train in processes of its own on this host, and store what happens in the run folder.
 
     Returns the folder and the end; None for a dry run, which prints the size of a step. Raises
@@ -60,7 +60,7 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, Finish
     machine = inspect_machine()
     plan = plan_here(options, machine)
 
-    def train(job: TrainingJob) -> Finished:
+    def train(job: TrainingJob) -> EndLine:
         # What the ranks print is beside that of earlier starts.
         ranks = folder_inside(plan.folder, RANKS, make=True)
         scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
@@ -87,8 +87,8 @@ def run_plan(
     plan: TrainPlan,
     environment: Environment,
     output: TrainOutput,
-    train: Callable[[TrainingJob], Finished],
-) -> tuple[Path, Finished] | None:
+    train: Callable[[TrainingJob], EndLine],
+) -> tuple[Path, EndLine] | None:
     """Train as planned, and store and print what happens. Returns and raises as `train_here`."""
     options, spec = plan.options, plan.spec
     with prepare_samples(options, spec) as (samples, steps_per_epoch):

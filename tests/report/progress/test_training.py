@@ -11,7 +11,7 @@ import pytest
 from dpbench.report.progress import training as words
 from dpbench.report.progress.training import TrainOutput
 from dpbench.specs import WorkloadSpec
-from dpbench.training.events import Note
+from dpbench.training.events import NoteLine
 from tests.training import test_events as events
 from tests.training.jobs import training_spec
 
@@ -27,7 +27,7 @@ EPOCH = replace(
     checkpoint="step-00000023.pt",
 )
 FINISHED = replace(events.FINISHED, test_accuracy=0.972)
-EVENTS = (STARTED, STEP, EPOCH, Note(text="a note"), FINISHED)
+EVENTS = (STARTED, STEP, EPOCH, NoteLine(text="a note"), FINISHED)
 ONE = replace(STARTED, world_size=1)
 STEP_LINE = (
     "epoch 1  step 20  [1,280/1,442 (89 %), rank 0: 640/721]  loss 0.4213  lr 1.0e+00  "

@@ -19,7 +19,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_ranks
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.launched import RankDescription, spec_of_world
-from dpbench.training.events import Started
+from dpbench.training.events import StartLine
 from dpbench.training.run_folder import RunFolder
 from tests.builders import TINY_TRAINING
 
@@ -64,7 +64,7 @@ def test_the_ranks_of_a_launcher_make_one_training(tmp_path: Path) -> None:
     assert "4 samples per step" not in err
     assert "= 8 samples per step" in err
     folder = RunFolder.open(tmp_path / "runs" / "joined")
-    started, _ = (event for event in folder.events() if isinstance(event, Started))
+    started, _ = (event for event in folder.events() if isinstance(event, StartLine))
     assert len({*started.pids}) == started.world_size == 2
     assert started.samples_per_rank == (24, 24)
     assert "resuming from" in resumed_err

@@ -16,7 +16,7 @@ from dpbench.options.train import TrainOptions
 from dpbench.run.training.plan import TrainPlan, with_folder
 from dpbench.run.training.running import following
 from dpbench.specs.training import TrainingRunOptions
-from dpbench.training.events import Event, Note, to_line
+from dpbench.training.events import Event, NoteLine, to_line
 from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
 from tests.training.jobs import training_spec
@@ -94,9 +94,9 @@ def test_a_run_is_named_once(runs: Path) -> None:
 
 def test_every_event_is_passed_on_once_the_last_ones_at_the_end(runs: Path) -> None:
     folder, heard = made(runs, "one"), list[Event]()
-    notes = [Note(text=text) for text in ("one", "two", "three")]
+    notes = [NoteLine(text=text) for text in ("one", "two", "three")]
 
-    def write(*events: Note) -> None:
+    def write(*events: NoteLine) -> None:
         with (folder.path / "log.jsonl").open("a") as log:
             log.writelines(f"{to_line(one)}\n" for one in events)
 
