@@ -18,6 +18,7 @@ from dpbench.data.batch import Samples, named_leaves, sample_count, select
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.tree import map_tensors, tensors
+from dpbench.units import counted
 
 if TYPE_CHECKING:
     from dpbench.architecture import Architecture
@@ -100,7 +101,7 @@ def load_dataset(
     `architecture` from `seed`, the same in every process.
     """
     if name == registry.SYNTHETIC:
-        return _generate(architecture, seed=seed, samples=samples)
+        return synthetic_dataset(architecture, seed=seed, samples=samples)
     assert prepared is not None
     return _read(prepared / name)
 
@@ -123,7 +124,7 @@ def load_splits(
     if name == registry.SYNTHETIC:
         count = train_samples or synthetic_samples(architecture)
         test_count = max(1, count // TRAIN_PER_TEST_SAMPLE)
-        both = _generate(architecture, seed=seed, samples=count + test_count)
+        both = synthetic_dataset(architecture, seed=seed, samples=count + test_count)
         return Splits(train=both.part(0, count), test=both.part(count, len(both)))
     assert prepared is not None
     train, test = (_read(prepared / name / split) for split in registry.SPLITS)
@@ -132,7 +133,7 @@ def load_splits(
 
 def synthetic_samples(architecture: Architecture) -> int:
     """The default number of synthetic samples; at least 1."""
-    one = _generate(architecture, seed=0, samples=1)
+    one = synthetic_dataset(architecture, seed=0, samples=1)
     tensors_of_one = tensors([one.inputs, one.targets])
     nbytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of_one)
     return max(1, min(SYNTHETIC_SAMPLES, SYNTHETIC_BYTES // nbytes))
@@ -167,13 +168,15 @@ def write_arrays(folder: Path, inputs: Arrays, targets: Arrays) -> None:
         ) from error
 
 
-def _generate(architecture: Architecture, *, seed: int, samples: int) -> Dataset:
+def synthetic_dataset(architecture: Architecture, *, seed: int, samples: int) -> Dataset:
+    """So many samples of the architecture, on the CPU, the same in every process; raises DataError
+    for another number."""
     inputs, targets = architecture.synthetic_batch(samples, torch.Generator().manual_seed(seed))
     dataset = Dataset(inputs=inputs, targets=targets)
     if len(dataset) != samples:
         raise DataError(
-            f"architecture {architecture.name!r}: synthetic_batch({samples}) returned "
-            f"{len(dataset)} samples; expected {samples}"
+            f"synthetic_batch({samples}) returned {counted(len(dataset), 'sample')}; expected as "
+            "many as asked for"
         )
     return dataset
 
@@ -188,7 +191,7 @@ def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
     if name == registry.SYNTHETIC:
         return
     try:
-        batch = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
+        one = synthetic_dataset(architecture, seed=0, samples=1)
     except Exception:  # a user's, without a synthetic batch
         return
     takes = " with ".join(
@@ -197,7 +200,7 @@ def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
             f"{str(tensor.dtype).removeprefix('torch.')}"
             for tensor in tensors(tree)
         )
-        for tree in batch
+        for tree in (one.inputs, one.targets)
     )
     if takes != DIGIT:
         raise UsageError(

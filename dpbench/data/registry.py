@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
-from dpbench.errors import UnknownName
 from dpbench.messages import option_words
 
 Split = Literal["train", "test"]
@@ -60,7 +59,6 @@ def prepare_dataset(
             are all except the test set of mnist.
 
     Raises:
-        UnknownName: there is no such dataset.
         DataError: it is missing or damaged, or `cache` cannot be written.
         UsageError: the user's dataset cannot be loaded.
     """
@@ -68,8 +66,7 @@ def prepare_dataset(
         from dpbench.data.user_dataset import load_user_dataset
 
         return len(load_user_dataset(name, seed=0))
-    if name not in DATASETS:
-        raise UnknownName("dataset", name, DATASETS)
+    assert name in DATASETS
     if name == SYNTHETIC:
         return None
     from dpbench.data import digits

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 
-from dpbench import units
 from dpbench.architecture import Architecture, architecture_notes, is_user_code, load_architecture
 from dpbench.architecture.built import TorchvisionClassifier, UserArchitecture
 from dpbench.architecture.user_errors import code_place, described, seeded, user_errors_in
 from dpbench.data.batch import call
-from dpbench.data.datasets import Dataset, check_fits
+from dpbench.data.datasets import Dataset, check_fits, synthetic_dataset
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.data.user_dataset import collate, load_user_dataset
 from dpbench.errors import UnknownName, UsageError
@@ -77,15 +76,7 @@ def try_architecture(text: str) -> Architecture:
         code = getattr(architecture, "batch", architecture.synthetic_batch)
         with torch.random.fork_rng(devices=[]):
             with user_errors_in(title, f"batch({SAMPLES})", code):
-                generator = torch.Generator().manual_seed(0)
-                inputs, targets = architecture.synthetic_batch(SAMPLES, generator)
-                samples = Dataset(inputs=inputs, targets=targets)
-            if len(samples) != SAMPLES:
-                raise UsageError(
-                    f"{title}: batch({SAMPLES}) returned "
-                    f"{units.counted(len(samples), 'sample')}; expected as many as asked for"
-                    f"{code_place(code)}"
-                )
+                samples = synthetic_dataset(architecture, seed=0, samples=SAMPLES)
             module = _take_step(architecture, samples, title)
             trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
             if unused := [name for name, p in trained if p.grad is None]:

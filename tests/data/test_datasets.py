@@ -11,7 +11,7 @@ from dpbench.architecture import load_architecture
 from dpbench.data import datasets, digits, registry
 from dpbench.data.datasets import write_arrays
 from dpbench.data.digits import every_fifth
-from dpbench.errors import DataError, UnknownName, UsageError
+from dpbench.errors import DataError, UsageError
 from tests.data.mnist_folder import put_set
 
 MLP = load_architecture("mlp")
@@ -65,11 +65,6 @@ def test_one_that_does_not_fit_is_refused_with_both_shapes() -> None:
     )
     with pytest.raises(UsageError, match=both):
         datasets.check_fits("digits", load_architecture("gpt"), named="gpt")
-
-
-def test_what_cannot_be_used_here_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match=r"dataset: got 'mnst'; did you mean 'mnist'\?"):
-        registry.prepare_dataset("mnst", data_dir=None, cache=tmp_path)
 
 
 def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
