@@ -52,10 +52,6 @@ class Dataset:
     def __len__(self) -> int:
         return sample_count(inputs=self.inputs)
 
-    @property
-    def device(self) -> torch.device:
-        return tensors(self.inputs)[0].device
-
     def select(self, indices: torch.Tensor | slice) -> tuple[Samples, Samples]:
         """Inputs and targets of the samples at `indices`: copies, or views for a slice."""
         return select(self.inputs, indices), select(self.targets, indices)

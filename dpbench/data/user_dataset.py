@@ -23,8 +23,6 @@ from dpbench.errors import UsageError
 class UserDataset:
     """Batches of items, in host memory."""
 
-    device = torch.device("cpu")
-
     def __init__(self, items: Any) -> None:
         self.items = items
         """The user's map-style dataset, as torch's DataLoader takes it: with __len__ and

@@ -78,7 +78,7 @@ def verify(
         full_float32()
     module = module.to(device, dtype).eval()  # dropout has no reference
     steps, per_step = max(MIN_VERIFIED_STEPS, trial.sync_every + 1), small.effective_batch_size
-    first_samples = torch.arange(steps * per_step, device=dataset.device) % len(dataset)
+    first_samples = torch.arange(steps * per_step) % len(dataset)
     with seeded(trial.workload.seed):  # items may draw random numbers
         inputs, targets = dataset.select(first_samples)
     samples = Dataset(inputs=inputs, targets=targets).to(device, dtype)
