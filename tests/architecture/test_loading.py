@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from dpbench import architecture
-from dpbench.architecture import load_function
 from dpbench.architecture.options import convert, default_options
-from dpbench.architecture.user_errors import seeded, user_errors_in
+from dpbench.architecture.user_errors import seeded
 from dpbench.architecture.user_files import own_file
 from dpbench.errors import UnknownName, UsageError
 
@@ -215,30 +214,6 @@ def test_the_users_file_is_the_named_one_or_that_of_the_module(
     assert own_file("json.decoder:JSONDecoder") == Path(json.decoder.__file__)
     for name in ("mlp:width=64", "torchvision:resnet18", "sys:exit", "a.b:c"):
         assert own_file(name) is None
-
-
-THEIRS = """
-def silent():
-    raise AssertionError
-
-def evaluates():
-    eval("1 +")
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("silent", "raised AssertionError (theirs.py, line 3)"),
-        ("evaluates", "raised SyntaxError: invalid syntax (theirs.py, line 6)"),
-    ],
-)
-def test_the_line_is_the_innermost_of_the_users_code(here: Path, name: str, words: str) -> None:
-    (here / "theirs.py").write_text(THEIRS)
-    code = load_function(f"theirs.py:{name}", "code")
-    with pytest.raises(UsageError) as raised, user_errors_in("it", "trying", code):
-        code()
-    assert str(raised.value) == f"it: trying {words}"
 
 
 def drawn() -> list[float]:
