@@ -6,14 +6,13 @@ A step gets the same samples in the same order as without, and the same errors.
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader
@@ -32,12 +31,17 @@ from dpbench.parent_death import end_with
 T = TypeVar("T")
 
 
-def _copied(
-    samples: T, device: torch.device, stream: torch.Stream | None
-) -> tuple[T, torch.Event | None]:
+def to_device(samples: T, device: torch.device) -> T:
+    """The samples on a device: to CUDA from pinned memory, on a stream of its own that the
+    computation waits for."""
+    return _wait_for_copy(_start_copy(samples, device), device)
+
+
+def _start_copy(samples: T, device: torch.device) -> tuple[T, torch.Event | None]:
     """The samples on the device, and the end of the copy if it may still be running."""
-    if stream is None:
+    if device.type != "cuda":
         return map_tensors(lambda tensor: tensor.to(device), samples), None
+    stream = side_stream(device)
     # The context also makes the device current in the thread: otherwise pinning would make a
     # context on the first GPU for every rank.
     with on_stream(stream):
@@ -47,70 +51,48 @@ def _copied(
         return there, stream.record_event()
 
 
-_END = object()
+def _wait_for_copy(copy: tuple[T, torch.Event | None], device: torch.device) -> T:
+    samples, end = copy
+    if end is not None:
+        stream = current_stream(device)
+        stream.wait_event(end)
+        for tensor in tensors(samples):
+            tensor.record_stream(stream)  # keeps its memory until the computation is done
+    return samples
+
+
+_END: Any = object()
 """Stands for the end of the items."""
 
 
-class Prefetcher(Generic[T]):
-    """Iterates once over `items` on a device; a thread makes up to `depth` of them ahead.
+@contextmanager
+def loaded_ahead(items: Iterable[T], depth: int, device: torch.device) -> Iterator[Iterator[T]]:
+    """The items, on a device; a thread makes up to `depth` of them ahead.
 
-    They are copied to CUDA from pinned memory, on a stream of its own that the computation waits
-    for.
+    An error of `items` comes at the same position, with its traceback. At the end of the context
+    the thread ends after the item that it is making, and items made ahead are dropped.
 
-    An error of `items` reaches the consumer at the same position, with its traceback. Closing it,
-    or dropping the last reference, ends the thread after the item that it is making.
-
-    Arguments:
+    Args:
         items: trees of tensors; iterated in the thread, or by the consumer if depth is 0.
         depth: number of items made ahead; 0 makes each when it is asked for, without a thread.
         device: to which the tensors are copied.
     """
+    started = map(partial(_start_copy, device=device), items)
+    if not depth:
+        yield (_wait_for_copy(copy, device) for copy in started)
+        return
+    thread = ThreadPoolExecutor(1, "dpbench-prefetch")
+    ahead = deque(thread.submit(next, started, _END) for _ in range(depth))
 
-    def __init__(self, items: Iterable[T], depth: int, device: torch.device) -> None:
-        self.waited_seconds = 0.0
-        """Seconds that the consumer has waited for items so far; without a thread, the time to make
-        them all."""
-        self._device = device
-        stream = side_stream(device) if device.type == "cuda" else None
-        # Without a reference to this object, which would keep the thread alive.
-        self._started: Iterator[Any] = map(partial(_copied, device=device, stream=stream), items)
-        self._thread = ThreadPoolExecutor(1, "dpbench-prefetch") if depth else None
-        self._ahead: deque[Future[Any]] = deque()
-        for _ in range(depth):
-            self._make_one()
+    def in_order() -> Iterator[T]:
+        while (copy := ahead.popleft().result()) is not _END:
+            ahead.append(thread.submit(next, started, _END))
+            yield _wait_for_copy(copy, device)
 
-    def _make_one(self) -> None:
-        if self._thread is not None:
-            self._ahead.append(self._thread.submit(next, self._started, _END))
-
-    def close(self) -> None:
-        """End the thread and the iteration; items made ahead are dropped."""
-        self._started = iter(())
-        self._ahead.clear()
-        if self._thread is not None:
-            self._thread.shutdown(cancel_futures=True)
-            self._thread = None
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> T:
-        start = time.perf_counter()
-        try:
-            item: Any = self._ahead.popleft().result() if self._ahead else next(self._started, _END)
-        finally:
-            self.waited_seconds += time.perf_counter() - start
-        if item is _END:
-            self.close()
-            raise StopIteration
-        self._make_one()
-        samples: T = item[0]
-        if (copied := item[1]) is not None:
-            stream = current_stream(self._device)
-            stream.wait_event(copied)
-            for tensor in tensors(samples):
-                tensor.record_stream(stream)  # keeps its memory until the computation is done
-        return samples
+    try:
+        yield in_order()
+    finally:
+        thread.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,9 +119,9 @@ def load_epoch(
     rank: int,
     device: torch.device,
     prefetch: int,
-) -> Prefetcher[list[Batch]]:
-    """The micro-batches of one rank in each step of `epoch` from `first_step` on, both from 0;
-    close it after use. A thread loads those of `prefetch` steps ahead."""
+) -> AbstractContextManager[Iterator[list[Batch]]]:
+    """The micro-batches of one rank in each step of `epoch` from `first_step` on, both from 0. A
+    thread loads those of `prefetch` steps ahead."""
 
     def steps() -> Iterator[list[Batch]]:
         for number in range(first_step, plan.steps_per_epoch):
@@ -149,7 +131,7 @@ def load_epoch(
                 batches.append(Batch(*dataset.select(indices), weight, len(indices)))
             yield batches
 
-    return Prefetcher(steps(), prefetch, device)
+    return loaded_ahead(steps(), prefetch, device)
 
 
 class _Batches(TorchDataset[Any]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import torch
 
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
-from dpbench.data.loading import Prefetcher, loaded_by_workers
+from dpbench.data.loading import loaded_ahead, loaded_by_workers, to_device
 from dpbench.data.sharding import SampleOrder
 from dpbench.data.user_dataset import SampleSource
 from dpbench.errors import DataError
@@ -118,7 +118,7 @@ def loading_batches(
         yield source.to(device).select
         return
     if trial.prefetch == 0:
-        yield lambda indices: next(Prefetcher([source.select(indices)], 0, device))
+        yield lambda indices: to_device(source.select(indices), device)
         return
     if trial.window_seconds is not None:
         raise DataError(
@@ -139,6 +139,6 @@ def loading_batches(
             loaded = stack.enter_context(by_workers)
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
-        ahead = Prefetcher(loaded, depth * trial.accumulation_steps, device)
-        batches = stack.enter_context(closing(ahead))
+        ahead = loaded_ahead(loaded, depth * trial.accumulation_steps, device)
+        batches = stack.enter_context(ahead)
         yield lambda _: next(batches)

@@ -11,7 +11,6 @@ import math
 import os
 import socket
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -184,9 +183,10 @@ class TrainingLoop:
             device=self.devices[0],
             prefetch=run.prefetch,
         )
-        with closing(loader) as steps:
-            begun, waited = perf_counter(), 0.0
+        with loader as steps:
+            begun = asked = perf_counter()
             for batches in steps:
+                waited = perf_counter() - asked
                 result = self.stepper.step(batches, progress.step)
                 self._unread.append(result)
                 samples = self.plan.samples_in(progress.epoch_step)
@@ -201,9 +201,9 @@ class TrainingLoop:
                 ended = perf_counter()
                 for totals in (self.totals, self._line_totals):
                     totals.seconds += ended - begun
-                    totals.waited_seconds += steps.waited_seconds - waited
+                    totals.waited_seconds += waited
                     totals.samples += samples
-                begun, waited = ended, steps.waited_seconds
+                begun = ended
                 if line_is_due:
                     self._log_line()
                 if is_due(run.check_sync_every, progress.step):
@@ -212,6 +212,7 @@ class TrainingLoop:
                     self._save(best=False)
                 if self._is_stopped:
                     break
+                asked = perf_counter()
 
     def _check_ranks(self, where: str) -> None:
         """Raise OutOfSync, on all ranks and with the tensors that differ, unless they hold the same
