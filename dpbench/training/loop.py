@@ -151,12 +151,9 @@ class TrainingLoop:
     def _start_line(self) -> StartLine:
         """The first line of this start; a collective."""
         steps = self.plan.steps_per_epoch
-        process = (
-            socket.gethostname(),
-            os.getpid(),
-            self.plan.samples_before(steps, self.ranks.rank),
-        )
-        hosts, pids, samples = zip(*self.ranks.gather(process), strict=True)
+        own_samples = self.plan.samples_before(steps, self.ranks.rank)
+        processes = self.ranks.gather([socket.gethostname(), os.getpid(), own_samples])
+        hosts, pids, samples = zip(*processes, strict=True)
         parameters = self.stepper.model.module.parameters()
         return StartLine(
             world_size=self.ranks.size,

@@ -69,8 +69,10 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
         checkpoint = agreed_checkpoint(job, ranks)
         if checkpoint is not None:
             loop.restore(checkpoint)
-        if job.resume is not None:
-            loop.log(NoteLine(text=_resumption(job, checkpoint)))
+            steps = units.counted(checkpoint.progress.step, "optimizer step")
+            loop.log(NoteLine(text=f"resuming from {checkpoint.source}, after {steps}"))
+        elif job.resume is not None:
+            loop.log(NoteLine(text="there is no checkpoint: training starts from the beginning"))
         with unused_parameters_named(loop.stepper.model.module):
             return loop.train()
 
@@ -126,14 +128,3 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
 
     file = ranks.on_first(find)
     return None if file is None else from_bytes(file[1], file[0])
-
-
-def _resumption(job: TrainingJob, checkpoint: Checkpoint | None) -> str:
-    """Describe where a training that was asked to resume begins."""
-    if checkpoint is None:
-        return f"no checkpoint in {job.folder / CHECKPOINTS}: training starts from the beginning"
-    progress, epochs, most = checkpoint.progress, job.spec.epochs, job.run.max_steps
-    after = f"{checkpoint.source}, after {units.counted(progress.step, 'optimizer step')}"
-    if progress.epoch >= epochs or (most is not None and progress.step >= most):
-        return f"nothing is left to train: resumed from {after}"
-    return f"resuming from {after}, in epoch {progress.epoch + 1} of {epochs}"
