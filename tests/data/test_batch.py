@@ -53,7 +53,7 @@ def test_the_samples_of_a_tree_are_taken_from_each_of_its_tensors(tree: Any) -> 
     data = Dataset(inputs=tree, targets=torch.arange(3))
     assert len(data) == 3
     assert data.select(torch.tensor([2, 0]))[1].tolist() == [2, 0]
-    assert (len(data.part(1, 3)), data.to("meta").device.type) == (2, "meta")
+    assert (len(data.part(1, 3)), data.to("meta").targets.device.type) == (2, "meta")
 
 
 @pytest.mark.parametrize(
