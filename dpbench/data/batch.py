@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dpbench.errors import DataError
-from dpbench.parallel.tree import children, map_leaves
+from dpbench.parallel.tree import children
 
 Samples = Any
 """A tensor, or tensors in tuples, lists, dicts and dataclasses; the first dimension of each is
@@ -26,11 +26,6 @@ def call(module: Callable[..., Any], inputs: Samples) -> Any:
     if isinstance(inputs, tuple):
         return module(*inputs)
     return module(inputs)
-
-
-def select(samples: Samples, indices: torch.Tensor | slice) -> Samples:
-    """The samples at `indices`: a copy for a tensor of indices, a view for a slice."""
-    return map_leaves(lambda tensor: tensor[indices], samples)
 
 
 def sample_count(**batch: Samples) -> int:

@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from dpbench.data import registry
-from dpbench.data.batch import Samples, named_leaves, sample_count, select
+from dpbench.data.batch import Samples, named_leaves, sample_count
 from dpbench.errors import DataError, UsageError
+from dpbench.messages import option_words
 from dpbench.parallel.agreement import tensors_sha256
-from dpbench.parallel.tree import map_tensors, tensors
+from dpbench.parallel.tree import map_leaves, tensors
 from dpbench.units import counted
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ class Dataset:
 
     def select(self, indices: torch.Tensor | slice) -> tuple[Samples, Samples]:
         """Inputs and targets of the samples at `indices`: copies, or views for a slice."""
-        return select(self.inputs, indices), select(self.targets, indices)
+        inputs, targets = map_leaves(lambda tensor: tensor[indices], (self.inputs, self.targets))
+        return inputs, targets
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Dataset:
         """These samples on `device`, the floating-point ones in `dtype` if it is given."""
@@ -62,9 +64,8 @@ class Dataset:
         def moved(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.to(device, dtype if tensor.is_floating_point() else None)
 
-        return Dataset(
-            inputs=map_tensors(moved, self.inputs), targets=map_tensors(moved, self.targets)
-        )
+        inputs, targets = map_leaves(moved, (self.inputs, self.targets))
+        return Dataset(inputs=inputs, targets=targets)
 
     def part(self, first: int, end: int) -> Dataset:
         """Samples `first` to `end` - 1, sharing their memory."""
@@ -200,7 +201,7 @@ def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
     )
     if takes != DIGIT:
         raise UsageError(
-            f"--data {name} does not fit --arch {named}: a sample is {DIGIT}, the architecture "
-            f"takes {takes}; take --data {registry.SYNTHETIC}, which it generates, or another "
-            "architecture"
+            f"{option_words('data', name)} does not fit {option_words('arch', named)}: a sample is "
+            f"{DIGIT}, the architecture takes {takes}; take another architecture, or "
+            f"{option_words('data', registry.SYNTHETIC)}, which it generates"
         )

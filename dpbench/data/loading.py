@@ -45,10 +45,10 @@ def _start_copy(samples: T, device: torch.device) -> tuple[T, torch.Event | None
     # The context also makes the device current in the thread: otherwise pinning would make a
     # context on the first GPU for every rank.
     with on_stream(stream):
-        there = map_tensors(
+        on_device = map_tensors(
             lambda tensor: tensor.pin_memory().to(device, non_blocking=True), samples
         )
-        return there, stream.record_event()
+        return on_device, stream.record_event()
 
 
 def _wait_for_copy(copy: tuple[T, torch.Event | None], device: torch.device) -> T:
@@ -127,7 +127,7 @@ def load_epoch(
         for number in range(first_step, plan.steps_per_epoch):
             samples, batches = plan.samples_in(number), []
             for indices in plan.step(epoch, number, rank):
-                weight = len(indices) * plan.ranks / samples
+                weight = len(indices) * plan.rank_count / samples
                 batches.append(Batch(*dataset.select(indices), weight, len(indices)))
             yield batches
 

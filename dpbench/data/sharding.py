@@ -149,7 +149,7 @@ class EpochPlan:
         self._order = SampleOrder(samples, seed=spec.workload.seed)
         self._accumulation = spec.accumulation_steps
         self._shares = tuple(shares) or (1.0,) * spec.process_count
-        self.ranks = len(self._shares)
+        self.rank_count = len(self._shares)
         full, rest = divmod(samples, spec.global_batch_size)
         count = full + (rest >= spec.group_size)
         firsts = [step * spec.global_batch_size for step in range(count)]

@@ -152,17 +152,19 @@ def time_forward(module: torch.nn.Module, device: torch.device) -> list[float]:
 
     On a CUDA device each pass waits until the device is idle.
     """
-    forward, speeds = module.forward, list[float]()
+    speeds, begun = list[float](), 0.0
 
-    def timed(*inputs: Any, **keywords: Any) -> Any:
-        if not module.training:
-            return forward(*inputs, **keywords)
+    def begin(*_: Any) -> None:
+        nonlocal begun
         synchronize(device)
         begun = perf_counter()
-        outputs = forward(*inputs, **keywords)
-        synchronize(device)
-        speeds.append(sample_count(inputs=(inputs, keywords)) / (perf_counter() - begun))
-        return outputs
 
-    module.forward = timed
+    def end(_: Any, inputs: Any, keywords: Any, outputs: Any) -> None:
+        synchronize(device)
+        if module.training:
+            count = sample_count(inputs=(inputs, keywords))
+            speeds.append(count / (perf_counter() - begun))
+
+    module.register_forward_pre_hook(begin)
+    module.register_forward_hook(end, with_kwargs=True)
     return speeds

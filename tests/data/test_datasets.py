@@ -61,7 +61,7 @@ def test_the_hash_of_samples_is_of_their_bytes_and_shapes() -> None:
 def test_one_that_does_not_fit_is_refused_with_both_shapes() -> None:
     both = (
         "--data digits does not fit --arch gpt: a sample is 1×28×28 float32 with one int64, the "
-        "architecture takes 64 int64 with 64 int64; take --data synthetic"
+        "architecture takes 64 int64 with 64 int64; take another architecture, or --data synthetic"
     )
     with pytest.raises(UsageError, match=both):
         datasets.check_fits("digits", load_architecture("gpt"), named="gpt")

@@ -124,9 +124,6 @@ def test_the_latest_and_the_best_are_kept(tmp_path: Path) -> None:
     assert (step_of(tmp_path / "best.pt"), step_of(path)) == (2, 4000)
     save_checkpoint(tmp_path, checkpoint(4001), keep=10, best=False)
     assert len(names(tmp_path)) == 5
-
-
-def test_the_latest_is_that_of_the_most_steps(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path / "nothing") is None
     for number in ("100000000", "99999999", "00000012", "x", ""):
         (tmp_path / f"step-{number}.pt").touch()
