@@ -6,7 +6,7 @@ Columns have the type of their metric, even with missing values: text (string), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from statistics import fmean
 from typing import Any
@@ -16,7 +16,7 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Metric, Reader, Value, ValueKind
+from dpbench.analysis.metric import Metric, ValueKind
 from dpbench.analysis.metrics import ROW_METRICS, TRIAL_METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
@@ -30,92 +30,91 @@ DTYPES: dict[ValueKind, str] = {
     "number": "float64",
     "boolean": "boolean",
 }
-IDENTITY_METRICS = tuple(
-    metric
-    for metric in TRIAL_METRICS
-    if metric.key
-    in ("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition", "status")
-)
+IDENTITY = ("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition")
+IDENTITY_METRICS = tuple(metric for metric in TRIAL_METRICS if metric.key in (*IDENTITY, "status"))
 """Metrics with which rows of ranks and steps begin."""
+ReadRank = Callable[[RankMeasurement], Any]
 
 
-def _column(
-    key: str, kind: ValueKind = "number", read: Callable[[Any], Value] | None = None
-) -> Metric:
-    return Metric(key=key, kind=kind, reader=Reader(of_row=read or attrgetter(key)))
-
-
-def _phase(key: str, phases: str, seconds: str) -> Metric:
-    """The mean of a phase over the instrumented steps of a rank."""
+def _phase(phases: str, seconds: str) -> ReadRank:
+    """Reads the mean of a phase over the instrumented steps of a rank."""
 
     def read(rank: RankMeasurement) -> float | None:
         steps = getattr(getattr(rank, phases), seconds, ())
         return fmean(steps) if steps else None
 
-    return _column(key, read=read)
+    return read
 
 
-def _mean_step(key: str, name: str) -> Metric:
-    """The mean step of a window of a rank."""
+def _mean_step(name: str) -> ReadRank:
+    """Reads the mean step of a window of a rank."""
 
     def read(rank: RankMeasurement) -> float | None:
         window = getattr(rank, name)
         return mean_step_seconds(window) if window and window.step_seconds else None
 
-    return _column(key, read=read)
+    return read
 
 
-RANK_METRICS = (
-    _column("rank", "integer"),
-    _column("pid", "integer"),
-    _column("device", "text"),
-    _column("setup_seconds"),
-    _column("comm_init_seconds"),
-    _column("group_class", "text"),
-    _column("warmup_steps", "integer"),
-    _column("timed_steps", "integer", lambda rank: len(rank.timed.step_seconds)),
-    _column("timed_seconds", read=attrgetter("timed.seconds")),
-    _column("samples", "integer", attrgetter("timed.samples")),
-    _column("cpu_seconds", read=attrgetter("timed.cpu_seconds")),
-    _mean_step("step_seconds", "timed"),
-    _mean_step("step_without_sync_seconds", "without_sync"),
-    _phase("data_seconds", "phases", "data_seconds"),
-    _phase("forward_seconds", "phases", "forward_seconds"),
-    _phase("backward_seconds", "phases", "backward_seconds"),
-    _phase("backward_without_sync_seconds", "phases_without_sync", "backward_seconds"),
-    _phase("optimizer_seconds", "phases", "optimizer_seconds"),
-    _column("peak_host_memory_bytes", "integer"),
-    _column("peak_device_memory_bytes", "integer"),
-    _column("peak_reserved_memory_bytes", "integer"),
-    _column("reduced_bytes_per_step", "integer"),
-    _column("collectives_per_step"),
-    _column("sample_checksum", "text"),
-    _column("initial_checksum", "text"),
-    _column("final_checksum", "text"),
-)
+RANK_COLUMNS: dict[str, tuple[ValueKind, ReadRank]] = {
+    "rank": ("integer", attrgetter("rank")),
+    "pid": ("integer", attrgetter("pid")),
+    "device": ("text", attrgetter("device")),
+    "setup_seconds": ("number", attrgetter("setup_seconds")),
+    "comm_init_seconds": ("number", attrgetter("comm_init_seconds")),
+    "group_class": ("text", attrgetter("group_class")),
+    "warmup_steps": ("integer", attrgetter("warmup_steps")),
+    "timed_steps": ("integer", lambda rank: len(rank.timed.step_seconds)),
+    "timed_seconds": ("number", attrgetter("timed.seconds")),
+    "samples": ("integer", attrgetter("timed.samples")),
+    "cpu_seconds": ("number", attrgetter("timed.cpu_seconds")),
+    "step_seconds": ("number", _mean_step("timed")),
+    "step_without_sync_seconds": ("number", _mean_step("without_sync")),
+    "data_seconds": ("number", _phase("phases", "data_seconds")),
+    "forward_seconds": ("number", _phase("phases", "forward_seconds")),
+    "backward_seconds": ("number", _phase("phases", "backward_seconds")),
+    "backward_without_sync_seconds": ("number", _phase("phases_without_sync", "backward_seconds")),
+    "optimizer_seconds": ("number", _phase("phases", "optimizer_seconds")),
+    "peak_host_memory_bytes": ("integer", attrgetter("peak_host_memory_bytes")),
+    "peak_device_memory_bytes": ("integer", attrgetter("peak_device_memory_bytes")),
+    "peak_reserved_memory_bytes": ("integer", attrgetter("peak_reserved_memory_bytes")),
+    "reduced_bytes_per_step": ("integer", attrgetter("reduced_bytes_per_step")),
+    "collectives_per_step": ("number", attrgetter("collectives_per_step")),
+    "sample_checksum": ("text", attrgetter("sample_checksum")),
+    "initial_checksum": ("text", attrgetter("initial_checksum")),
+    "final_checksum": ("text", attrgetter("final_checksum")),
+}
+"""Columns of ranks: their kind, and how they are read."""
 
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
     """One row per configuration, with the ends of intervals; None is missing. A key never changes
     its meaning: `images_per_second` keeps its name whatever the `item` is."""
-    return _frame(ROW_METRICS.values(), [*rows])
+    return _with_ends(ROW_METRICS.values(), [*rows])
+
+
+def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
+    """One row per collective, backend, group size and message size; a collective without any
+    measurement has one row, without a size."""
+    return _with_ends(COLLECTIVE_METRICS, collective_rows(records))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per trial."""
-    trials = [_trial_values(record, TRIAL_METRICS) for record in final_records(records)]
-    return _frame(TRIAL_METRICS, trials, has_ends=False)
+    kinds = {metric.key: metric.kind for metric in TRIAL_METRICS}
+    return _frame(kinds, [_trial(record, TRIAL_METRICS) for record in final_records(records)])
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
+    kinds = {metric.key: metric.kind for metric in IDENTITY_METRICS}
+    kinds |= {key: kind for key, (kind, _) in RANK_COLUMNS.items()}
     lines = [
-        _trial_values(record)
-        | {one.key: one.reader.of_row(rank) for one in RANK_METRICS if one.reader.of_row}
+        _trial(record) | {key: read(rank) for key, (_, read) in RANK_COLUMNS.items()}
         for record in final_records(records)
         for rank in record.ranks
     ]
-    return _frame((*IDENTITY_METRICS, *RANK_METRICS), lines)
+    return _frame(kinds, lines)
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -123,17 +122,17 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 
     It is built a window at a time, as a sweep has millions of steps. Text is categorical.
     """
-    steps = [
-        (record, rank.rank, name, window)
-        for record in final_records(records)
-        for rank in record.ranks
-        for name, window in (("timed", rank.timed), ("without_sync", rank.without_sync))
-        if window is not None and window.step_seconds
-    ]
-    windows = [window for *_, window in steps]
-    frame = _frame(IDENTITY_METRICS, [_trial_values(record) for record, *_ in steps])
-    frame["rank"] = pd.array([rank for _, rank, *_ in steps], dtype="Int64")
-    frame["window"] = pd.array([name for _, _, name, _ in steps], dtype="string")
+    kinds: dict[str, ValueKind] = {metric.key: metric.kind for metric in IDENTITY_METRICS}
+    kinds |= {"rank": "integer", "window": "text"}
+    windows, lines = [], []
+    for record in final_records(records):
+        for rank in record.ranks:
+            for name in ("timed", "without_sync"):
+                window = getattr(rank, name)
+                if window is not None and window.step_seconds:
+                    windows.append(window)
+                    lines.append(_trial(record) | {"rank": rank.rank, "window": name})
+    frame = _frame(kinds, lines)
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))
     lengths = np.array([len(window.step_seconds) for window in windows], dtype=np.int64)
     frame = frame.loc[frame.index.repeat(lengths)].reset_index(drop=True)
@@ -145,35 +144,37 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     return frame
 
 
-def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
-    """One row per collective, backend, group size and message size; a collective without any
-    measurement has one row, without a size."""
-    return _frame(COLLECTIVE_METRICS, collective_rows(records))
-
-
 def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
     """The last record of each trial, by configuration in the order they were first run."""
     for repetitions in by_configuration(records).values():
         yield from repetitions
 
 
-def _trial_values(
-    record: TrialRecord, metrics: Iterable[Metric] = IDENTITY_METRICS
-) -> dict[str, Value]:
-    return {one.key: one.reader.of_trial(record) for one in metrics if one.reader.of_trial}
+def _trial(record: TrialRecord, metrics: Iterable[Metric] = IDENTITY_METRICS) -> dict[str, Any]:
+    return {metric.key: metric.in_trial(record) for metric in metrics}
 
 
-def _frame(
-    metrics: Iterable[Metric], lines: Sequence[Any], *, has_ends: bool = True
-) -> pd.DataFrame:
-    """A column for each metric, and with `has_ends` two more for the ends of its interval; a row
-    for each line, which has values by key."""
-    columns = {}
+def _with_ends(metrics: Iterable[Metric], rows: Sequence[Any]) -> pd.DataFrame:
+    """A column for each metric of the rows, and two more for the ends of its interval."""
+    kinds: dict[str, ValueKind] = {}
+    lines: list[dict[str, Any]] = [{} for _ in rows]
     for metric in metrics:
-        values = [line[metric.key] for line in lines]
-        numbers = [value.value if isinstance(value, Estimate) else value for value in values]
-        columns[metric.key] = pd.array(numbers, dtype=DTYPES[metric.kind])
-        for end in ("low", "high") if metric.has_interval and has_ends else ():
-            ends = [getattr(v, end) if isinstance(v, Estimate) else None for v in values]
-            columns[f"{metric.key}_{end}"] = pd.array(ends, dtype="float64")
-    return pd.DataFrame(columns)
+        kinds[metric.key] = metric.kind
+        if metric.has_interval:
+            kinds |= dict.fromkeys((f"{metric.key}_low", f"{metric.key}_high"), metric.kind)
+        for line, row in zip(lines, rows, strict=True):
+            value = row[metric.key]
+            line[metric.key] = value.value if isinstance(value, Estimate) else value
+            if isinstance(value, Estimate):
+                line |= {f"{metric.key}_low": value.low, f"{metric.key}_high": value.high}
+    return _frame(kinds, lines)
+
+
+def _frame(kinds: Mapping[str, ValueKind], lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """A column for each key, and a row for each line, which has values by key."""
+    return pd.DataFrame(
+        {
+            key: pd.array([line.get(key) for line in lines], dtype=DTYPES[kind])
+            for key, kind in kinds.items()
+        }
+    )

@@ -9,7 +9,6 @@ those of ranks and steps, `collectives` those of collectives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from operator import attrgetter, methodcaller
 from statistics import fmean
 from typing import Any
@@ -19,31 +18,11 @@ import numpy as np
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
 from dpbench.analysis.losses import finite_losses, loss_slope_per_second
-from dpbench.analysis.metric import Metric, PlainValue, Reader, Value
+from dpbench.analysis.metric import Metric
 from dpbench.analysis.scaling import efficiency_of, speedup_of
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import AXES, Configuration, plain_label
+from dpbench.specs import AXES, plain_label
 from dpbench.specs.nodes import node_counts
-
-
-def of_configuration(read: Callable[[Configuration], PlainValue]) -> Reader:
-    """Reads a setting of the configuration, the same in a row and in its trials."""
-    return Reader(
-        of_trial=lambda record: read(record.trial),
-        of_row=lambda row: None if row.configuration is None else read(row.configuration),
-    )
-
-
-def combined(
-    of_trial: Callable[[TrialRecord], Any], combine: Callable[[Sequence[Any]], Value]
-) -> Reader:
-    """Reads trials, and combines what the usable repetitions of a row have."""
-
-    def of_row(row: Any) -> Value:
-        values = [value for value in map(of_trial, row.records) if value is not None]
-        return combine(values) if values else None
-
-    return Reader(of_trial=of_trial, of_row=of_row)
 
 
 def if_timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
@@ -68,29 +47,14 @@ def of_losses(
     return if_timed(read)
 
 
-def step_percentile(percent: int, meaning: str) -> Metric:
-    """The time that so many percent of the timed steps did not exceed."""
-
-    def seconds(*records: TrialRecord) -> float:
-        steps = np.concatenate([*map(throughput.step_seconds, records)])
-        return float(np.percentile(steps, percent))
-
-    return Metric(
-        key=f"step_seconds_p{percent}",
-        meaning=meaning,
-        reader=Reader(
-            if_timed(seconds), lambda row: seconds(*row.records) if row.records else None
-        ),
-        unit="s",
-        header=f"Step p{percent}",
-        style="time",
-        better="lower",
-    )
-
-
-def mean_of_a_seed(unit: str) -> Callable[[Sequence[float]], Estimate]:
+def mean_of_a_seed(values: Sequence[float], unit: str) -> Estimate:
     """The mean of losses, which has no interval, as repetitions share a seed and its batches."""
-    return lambda values: single_value(fmean(values), unit)
+    return single_value(fmean(values), unit)
+
+
+def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
+    """Reads the seconds that so many percent of the timed steps did not exceed."""
+    return if_timed(lambda record: float(np.percentile(throughput.step_seconds(record), percent)))
 
 
 def size_words(row: Any) -> str:
@@ -113,16 +77,15 @@ METRICS: tuple[Metric, ...] = (
         key="trial_id",
         kind="text",
         meaning="Hash of the trial's specification; joins levels.",
-        reader=Reader(lambda record: record.trial.trial_id),
+        of_trial=attrgetter("trial.trial_id"),
     ),
     Metric(
         key="implementation",
         kind="text",
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
-        reader=Reader(
-            of_row=attrgetter("implementation"), of_trial=attrgetter("trial.implementation")
-        ),
+        of_row=attrgetter("implementation"),
+        of_trial=attrgetter("trial.implementation"),
         header="Implementation",
         words=attrgetter("implementation_label"),
         by_default=True,
@@ -132,7 +95,8 @@ METRICS: tuple[Metric, ...] = (
         kind="text",
         meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
-        reader=Reader(of_row=lambda row: row.backend or None, of_trial=attrgetter("trial.backend")),
+        of_row=lambda row: row.backend or None,
+        of_trial=attrgetter("trial.backend"),
         header="Backend",
     ),
     Metric(
@@ -140,7 +104,8 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Group size: number of replicas that train together; across nodes, tables add the "
         "replicas of each node in parentheses.",
-        reader=Reader(of_row=attrgetter("group_size"), of_trial=attrgetter("trial.group_size")),
+        of_row=attrgetter("group_size"),
+        of_trial=attrgetter("trial.group_size"),
         header="Size",
         words=size_words,
         by_default=True,
@@ -150,9 +115,8 @@ METRICS: tuple[Metric, ...] = (
         kind="integer",
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
-        reader=Reader(
-            of_row=attrgetter("batch_size"), of_trial=lambda record: record.trial.batch_size or None
-        ),
+        of_row=attrgetter("batch_size"),
+        of_trial=lambda record: record.trial.batch_size or None,
         header="Batch",
         by_default=True,
     ),
@@ -160,28 +124,27 @@ METRICS: tuple[Metric, ...] = (
         key="repetition",
         kind="integer",
         meaning="Number of the repetition, from 0.",
-        reader=Reader(lambda record: record.trial.repetition),
+        of_trial=attrgetter("trial.repetition"),
     ),
     Metric(
         key="label",
         kind="text",
         meaning="Name of the configuration, as tables and messages write it.",
-        reader=Reader(
-            of_row=attrgetter("label"), of_trial=lambda record: plain_label(record.trial)
-        ),
+        of_row=attrgetter("label"),
+        of_trial=lambda record: plain_label(record.trial),
     ),
     Metric(
         key="global_batch_size",
         kind="integer",
         meaning="Samples of all replicas together in a micro-step.",
-        reader=of_configuration(lambda configuration: configuration.global_batch_size or None),
+        of_configuration=lambda configuration: configuration.global_batch_size or None,
         header="Global batch",
     ),
     Metric(
         key="learning_rate",
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
-        reader=of_configuration(attrgetter("scaled_learning_rate")),
+        of_configuration=attrgetter("scaled_learning_rate"),
         header="Learning rate",
         words=learning_rate_words,
     ),
@@ -189,14 +152,14 @@ METRICS: tuple[Metric, ...] = (
         key="learning_rate_rule",
         kind="text",
         meaning="How the learning rate follows the samples in a step.",
-        reader=of_configuration(lambda configuration: configuration.workload.learning_rate_rule),
+        of_configuration=lambda configuration: configuration.workload.learning_rate_rule,
     ),
     *(
         Metric(
             key=name,
             kind=axis.kind,
             meaning=axis.meaning,
-            reader=of_configuration(methodcaller("setting", name)),
+            of_configuration=methodcaller("setting", name),
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
         )
         for name, axis in AXES.items()
@@ -206,45 +169,42 @@ METRICS: tuple[Metric, ...] = (
         key="nodes",
         kind="text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
-        reader=of_configuration(
-            lambda configuration: node_counts(configuration.replicas_by_node) or None
-        ),
+        of_configuration=lambda configuration: node_counts(configuration.replicas_by_node) or None,
     ),
     Metric(
         key="dataset",
         kind="text",
         meaning="Dataset that was used.",
-        reader=Reader(lambda r: r.trial.workload.dataset),
+        of_trial=attrgetter("trial.workload.dataset"),
     ),
     Metric(
         key="environment_id",
         kind="text",
         meaning="Name of the file in environments/ that describes the machine.",
-        reader=Reader(lambda record: record.environment_ids[0]),
+        of_trial=lambda record: record.environment_ids[0],
     ),
     Metric(
         key="started_utc",
         kind="text",
         meaning="Start of the trial, ISO 8601.",
-        reader=Reader(attrgetter("timing.started_utc")),
+        of_trial=attrgetter("timing.started_utc"),
     ),
     Metric(
         key="item",
         kind="text",
         meaning="What images_per_second counts: images, tokens or rows.",
-        reader=Reader(of_row=attrgetter("item"), of_trial=attrgetter("item")),
+        of_row=attrgetter("item"),
+        of_trial=attrgetter("item"),
     ),
     Metric(
         key="images_per_second",
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
-        reader=Reader(
-            if_timed(throughput.items_per_second),
-            lambda row: throughput.mean_items_per_second(row.records),
-        ),
+        of_trial=if_timed(throughput.items_per_second),
+        combine=geometric_mean,
         unit="items/s",
         has_interval=True,
-        header="{Item}/s",
+        header="Items/s",
         style="rate",
         by_default=True,
         better="higher",
@@ -253,8 +213,7 @@ METRICS: tuple[Metric, ...] = (
         key="duration_seconds",
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
-        reader=Reader(attrgetter("timing.duration_seconds")),
-        stated=True,
+        of_trial=attrgetter("timing.duration_seconds"),
         unit="s",
         header="Time",
         style="time",
@@ -265,7 +224,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        reader=Reader(of_row=lambda row: speedup_of(row.records, row.reference)),
+        of_row=lambda row: speedup_of(row.records, row.reference),
         has_interval=True,
         header="Speedup",
         style="ratio",
@@ -274,7 +233,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="speedup_relative",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        reader=Reader(of_row=lambda row: speedup_of(row.records, row.one_replica)),
+        of_row=lambda row: speedup_of(row.records, row.one_replica),
         has_interval=True,
         header="Relative speedup",
         style="ratio",
@@ -283,9 +242,7 @@ METRICS: tuple[Metric, ...] = (
         key="efficiency",
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
-        reader=Reader(
-            of_row=lambda row: row.speedup and efficiency_of(row.speedup, row.group_size)
-        ),
+        of_row=lambda row: row.speedup and efficiency_of(row.speedup, row.group_size),
         unit="of linear",
         has_interval=True,
         header="Eff.",
@@ -297,7 +254,6 @@ METRICS: tuple[Metric, ...] = (
         key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
-        stated=True,
         header="Serial",
         style="fraction",
         by_default=True,
@@ -309,10 +265,8 @@ METRICS: tuple[Metric, ...] = (
         "as long as its slowest rank, from two windows of equal length in the same processes: "
         "seconds of communication that overlap does not hide, without waiting for stragglers; "
         "in rows, the share of the step that `explain` shows × the step.",
-        reader=Reader(
-            if_timed(throughput.exposed_communication_seconds),
-            lambda row: throughput.exposed_communication(row.records),
-        ),
+        of_trial=if_timed(throughput.exposed_communication_seconds),
+        of_row=lambda row: throughput.exposed_communication(row.records),
         unit="s",
         has_interval=True,
         header="Exposed comm",
@@ -322,26 +276,26 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="elapsed_seconds",
         meaning="Wall time of the timed window on the slowest rank.",
-        reader=Reader(if_timed(throughput.elapsed_seconds)),
+        of_trial=if_timed(throughput.elapsed_seconds),
         unit="s",
     ),
     Metric(
         key="initial_loss",
         meaning="Loss of the first timed step, the sample-weighted mean over ranks.",
-        reader=Reader(of_losses(lambda values, _: values[0])),
+        of_trial=of_losses(lambda values, _: values[0]),
         unit="loss",
     ),
     Metric(
         key="loss_delta",
         meaning="First timed loss − last timed loss.",
-        reader=Reader(of_losses(lambda values, _: values[0] - values[-1])),
+        of_trial=of_losses(lambda values, _: values[0] - values[-1]),
     ),
     Metric(
         key="loss_slope_per_second",
         follows_throughput=True,
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second; missing unless a run recorded two finite losses.",
-        reader=Reader(of_row=lambda row: loss_slope_per_second(row.records, row.throughput)),
+        of_row=lambda row: loss_slope_per_second(row.records, row.throughput),
         unit="per s",
         has_interval=True,
         header="Loss/s",
@@ -352,10 +306,8 @@ METRICS: tuple[Metric, ...] = (
         key="loss_delta_per_step",
         meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
         "mini-batches.",
-        reader=combined(
-            of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
-            mean_of_a_seed("per step"),
-        ),
+        of_trial=of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
+        combine=mean_of_a_seed,
         unit="per step",
         header="Loss delta/step",
         style="significant",
@@ -364,10 +316,8 @@ METRICS: tuple[Metric, ...] = (
         key="loss_delta_per_second",
         meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
         "noisy mini-batches; without an interval, as repetitions share these batches.",
-        reader=combined(
-            of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
-            mean_of_a_seed("per s"),
-        ),
+        of_trial=of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
+        combine=mean_of_a_seed,
         unit="per s",
         header="Loss delta/s",
         style="significant",
@@ -376,7 +326,8 @@ METRICS: tuple[Metric, ...] = (
         key="final_loss",
         meaning="Loss of the last timed step, the sample-weighted mean over ranks; without an "
         "interval, as repetitions share a seed.",
-        reader=combined(of_losses(lambda values, _: values[-1]), mean_of_a_seed("loss")),
+        of_trial=of_losses(lambda values, _: values[-1]),
+        combine=mean_of_a_seed,
         unit="loss",
         header="Final loss",
         style="significant",
@@ -384,18 +335,16 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="flops_per_item",
         meaning="Floating-point operations of forward and backward for one item.",
-        reader=Reader(attrgetter("flops_per_item")),
+        of_trial=attrgetter("flops_per_item"),
     ),
     Metric(
         key="mfu",
         follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
-        reader=Reader(
-            of_row=lambda row: (
-                row.peak_items_per_second
-                and row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
-            )
+        of_row=lambda row: (
+            row.peak_items_per_second
+            and row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
         ),
         header="MFU",
         style="percent",
@@ -407,9 +356,8 @@ METRICS: tuple[Metric, ...] = (
         meaning="Largest memory over ranks, the geometric mean over repetitions: allocated on the "
         "GPU from warm-up to the end of the first timed segment, else resident on the host (whole "
         "process).",
-        reader=combined(
-            resources.peak_memory, lambda peaks: round(geometric_mean(peaks, "B").value)
-        ),
+        of_trial=resources.peak_memory,
+        combine=lambda peaks, unit: round(geometric_mean(peaks, unit).value),
         unit="B",
         header="Memory",
         style="memory",
@@ -420,15 +368,31 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="memory_imbalance",
         meaning="Largest ÷ mean peak memory over ranks; missing for a single rank.",
-        reader=Reader(resources.memory_imbalance),
+        of_trial=resources.memory_imbalance,
     ),
-    step_percentile(50, "Median time of a timed step, over all steps of all repetitions."),
-    step_percentile(95, "Time that 95 % of the timed steps did not exceed."),
+    *(
+        Metric(
+            key=f"step_seconds_p{percent}",
+            meaning=meaning,
+            of_trial=step_percentile(percent),
+            combine=geometric_mean,
+            unit="s",
+            has_interval=True,
+            header=f"Step p{percent}",
+            style="time",
+            better="lower",
+        )
+        for percent, meaning in (
+            (50, "Median time of a timed step, the geometric mean over repetitions."),
+            (95, "Time that 95 % of a repetition's timed steps did not exceed, as that of p50."),
+        )
+    ),
     Metric(
         key="rank_skew",
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
-        reader=combined(if_timed(throughput.rank_skew), partial(mean, unit="of the median rank")),
+        of_trial=if_timed(throughput.rank_skew),
+        combine=mean,
         unit="of the median rank",
         has_interval=True,
         header="Rank skew",
@@ -438,13 +402,11 @@ METRICS: tuple[Metric, ...] = (
         key="reduced_bytes_per_step",
         kind="integer",
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
-        reader=combined(
-            lambda r: max(
-                (n for rank in r.ranks if (n := rank.reduced_bytes_per_step) is not None),
-                default=None,
-            ),
-            max,
+        of_trial=lambda record: max(
+            (n for rank in record.ranks if (n := rank.reduced_bytes_per_step) is not None),
+            default=None,
         ),
+        combine=lambda values, _: max(values),
         unit="B",
         header="Reduced/step",
         style="memory",
@@ -452,9 +414,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="setup_seconds",
         meaning="Time from the start of the slowest rank to its first warmup step.",
-        reader=Reader(
-            of_trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None)
-        ),
+        of_trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
         unit="s",
         style="time",
         better="lower",
@@ -463,24 +423,21 @@ METRICS: tuple[Metric, ...] = (
         key="samples",
         kind="integer",
         meaning="Samples that all ranks consumed in the timed window.",
-        reader=Reader(
-            of_trial=if_timed(lambda record: sum(rank.timed.samples for rank in record.ranks))
-        ),
+        of_trial=if_timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
     ),
     Metric(
         key="repetitions",
         kind="integer",
         meaning="Completed repetitions, each in fresh processes.",
-        reader=Reader(of_row=attrgetter("repetitions")),
+        of_row=attrgetter("repetitions"),
         header="Repetitions",
     ),
     Metric(
         key="timed_steps",
         kind="integer",
         meaning="Steps of the timed window of each repetition.",
-        reader=combined(
-            if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)), min
-        ),
+        of_trial=if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
+        combine=lambda values, _: min(values),
         header="Timed steps",
     ),
     Metric(
@@ -488,25 +445,22 @@ METRICS: tuple[Metric, ...] = (
         kind="boolean",
         meaning="Whether gradients were compared with those of one process in float64, or float32 "
         "above 67 million parameters, and agreed; missing if not compared.",
-        reader=Reader(
-            of_row=attrgetter("verified"),
-            of_trial=lambda r: None if r.verification is None else r.verification.passed,
-        ),
+        of_row=attrgetter("verified"),
+        of_trial=lambda record: record.verification and record.verification.passed,
         header="Verified",
     ),
     Metric(
         key="max_relative_error",
         meaning="Largest relative error of a gradient against one process.",
-        reader=Reader(
-            of_trial=lambda r: None if r.verification is None else r.verification.max_relative_error
-        ),
+        of_trial=lambda record: record.verification and record.verification.max_relative_error,
     ),
     Metric(
         key="status",
         kind="text",
         meaning="How the trials ended, and why if they did not all complete; a row without a "
         "completed trial has no speed.",
-        reader=Reader(of_row=attrgetter("status.value"), of_trial=attrgetter("status.value")),
+        of_row=attrgetter("status.value"),
+        of_trial=attrgetter("status.value"),
         header="Status",
         words=attrgetter("status.words"),
         by_default=True,
@@ -515,14 +469,15 @@ METRICS: tuple[Metric, ...] = (
         key="reason",
         kind="text",
         meaning="Why a trial did not complete.",
-        reader=Reader(of_row=attrgetter("reason"), of_trial=attrgetter("reason")),
+        of_row=attrgetter("reason"),
+        of_trial=attrgetter("reason"),
     ),
 )
 """Metrics in the order of a table's columns."""
 
-ROW_METRICS = {metric.key: metric for metric in METRICS if metric.reader.of_row or metric.stated}
+ROW_METRICS = {metric.key: metric for metric in METRICS if metric.is_of_rows}
 """Metrics of rows; `row[key]` has them."""
-TRIAL_METRICS = tuple(metric for metric in METRICS if metric.reader.of_trial)
+TRIAL_METRICS = tuple(metric for metric in METRICS if metric.is_of_trials)
 """Metrics of trials."""
 COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}
 """Metrics that `compare` and `check` can compare."""

@@ -166,10 +166,10 @@ def from_csv(path: Path) -> tuple[Row, ...]:
         speedup, relative = _speedup(line, reference), _speedup(line, one_replica)
         values: dict[str, Any] = {name: line.unread.get(name) for name in claimed}
         values |= {"speedup": speedup, "speedup_relative": relative}
-        notes: tuple[str, ...] = ()
+        notes = [f"columns not read: {', '.join(unread)}"] if unread else []
         if speedup is None:
             missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
-            notes = (f"no speedup, no {missing}",)
+            notes.append(f"no speedup, no {missing}")
         elif line.group_size > 1:
             values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
         if (speed := line.throughput) is not None:
@@ -187,8 +187,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
                 item=line.item,
                 repetitions=1,
                 speedup_reference=against if speedup else "",
-                notes=notes,
-                shared_notes=(f"columns not read: {', '.join(unread)}",) if unread else (),
+                notes=tuple(notes),
                 source=line.source,
                 stated=values,
             )

@@ -51,9 +51,9 @@ def peak_items_per_second(
     configuration: Configuration,
     flops_per_item: float | None,
     environments: Iterable[Environment | None],
-) -> tuple[float | None, list[str]]:
+) -> tuple[float | None, str]:
     """The throughput that would use the GPUs' peak, with the source of the peak or why it is not
-    known; (None, []) on CPUs. Replicas that share a GPU share its peak.
+    known; (None, "") on CPUs. Replicas that share a GPU share its peak.
 
     Args:
         flops_per_item: None if no trial of the workload counted its operations.
@@ -61,19 +61,19 @@ def peak_items_per_second(
     """
     gpus, dtype = gpu_names(environments), configuration.workload.dtype
     if not gpus or not all(place in gpus for place in configuration.node_devices):
-        return None, []
+        return None, ""
     if flops_per_item is None:
-        return None, ["no MFU: no trial of this workload counted its operations"]
+        return None, "no MFU: no trial of this workload counted its operations"
     peaks = []
     for name in map(gpus.__getitem__, dict.fromkeys(configuration.node_devices)):
         if (peak := peak_of(name, dtype)) is None:
             table = _table()["dated"]
-            return None, [f"no MFU: the {dtype} peak of {name} is not in the table of {table}"]
+            return None, f"no MFU: the {dtype} peak of {name} is not in the table of {table}"
         peaks.append(peak)
     total = sum(flops for flops, _ in peaks)
     sources = "; ".join(dict.fromkeys(source for _, source in peaks))
     note = f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({sources})"
-    return total / flops_per_item, [note]
+    return total / flops_per_item, note
 
 
 def peak_of(name: str, dtype: str = "f32") -> tuple[float, str] | None:

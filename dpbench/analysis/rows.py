@@ -65,9 +65,7 @@ class Row:
     peak_items_per_second: float | None = None
     """Throughput that would use its GPUs' peak; None if that is not known."""
     notes: tuple[str, ...] = ()
-    """What to know about this row."""
-    shared_notes: tuple[str, ...] = ()
-    """What to know about its values, and about those of other rows as well."""
+    """What to know about its values."""
     source: str = ""
     """Who measured it, on what hardware and data; only for published numbers."""
     stated: Mapping[str, Any] = field(default_factory=dict)
@@ -77,8 +75,7 @@ class Row:
         """The value of a metric, or of what is stated; None if this row does not have it. Raises
         KeyError if no row has a metric of this key."""
         if key not in self._known:
-            read = ROW_METRICS[key].reader.of_row
-            self._known[key] = read and read(self)
+            self._known[key] = ROW_METRICS[key].in_row(self)
         return self._known[key]
 
     @cached_property
@@ -202,14 +199,15 @@ def summarize(
     for configuration, group in final.items():
         measured, one_replica = usable[configuration], configuration.of_one_replica
         reference = configuration.single if has_single else one_replica
-        peak, shared_notes, notes = None, list[str](), list[str]()
+        peak, notes = None, list[str]()
         if run_again := counts[configuration] - len(group):
             notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if measured:
             hosts = map((environments or {}).get, measured[-1].environment_ids)
-            peak, shared_notes = peak_items_per_second(
+            peak, note = peak_items_per_second(
                 configuration, flops.get(configuration.workload), hosts
             )
+            notes += filter(None, [note])
             if bad := sum(bool(losses(r)) and not finite_losses(r) for r in measured):
                 which = units.counted(bad, "completed repetition")
                 notes.append(f"losses of {which} are not finite and left out")
@@ -244,7 +242,6 @@ def summarize(
                 one_replica=usable.get(one_replica, ()),
                 peak_items_per_second=peak,
                 notes=tuple(notes),
-                shared_notes=tuple(shared_notes),
             )
         )
     return in_order(rows)

@@ -58,12 +58,6 @@ def items_per_second(record: TrialRecord) -> float:
     return items(record) / elapsed_seconds(record)
 
 
-def mean_items_per_second(records: Sequence[TrialRecord]) -> Estimate | None:
-    """The throughput of the usable repetitions of a configuration; None without any."""
-    speeds = [*map(items_per_second, records)]
-    return geometric_mean(speeds, f"{records[0].item}/s") if speeds else None
-
-
 def step_seconds(record: TrialRecord) -> Floats:
     """Seconds of each timed step on its slowest rank."""
     windows = [rank.timed.step_seconds for rank in record.ranks]

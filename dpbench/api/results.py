@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis import frames
-from dpbench.analysis.subject import Subject, analyze
+from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import worded_for_python
 from dpbench.options.reading import read_value
@@ -43,7 +43,7 @@ class Results:
         self._trials = stored.records if isinstance(stored, StoredSweep) else ()
 
     @cached_property
-    def _subject(self) -> Subject:
+    def _analysis(self) -> Analysis:
         return analyze(self._stored)
 
     @property
@@ -51,12 +51,12 @@ class Results:
         """The headline: the fastest configuration and the best scaling of each architecture."""
         if self.spec is None:
             return "Collectives only: no training was measured."
-        return " ".join(headline_sentences(self._subject.headlines))
+        return " ".join(headline_sentences(self._analysis.headlines))
 
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per configuration, with the ends of intervals."""
-        return frames.to_frame(self._subject.rows)
+        return frames.to_frame(self._analysis.rows)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -76,7 +76,7 @@ class Results:
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row per collective, backend, group size and message size."""
-        stored = self._subject.collectives
+        stored = self._analysis.collectives
         return frames.collective_frame(stored.records if stored else ())
 
     def table(
@@ -91,7 +91,7 @@ class Results:
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
-        rows = self._subject.rows
+        rows = self._analysis.rows
         with worded_for_python():
             return rows_text(rows, format=format, columns=keys, width=width)
 
@@ -104,7 +104,7 @@ class Results:
         """
         if kind not in CHARTS:
             raise UnknownName("chart", kind, CHARTS)
-        charts = {one.work_label: one for one in CHARTS[kind].subjects(self._subject)}
+        charts = {one.work_label: one for one in CHARTS[kind].analyses(self._analysis)}
         if work is None and len(charts) == 1:
             (work,) = charts
         if work not in charts:
@@ -124,13 +124,13 @@ class Results:
         """
         from dpbench.report.page import page_path, write_page
 
-        return write_page(page_path(self.folder), self._subject, charts=charts)
+        return write_page(page_path(self.folder), self._analysis, charts=charts)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
         verified, steps that were still warming up."""
-        return (*self._subject.unfinished, *warnings(self._subject))
+        return (*self._analysis.unfinished, *warnings(self._analysis))
 
     @property
     def spec(self) -> SweepSpec | None:
@@ -148,11 +148,11 @@ class Results:
         return self._stored.folder
 
     def __repr__(self) -> str:
-        if stored := self._subject.collectives:
+        if stored := self._analysis.collectives:
             measured = {record.collective.configuration for record in stored.records}
             content = units.counted(len(measured), "collective")
         else:
-            content = units.counted(len(self._subject.rows), "configuration")
+            content = units.counted(len(self._analysis.rows), "configuration")
         return f"<Results {str(self.folder)!r}: {content}>"
 
 

@@ -14,7 +14,7 @@ from dpbench.messages import say, warn
 from dpbench.options.reading import read_options
 from dpbench.options.results import ALL, PlotOptions
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
-from dpbench.run.results import is_table, latest_folders, read_subject, select_rows
+from dpbench.run.results import is_table, latest_folders, read_analysis, select_rows
 
 
 @command(PlotOptions)
@@ -42,11 +42,11 @@ def plot(typed: dict[str, Any]) -> None:
         raise UsageError(
             f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"
         )
-    subject = read_subject(path)
-    warn(*(subject.stored.warnings if subject.stored else ()))
-    subject = select_rows(subject, options)
+    analysis = read_analysis(path)
+    warn(*(analysis.stored.warnings if analysis.stored else ()))
+    analysis = select_rows(analysis, options)
     folder = options.output or charts_folder(path)
-    charts = [(kind, shown) for kind in kinds for shown in kind.subjects(subject)]
+    charts = [(kind, shown) for kind in kinds for shown in kind.analyses(analysis)]
     drawn, empty = 0, []
     with house_style():
         for kind, shown in charts:

@@ -24,15 +24,15 @@ def report(typed: dict[str, Any]) -> None:
     the printed output; the page always has all rows.
     """
     options = read_options(ReportOptions, typed)
-    from dpbench.run.results import is_current, is_table, latest_folders, read_subject, select_rows
+    from dpbench.run.results import is_current, is_table, latest_folders, read_analysis, select_rows
 
     path = options.path or latest_folders("report", sweeps_only=False)[0]
     if options.open and options.output is None and is_table(path):
         raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
-    subject = read_subject(path)
-    chosen = select_rows(subject, options)
+    analysis = read_analysis(path)
+    chosen = select_rows(analysis, options)
     format = options.rows_format
-    if subject.collectives and options.columns:
+    if analysis.collectives and options.columns:
         format = format or "csv"
     if format is not None:
         show_rows(chosen, format, options.columns, options.file)
@@ -55,7 +55,7 @@ def report(typed: dict[str, Any]) -> None:
     )
     if page is not None:
         if options.file or options.charts or not is_current(page, path):  # it may have charts
-            write_page(page, subject, charts=options.charts)
+            write_page(page, analysis, charts=options.charts)
         if options.open:
             import webbrowser
 

@@ -10,14 +10,14 @@ from dpbench.files import write_output
 from dpbench.messages import print_result, say, warn
 
 if TYPE_CHECKING:
-    from dpbench.analysis.subject import Subject
+    from dpbench.analysis.analyze import Analysis
     from dpbench.options.comm import CommOptions
     from dpbench.options.sweep import SweepOptions
     from dpbench.store import StoredCollectives, StoredSweep
 
 
 def show_rows(
-    subject: Subject, format: str, columns: str | None = None, file: Path | None = None
+    analysis: Analysis, format: str, columns: str | None = None, file: Path | None = None
 ) -> None:
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
@@ -27,15 +27,15 @@ def show_rows(
     from dpbench.report.notes import notes_of
 
     is_data = format in DATA_FORMATS
-    warn(*subject.unfinished, *(subject.stored.warnings if is_data and subject.stored else ()))
-    if subject.collectives:
+    warn(*analysis.unfinished, *(analysis.stored.warnings if is_data and analysis.stored else ()))
+    if analysis.collectives:
         from dpbench.analysis.frames import collective_frame
 
-        text = frame_text(collective_frame(subject.collectives.records), format, columns)
+        text = frame_text(collective_frame(analysis.collectives.records), format, columns)
     else:
-        text = rows_text(subject.rows, format=format, columns=columns)
-    for note in () if is_data else notes_of(subject):
-        print(note.text, file=sys.stderr)
+        text = rows_text(analysis.rows, format=format, columns=columns)
+    for note in () if is_data else notes_of(analysis):
+        print(note, file=sys.stderr)
     if file is None:
         print_result(text)
     else:
@@ -43,7 +43,7 @@ def show_rows(
 
 
 def show(
-    subject: Subject,
+    analysis: Analysis,
     *,
     page: Path | None,
     columns: str | None = None,
@@ -55,11 +55,11 @@ def show(
     from dpbench.report.answers.report import report_answer
     from dpbench.report.table import table_limit
 
-    if (stored := subject.collectives) is not None:
+    if (stored := analysis.collectives) is not None:
         answer = comm_answer(stored, page=page)
     else:
         answer = report_answer(
-            subject, columns=columns, page=page, to_explain=to_explain, verbose=verbose
+            analysis, columns=columns, page=page, to_explain=to_explain, verbose=verbose
         )
     print_result(answer.text_within(table_limit()))
     warn(*(stored.warnings if stored else ()))
@@ -73,18 +73,18 @@ def show_measured(
     verbose: bool = False,
 ) -> None:
     """Prints what was measured, and writes its page; says where the output of failures is."""
-    from dpbench.analysis.subject import analyze
+    from dpbench.analysis.analyze import analyze
     from dpbench.records.trial import Status
     from dpbench.report.page import page_path, write_page
     from dpbench.store import LOGS_FOLDER
 
-    subject, page = analyze(stored), page_path(stored.folder)
+    analysis, page = analyze(stored), page_path(stored.folder)
     if options.as_json:
-        show_rows(subject, "json")
+        show_rows(analysis, "json")
         say(f"records are in {stored.folder}")
     else:
-        show(subject, page=page, to_explain=to_explain, verbose=verbose)
-    write_page(page, subject, charts=options.charts)
+        show(analysis, page=page, to_explain=to_explain, verbose=verbose)
+    write_page(page, analysis, charts=options.charts)
     logs, fine = stored.folder / LOGS_FOLDER, (Status.COMPLETED, Status.SKIPPED)
     if logs.is_dir() and any(record.status not in fine for record in stored.records):
         say(f"the output of trials that failed is in {logs}")

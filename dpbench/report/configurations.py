@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Metric
+from dpbench.analysis.metric import ITEMS, Metric
 from dpbench.analysis.metrics import ROW_METRICS, TABLE_METRICS
 from dpbench.analysis.rows import Row
 from dpbench.errors import UnknownName
@@ -35,8 +35,6 @@ MOST_IMPORTANT = (
 NO_ROWS = "No rows: nothing has been measured.\n"
 UPPER_BOUND = "* copies without communication: an upper bound, not a way to train"
 """Explains why a row of `independent` is never the fastest."""
-ITEMS = "items"
-"""In units and headers, what rows count that do not all count the same."""
 _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
@@ -125,7 +123,6 @@ def configurations_table(
     Without a column of their own, backends follow their implementation, "ddp/shm".
     """
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
-    item = one_line(items.pop()) if len(items) == 1 else ITEMS
     keys = {metric.key for metric in metrics}
 
     def text(metric: Metric, row: Row) -> str:
@@ -135,14 +132,14 @@ def configurations_table(
         words = cell(metric, row)
         if metric.key == "status" and with_reasons and row.reason:
             return f"{words}: {row.reason}"
-        if item == ITEMS and metric.unit.startswith(ITEMS) and words not in (NOISY, MISSING):
+        if len(items) > 1 and metric.unit.startswith(ITEMS) and words not in (NOISY, MISSING):
             return f"{words} {row[metric.key].unit}"
         return words
 
     def column(metric: Metric) -> Column:
-        header = metric.header.replace("{Item}", item[:1].upper() + item[1:])
         style = "share" if metric.interval_of in keys else metric.style
-        return metric_column(replace(metric, header=header, style=style), rows, text)
+        shown = replace(metric.counting(map(one_line, items)), style=style)
+        return metric_column(shown, rows, text)
 
     has_bound = any(row.implementation == INDEPENDENT for row in rows)
     return Table(columns=(*map(column, metrics),), footnote=UPPER_BOUND if has_bound else "")

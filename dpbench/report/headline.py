@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from dpbench import units
+from dpbench.analysis.headline import Best, Headline
 from dpbench.analysis.metrics import ROW_METRICS
-from dpbench.analysis.subject import Best, Headline
 from dpbench.messages import one_line
 from dpbench.report.formatting import percentage, plus_minus, quantity
 
@@ -28,56 +28,50 @@ def headline_sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
     """One sentence for each work: the fastest configuration and how well it scales."""
     for work, headline in headlines.items():
         prefix = f"{one_line(work)}: " if work else ""
-        sentence = _sentence(headline) + _lead(headline)
+        sentence = _sentence(headline) + _lead(headline.fastest)
         yield f"{prefix}{sentence if work else sentence[:1].upper() + sentence[1:]}."
 
 
 def _sentence(headline: Headline) -> str:
     best, scaling = headline.fastest, headline.scaling
-    if best is None:
+    if best is None or headline.reason:
         return f"no fastest configuration: {headline.reason}"
-    rows = units.counted(headline.undisturbed, "undisturbed row") if headline.undisturbed else ""
-    label = one_line(best.row.label)
+    among = headline.undisturbed and units.counted(headline.undisturbed, "row")
+    label, undisturbed = one_line(best.row.label), f"{among} that no other program slowed down"
     speed = f"{label} at {_value(best)}"
     if best.rivals:
-        tied = f"{NO_WINNER.lower()}{f' among {rows}' if rows else ''}"
+        tied = f"{NO_WINNER.lower()}{f' among the {undisturbed}' if among else ''}"
         count = len(best.rivals)
-        nearest = one_line(best.rivals[0].label)
-        others = nearest if count == 1 else f"{count:,} others"
+        others = one_line(best.rivals[0].label) if count == 1 else f"{count:,} others"
         if all(row.throughput and row.throughput.is_too_noisy for row in best.rivals):
             are = "is" if count == 1 else "are"
             return f"{tied}: {speed}, but {others} {are} too noisy to compare with it"
         return f"{tied}: {label}, {_value(best)}, and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
-    sentence = f"fastest{f' of {rows}' if rows else ''}: {speed}"
+    sentence = f"fastest{f' of the {undisturbed}' if among else ''}: {speed}"
     if scaling is not None and scaling.row == best.row:
-        sentence += (
-            f", {percentage(scaling.value)} of linear scaling from {scaling.row.speedup_reference}"
-        )
+        against = scaling.row.speedup_reference
+        sentence += f", {percentage(scaling.value)} of linear scaling from {against}"
     return sentence
 
 
-def _lead(headline: Headline) -> str:
+def _lead(best: Best | None) -> str:
     """What repetitions in turn show, behind what else is said."""
-    lead = headline.lead
-    if lead is None:
+    if best is None or best.nearest is None or best.lead is None:
         return ""
-    row, other = one_line(lead.row.label), one_line(lead.other.label)
-    return f"; repetition by repetition, {row} is {plus_minus(lead.ratio)} × as fast as {other}"
+    row, other = one_line(best.row.label), one_line(best.nearest.label)
+    return f"; repetition by repetition, {row} is {plus_minus(best.lead)} × as fast as {other}"
 
 
 def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
     """The same numbers one by one; one that is not known has no tile."""
     for work, headline in headlines.items():
         suffix = f": {one_line(work)}" if work else ""
-        if (best := headline.fastest) is not None:
+        if (best := headline.fastest) is not None and not headline.reason:
             of_some = " of what was undisturbed" if headline.undisturbed else ""
-            yield Tile(
-                f"{NO_WINNER if best.rivals else 'Fastest'}{of_some}{suffix}",
-                _value(best),
-                _who(best) + _lead(headline),
-            )
+            title = f"{NO_WINNER if best.rivals else 'Fastest'}{of_some}{suffix}"
+            yield Tile(title, _value(best), _who(best) + _lead(best))
         if (best := headline.scaling) is not None:
             title = f"Best efficiency at {best.row.group_size:,} replicas"
             about = f"{_who(best)}; 100 % is linear scaling from {best.row.speedup_reference}"

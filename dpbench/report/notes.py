@@ -1,17 +1,18 @@
-"""Notes on a table of rows, and warnings about its numbers: one list, from which terminal, page and
-exports choose by kind."""
+"""Notes on a table of rows, and warnings about its numbers, from which terminal, page and exports
+choose by kind."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from dpbench import units
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.noise import cure, repetitions_needed
+from dpbench.analysis.remarks import hints
 from dpbench.analysis.rows import MAX_LISTED, Row, noise_lines
-from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 
@@ -26,57 +27,46 @@ NO_NUMBER: tuple[NoteKind, ...] = ("unavailable", "failed", "skipped")
 """Kinds of notes on rows without a number."""
 
 
-class TableNote(NamedTuple):
-    """One sentence on rows, on one line."""
-
-    kind: NoteKind
-    text: str
-
-
-def notes_of(subject: Subject) -> tuple[TableNote, ...]:
-    """All notes on the rows of a subject; that on missing trials stands apart, in
-    `Subject.unfinished`."""
-    rows = subject.rows
-    shown = available(rows)
+def notes_of(analysis: Analysis, *kinds: NoteKind) -> list[str]:
+    """The notes on the rows, each one line; only those of these kinds if any is given. That on
+    missing trials stands apart, in `Analysis.unfinished`."""
+    rows, shown = analysis.rows, available(analysis.rows)
     failed = [row for row in shown if row.status not in (Status.COMPLETED, Status.SKIPPED)]
-    texts: dict[NoteKind, Iterable[str]] = {
-        "warning": warnings(subject),
+    environments = analysis.stored.environments if analysis.stored else {}
+    sources = dict.fromkeys(row.source for row in rows if row.source)
+    notes: dict[NoteKind, Iterable[str]] = {
+        "warning": warnings(analysis),
         "unavailable": unavailable(rows),
         "failed": _reasons(failed),
         "skipped": _reasons([row for row in shown if row not in failed]),
-        "source": (f"source: {name}" for name in dict.fromkeys(r.source for r in rows) if name),
+        "source": [f"source: {name}" for name in sources],
         "repetitions": chain(
-            ties(subject), noise_lines(rows, rows, "report"), _one_repetition(rows)
+            ties(analysis), noise_lines(rows, rows, "report"), _one_repetition(rows)
         ),
         "reading": chain(
-            intervals(rows), _scaling(rows), _local_sgd(rows), _own(rows), subject.hints
+            intervals(rows), _scaling(rows), _local_sgd(rows), _own(rows), hints(rows, environments)
         ),
     }
-    return tuple(TableNote(kind, one_line(text)) for kind, some in texts.items() for text in some)
+    return [one_line(text) for kind in kinds or notes for text in notes[kind]]
 
 
-def texts_of(notes: Iterable[TableNote], *kinds: NoteKind) -> list[str]:
-    """The texts of the notes of these kinds."""
-    return [note.text for note in notes if note.kind in kinds]
-
-
-def warnings(subject: Subject) -> Iterator[str]:
+def warnings(analysis: Analysis) -> Iterator[str]:
     """Warnings to read before a number is believed, the same wherever results are shown."""
-    yield from subject.stored.warnings if subject.stored else ()
-    if wrong := [row.label for row in subject.rows if row.verified is False]:
+    yield from analysis.stored.warnings if analysis.stored else ()
+    if wrong := [row.label for row in analysis.rows if row.verified is False]:
         yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
     unchecked = [
         row.label
-        for row in subject.rows
+        for row in analysis.rows
         if row.throughput and row.verified is None
         if row.configuration and not row.configuration.workload.script
     ]
     if unchecked:
         yield f"gradients were not compared with one process: {_some_of(unchecked)}"
-    yield from filter(None, [subject.disturbance.note])
-    yield from subject.warnings
+    yield from filter(None, [analysis.disturbance.note])
+    yield from analysis.warnings
     # Where others disturbed a row, slow first steps say nothing about warming up.
-    warming = [(row, row.warm_up) for row in subject.rows if row.warm_up and not row.is_disturbed]
+    warming = [(row, row.warm_up) for row in analysis.rows if row.warm_up and not row.is_disturbed]
     if warming:
         longer = units.percent(max(slow.change for _, slow in warming))
         warmup = max(
@@ -121,19 +111,18 @@ def _reasons(rows: Rows) -> Iterator[str]:
         yield f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
 
 
-def ties(subject: Subject) -> Iterator[str]:
+def ties(analysis: Analysis) -> Iterator[str]:
     """For each headline without a clear winner, how many repetitions would tell the fastest row
     from the next one."""
-    for headline in subject.headlines.values() if subject.sweep else ():
-        best = headline.fastest
-        rival = (
-            next((row for row in best.rivals if not row.noisy_estimates), None) if best else None
-        )
+    for headline in analysis.headlines.values() if analysis.sweep else ():
+        best = None if headline.reason else headline.fastest
+        known = [row for row in best.rivals if not row.noisy_estimates] if best else []
+        rival = next(iter(known), None)
         if best is None or rival is None or rival.throughput is None or not best.value.interval:
             continue
         reach = math.log(best.value.value / rival.throughput.value)
         needed = repetitions_needed([best.value, rival.throughput], reach)
-        records = [record for row in subject.rows for record in row.records]
+        records = [record for row in analysis.rows for record in row.records]
         remedy = cure(needed, (*best.row.records, *rival.records), records)
         yield f"to tell {best.row.label} from {rival.label}: {remedy}"
 
@@ -176,9 +165,10 @@ def _scaling(rows: Rows) -> Iterator[str]:
     kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
+    settings = " and settings" if any(row.labels.several for row in rows) else ""
     yield (
         f"speedup is {relative_to([row for row, _ in larger])} at the same "
-        f"{'work' if any(row.duration for row in rows) else batch}; "
+        f"{'work' if any(row.duration for row in rows) else batch}{settings}; "
         "efficiency = speedup ÷ group size"
     )
     beyond = [row.label for row, gain in larger if gain.ends[0] > row.group_size]
@@ -200,13 +190,14 @@ def _local_sgd(rows: Rows) -> Iterator[str]:
 
 
 def _own(rows: Rows) -> Iterator[str]:
-    """What the analysis noted about rows; equal notes share a line."""
-    yield from dict.fromkeys(note for row in rows for note in row.shared_notes)
+    """What the analysis noted about rows; equal notes share a line, and a note on all rows names
+    none."""
     groups: dict[str, list[str]] = {}
     for row in rows:
         for note in row.notes:
             groups.setdefault(note, []).append(row.label)
-    yield from (f"{_some_of(labels)}: {text}" for text, labels in groups.items())
+    for note, labels in groups.items():
+        yield note if len(labels) == len(rows) > 1 else f"{_some_of(labels)}: {note}"
 
 
 def _some_of(labels: Sequence[str]) -> str:

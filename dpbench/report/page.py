@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 
 from dpbench import units
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.diagnosis.explanation import not_too_noisy
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import Row
-from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
 from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.messages import escaped, one_line
@@ -28,7 +28,7 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
 from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.markup import render_template, visible
-from dpbench.report.notes import NO_NUMBER, TableNote, available, notes_of, texts_of
+from dpbench.report.notes import NO_NUMBER, available, notes_of
 from dpbench.report.table import MISSING, Table
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -88,10 +88,10 @@ class Page:
     sections: tuple[Section, ...]
 
 
-def write_page(path: Path, subject: Subject, *, charts: bool = True) -> Path:
-    """Writes the page of a subject, with its `charts` or without, whole or not at all, and returns
+def write_page(path: Path, analysis: Analysis, *, charts: bool = True) -> Path:
+    """Writes the page of a analysis, with its `charts` or without, whole or not at all, and returns
     its path; raises StoreError."""
-    text = render_template("page.html", page=build_page(subject, charts=charts))
+    text = render_template("page.html", page=build_page(analysis, charts=charts))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return write_inside(path, text.encode())
@@ -121,35 +121,34 @@ def page_path_in(folder: Path) -> Path:
     return page
 
 
-def build_page(subject: Subject, *, charts: bool = False) -> Page:
-    """The page of a subject, with every chart that it has data for if `charts`."""
-    headlines = subject.headlines if subject.sweep else {}
-    withheld = {work: headline for work, headline in headlines.items() if headline.fastest is None}
-    notes = notes_of(subject)
+def build_page(analysis: Analysis, *, charts: bool = False) -> Page:
+    """The page of a analysis, with every chart that it has data for if `charts`."""
+    headlines = analysis.headlines if analysis.sweep else {}
+    withheld = {work: headline for work, headline in headlines.items() if headline.reason}
     # How many configurations have the gradients of one process, if any was checked.
     verified: list[Tile] = []
-    if subject.sweep is not None and any(row.verified is not None for row in subject.rows):
-        right = sum(row.verified is True for row in subject.rows)
-        checked = sum(bool(row.throughput) or row.verified is not None for row in subject.rows)
+    if analysis.sweep is not None and any(row.verified is not None for row in analysis.rows):
+        right = sum(row.verified is True for row in analysis.rows)
+        checked = sum(bool(row.throughput) or row.verified is not None for row in analysis.rows)
         about = "configurations match a single process"
         verified.append(Tile("Gradients verified", f"{right:,} of {checked:,}", about))
     return Page(
-        title=one_line(subject.name),
-        about=" · ".join(map(one_line, _about(subject))),
+        title=one_line(analysis.name),
+        about=" · ".join(map(one_line, _about(analysis))),
         warnings=(
-            *subject.unfinished,
+            *analysis.unfinished,
             *headline_sentences(withheld),
-            *texts_of(notes, "warning"),
+            *notes_of(analysis, "warning"),
         ),
-        tiles=(*tiles(subject.headlines), *verified),
-        advice=tuple(islice(_advice(subject, counts_rows=True), MAX_ADVICE)),
-        sections=tuple(_sections(subject, notes, [*_draw(subject)] if charts else [])),
+        tiles=(*tiles(analysis.headlines), *verified),
+        advice=tuple(islice(_advice(analysis, counts_rows=True), MAX_ADVICE)),
+        sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [])),
     )
 
 
-def _draw(subject: Subject) -> Iterator[PageChart]:
-    """Every kind that the subject has data for; one for each work."""
-    charts = [(kind, shown) for kind in CHARTS.values() for shown in kind.subjects(subject)]
+def _draw(analysis: Analysis) -> Iterator[PageChart]:
+    """Every kind that the analysis has data for; one for each work."""
+    charts = [(kind, shown) for kind in CHARTS.values() for shown in kind.analyses(analysis)]
     with house_style():
         for kind, shown in charts:
             try:
@@ -164,25 +163,23 @@ def _draw(subject: Subject) -> Iterator[PageChart]:
             )
 
 
-def _advice(subject: Subject, *, counts_rows: bool = False) -> Iterator[str]:
+def _advice(analysis: Analysis, *, counts_rows: bool = False) -> Iterator[str]:
     """Advice, the largest loss first, as explain prints it."""
-    is_busy = subject.disturbance.is_busy
-    return cause_lines(subject.explanations, is_busy=is_busy, counts_rows=counts_rows)
+    is_busy = analysis.disturbance.is_busy
+    return cause_lines(analysis.explanations, is_busy=is_busy, counts_rows=counts_rows)
 
 
-def _sections(
-    subject: Subject, notes: Sequence[TableNote], charts: Sequence[PageChart]
-) -> Iterator[Section]:
+def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
     """Throughput first, then the table; sections without content are left out."""
     tables = dict[ChartSection, Table]()
-    below = {ChartSection.TIME: [*_advice(subject)]}
-    if clear := not_too_noisy(subject.explanations):
+    below = {ChartSection.TIME: [*_advice(analysis)]}
+    if clear := not_too_noisy(analysis.explanations):
         tables[ChartSection.TIME] = factors_table(clear)
         below[ChartSection.TIME] += [READING, *factor_notes(clear)]
-    if timings := subject.collectives:
+    if timings := analysis.collectives:
         tables[ChartSection.COMMUNICATION] = collectives_table(collective_rows(timings.records))
         below[ChartSection.COMMUNICATION] = [*collective_notes(timings)]
-    command = subject.stored.command if subject.stored else ()
+    command = analysis.stored.command if analysis.stored else ()
     for section in ChartSection:
         drawn = tuple(chart for chart in charts if chart.kind.section is section)
         table = tables.get(section)
@@ -195,17 +192,17 @@ def _sections(
                 notes=tuple(below.get(section, ())),
                 folded=section not in OPEN,
             )
-        if section is ChartSection.SPEED and subject.rows:
+        if section is ChartSection.SPEED and analysis.rows:
             yield Section(
                 key="results",
                 title="Results",
-                tables=(results_table(subject.rows, command),),
-                notes=tuple(texts_of(notes, "source", "repetitions", "reading")),
+                tables=(results_table(analysis.rows, command),),
+                notes=tuple(notes_of(analysis, "source", "repetitions", "reading")),
             )
-    if failed := texts_of(notes, *NO_NUMBER):
+    if failed := notes_of(analysis, *NO_NUMBER):
         yield Section(key="failures", title="Failed or skipped", notes=tuple(failed))
     # Warnings tell how other environments differ from the first.
-    for environment in islice(subject.stored.environments.values() if subject.stored else (), 1):
+    for environment in islice(analysis.stored.environments.values() if analysis.stored else (), 1):
         table = environment_table(environment_lines(environment))
         yield Section(key="environment", title="Environment", tables=(table,), folded=True)
     if command:
@@ -213,13 +210,13 @@ def _sections(
         yield Section(key="reproduce", title="Reproduce", code=code, folded=True)
 
 
-def _about(subject: Subject) -> Iterator[str]:
-    stored = subject.stored
+def _about(analysis: Analysis) -> Iterator[str]:
+    stored = analysis.stored
     if stored is None:
-        yield f"{units.counted(len(subject.rows), 'row')} of published numbers, not measured here"
+        yield f"{units.counted(len(analysis.rows), 'row')} of published numbers, not measured here"
         return
-    if subject.sweep is not None:
-        workloads = subject.sweep.spec.workloads
+    if analysis.sweep is not None:
+        workloads = analysis.sweep.spec.workloads
         yield "; ".join(
             dict.fromkeys(
                 shlex.join(w.script) if w.script else f"{w.architecture} on {w.dataset}"
@@ -230,10 +227,10 @@ def _about(subject: Subject) -> Iterator[str]:
     first = min((record.timing.started_utc for record in stored.records), default="")
     if first:
         yield f"{first[:10]} {first[11:16]} UTC"
-    if subject.sweep is None:
+    if analysis.sweep is None:
         yield f"{units.counted(len(stored.records), 'measurement')} of collectives"
         return
-    records = subject.sweep.records
+    records = analysis.sweep.records
     ran = len({record.trial.trial_id for record in records if record.status is not Status.SKIPPED})
     yield units.counted(ran, "trial")
 

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from dpbench.analysis.analyze import analyze
 from dpbench.analysis.diagnosis.explanation import (
     Explanation,
     fastest,
@@ -13,7 +14,6 @@ from dpbench.analysis.diagnosis.explanation import (
     trained_together,
 )
 from dpbench.analysis.rows import noise_lines
-from dpbench.analysis.subject import analyze
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.messages import in_python, say
 from dpbench.options.explain import ExplainOptions
@@ -39,19 +39,19 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         folder = _measure(options, progress)
     else:
         folder = options.results_or_script or latest_folders("explain")[0]
-    subject = analyze(load_sweep(folder))
-    all_rows = subject.rows
-    if not subject.explanations:
-        failed = next((row for row in subject.rows if row.reason), None)
+    analysis = analyze(load_sweep(folder))
+    all_rows = analysis.rows
+    if not analysis.explanations:
+        failed = next((row for row in analysis.rows if row.reason), None)
         why = f" ({failed.label} {failed.status.words}: {failed.reason})" if failed else ""
         raise UsageError(
             f"{folder}: nothing to explain, because no row has a speed to compare with "
             f"`single`{why}"
         )
-    there = filter_choices([explanation.row for explanation in subject.explanations])
-    subject = select_rows(subject, options)
-    if not (explanations := subject.explanations):
-        what = f"nothing to explain in {subject.rows[0].label}"
+    there = filter_choices([explanation.row for explanation in analysis.explanations])
+    analysis = select_rows(analysis, options)
+    if not (explanations := analysis.explanations):
+        what = f"nothing to explain in {analysis.rows[0].label}"
         raise UsageError(f"{folder}: {what}; there are {there}")
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     chosen = explanations if chooses else trained_together(explanations) or explanations
@@ -62,15 +62,15 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     elif not chooses:
         shown = fastest(shown)
     answer = explanation_answer(
-        subject,
+        analysis,
         shown=shown,
         noise=[*noise_lines([each.row for each in chosen], all_rows, "explain")],
-        notes=subject.warnings,
+        notes=analysis.warnings,
         verbose=options.verbose,
     )
     following = ""
     is_command = options.script_and_arguments and not in_python()
-    if is_command and not subject.disturbance.is_busy:
+    if is_command and not analysis.disturbance.is_busy:
         following = _next(options, folder, shown[0], is_clear)
     return replace(answer, paragraphs=(*answer.paragraphs, following))
 

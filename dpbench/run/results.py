@@ -16,9 +16,9 @@ from dpbench.options.shared import RowFilter, row_value
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 if TYPE_CHECKING:
+    from dpbench.analysis.analyze import Analysis
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.rows import Row
-    from dpbench.analysis.subject import Subject
     from dpbench.store import StoredCollectives, StoredSweep
 
 
@@ -85,34 +85,34 @@ def load_stored(folder: Path) -> StoredSweep | StoredCollectives:
     return store.load_sweep(folder)
 
 
-def read_subject(path: Path) -> Subject:
+def read_analysis(path: Path) -> Analysis:
     """Read and analyze a results folder or a CSV file; raises StoreError if it is neither."""
-    from dpbench.analysis.subject import analyze, analyze_table
+    from dpbench.analysis.analyze import analyze, analyze_table
 
     if is_table(path):
         return analyze_table(path)
     return analyze(load_stored(path))
 
 
-def select_rows(subject: Subject, wanted: RowFilter) -> Subject:
-    """The subject with the wanted rows alone; raises UsageError if there are none."""
-    rows = tuple(row for row in subject.rows if wanted.passes(row))
-    if subject.rows and not rows:
-        raise UsageError(f"{subject.name}: no such row; there are {filter_choices(subject.rows)}")
-    collectives = subject.collectives and replace(
-        subject.collectives,
+def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
+    """The analysis with the wanted rows alone; raises UsageError if there are none."""
+    rows = tuple(row for row in analysis.rows if wanted.passes(row))
+    if analysis.rows and not rows:
+        raise UsageError(f"{analysis.name}: no such row; there are {filter_choices(analysis.rows)}")
+    collectives = analysis.collectives and replace(
+        analysis.collectives,
         records=tuple(
             record
-            for record in subject.collectives.records
+            for record in analysis.collectives.records
             if wanted.group_sizes is None or record.collective.group_size in wanted.group_sizes
             if wanted.backends is None or record.collective.backend in wanted.backends
         ),
     )
     return replace(
-        subject,
+        analysis,
         rows=rows,
-        explanations=tuple(one for one in subject.explanations if wanted.passes(one.row)),
-        collectives=collectives,
+        explanations=tuple(one for one in analysis.explanations if wanted.passes(one.row)),
+        stored=collectives or analysis.stored,
     )
 
 

@@ -50,7 +50,7 @@ VALUES = {
 
 
 def values_of(one: TrialRecord) -> dict[str, Any]:
-    return {metric.key: metric.reader.of_trial(one) for metric in TRIAL_METRICS}
+    return {metric.key: metric.in_trial(one) for metric in TRIAL_METRICS}
 
 
 def test_a_trial_has_every_value_of_the_published_records() -> None:

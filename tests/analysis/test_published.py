@@ -52,8 +52,7 @@ def test_other_columns(tmp_path: Path) -> None:
     assert (row["x_claimed"], other["x_claimed"]) == (None, "90 %")
     assert row.throughput is not None
     assert (row.throughput.value, row.throughput.unit) == (320, "tokens/s")
-    assert row.shared_notes == ("columns not read: mood",)
-    assert row.notes == ("no speedup, no row at group size 1",)
+    assert row.notes == ("columns not read: mood", "no speedup, no row at group size 1")
     assert RowFilter(implementations="Horovod (NCCL)").passes(row)
     assert not RowFilter(implementations="Horovod").passes(row)
 
@@ -108,7 +107,7 @@ def test_a_column_without_a_name_is_skipped(tmp_path: Path) -> None:
     frame.to_csv(path)
     assert [row.speedup.value for row in from_csv(path) if row.speedup] == [1.0, 1.8]
     one, two = read(tmp_path, "gpus,images_per_second,\n1,100,\n2,180,\n")
-    assert (one.shared_notes, two.group_size) == ((), 2)
+    assert (one.notes, two.group_size) == ((), 2)
 
 
 def test_a_table_with_single_has_speedups_over_it(tmp_path: Path) -> None:

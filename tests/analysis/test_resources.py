@@ -19,7 +19,7 @@ def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
     repetitions = runs(spec, (100.0, 100.0), flops_per_item=6.7e10)
     (row,) = summarize(repetitions, environments={"e0": machine(H100, H100)})
     assert (row["mfu"].value, row["mfu"].sample_size) == (pytest.approx(0.05), 2)
-    assert row.shared_notes == (
+    assert row.notes == (
         "MFU: of 134.0 TFLOP/s in float32 without tensor cores, which convolutions in TF32 can "
         "exceed (NVIDIA H100 data sheet (SXM), 2023)",
     )
@@ -29,9 +29,9 @@ def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
 
 
 def test_a_device_that_is_not_in_the_table_has_no_mfu_and_a_reason() -> None:
-    assert peak_items_per_second(trial(), 6.7e10, [machine()]) == (None, [])
+    assert peak_items_per_second(trial(), 6.7e10, [machine()]) == (None, "")
     spec = trial(devices=("cuda:0",))
-    peak, (note,) = peak_items_per_second(spec, 6.7e10, [machine("Some GPU")])
+    peak, note = peak_items_per_second(spec, 6.7e10, [machine("Some GPU")])
     assert peak is None
     assert re.fullmatch(
         r"no MFU: the f32 peak of Some GPU is not in the table of \d{4}-\d\d-\d\d", note

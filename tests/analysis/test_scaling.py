@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dpbench import store
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.scaling import analyze_scaling
-from dpbench.analysis.subject import Subject
 from dpbench.report.notes import notes_of
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import QUIET, run, runs, trial
@@ -93,5 +93,5 @@ def test_without_single_a_speedup_is_relative_and_says_so() -> None:
         pytest.approx(1.6),
         "its own group size 1",
     )
-    notes = notes_of(Subject(name="", rows=(row,)))
-    assert any("relative to its own group size 1" in note.text for note in notes)
+    notes = notes_of(Analysis(name="", rows=(row,)))
+    assert any("relative to its own group size 1" in note for note in notes)

@@ -1,5 +1,5 @@
 """A small sweep whose numbers are fixed, which the golden tables and the charts are made of; and
-subjects of reports by hand."""
+analyses of reports by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpbench.analysis.subject import Subject, analyze
+from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import Status, TrialRecord
@@ -91,7 +91,7 @@ def stored(
     )
 
 
-def subject(records: Sequence[TrialRecord], **changes: Any) -> Subject:
+def analysis(records: Sequence[TrialRecord], **changes: Any) -> Analysis:
     """The same, analyzed, as if its specification had asked for no other trials."""
     return replace(analyze(stored(records, **changes)), unfinished=())
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.subject import Subject
 from dpbench.records.trial import Status
 from dpbench.report.configurations import frame_text, rows_text
-from dpbench.report.notes import notes_of, texts_of
+from dpbench.report.notes import notes_of
 from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.sample import sample_records
 
@@ -113,8 +113,8 @@ def test_local_sgd_is_marked_as_another_optimization() -> None:
     words = "local-sgd(4) averages parameters every 4 steps, gradients never: a different algorithm"
     plain, rare = (run(trial("local-sgd", "gloo", sync_every=n), 100.0) for n in (1, 4))
     for runs in ([plain], [plain, rare]):
-        notes = notes_of(Subject(name="", rows=summarize(runs)))
-        assert (words in " ".join(texts_of(notes, "reading"))) is (rare in runs)
+        notes = notes_of(Analysis(name="", rows=summarize(runs)), "reading")
+        assert (words in " ".join(notes)) is (rare in runs)
 
 
 def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:

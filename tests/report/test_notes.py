@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.subject import Subject
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.configurations import cell
 from dpbench.report.notes import intervals, ties, warnings
 from dpbench.report.table import MISSING
 from tests.analysis.builders import rank, record, run, runs, steps_of, trial, window
-from tests.report.sample import subject
+from tests.report.sample import analysis
 
 EVEN = [1.0] * 50
 SLOW_START = [2.0] * 5 + EVEN[5:]
@@ -30,7 +30,7 @@ def windows_of(*windows: Sequence[float], batch_size: int = 32) -> list[TrialRec
 
 
 def warming_up(records: Sequence[TrialRecord]) -> list[str]:
-    found = Subject(name="", rows=summarize(records))
+    found = Analysis(name="", rows=summarize(records))
     return [line for line in warnings(found) if line.startswith("still warming up: ")]
 
 
@@ -51,7 +51,7 @@ def test_a_tie_says_what_would_break_it() -> None:
     """Both vary by a fifth from pass to pass."""
     passes, others = (100.0, 120.0, 100.0, 120.0), (112.0, 95.0, 95.0, 114.0)
     records = [*runs(trial("ddp"), passes), *runs(trial("torch-ddp"), others)]
-    (line,) = ties(subject(records))
+    (line,) = ties(analysis(records))
     assert line.startswith("to tell ddp/gloo ×1, batch 32 from torch-ddp/gloo ×1, batch 32: about ")
     assert " repetitions (now 4), " in line
 

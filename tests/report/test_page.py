@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dpbench.analysis.analyze import analyze, analyze_table
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.subject import analyze, analyze_table
 from dpbench.errors import StoreError
 from dpbench.launch.cluster import Node
 from dpbench.options.reading import read_options
@@ -33,7 +33,7 @@ from tests.analysis.collective_records import sample_collectives
 from tests.builders import MACHINE, sweep_spec
 from tests.report.charts.pictured import figure
 from tests.report.pages import Seen, to_html, whole
-from tests.report.sample import sample_records, stored, stored_collectives, subject
+from tests.report.sample import analysis, sample_records, stored, stored_collectives
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HOSTILE = "<script>alert(1)</script>&\x1b[31m\u202e\" onload='x"
@@ -70,9 +70,9 @@ def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
     assert speed.endswith("images/s")
     assert "; statistically tied with " in about
     assert shown["Best efficiency at 2 replicas"][1].endswith("is linear scaling from single")
-    page = build_page(subject([run(trial(), 100.0)]))
+    page = build_page(analysis([run(trial(), 100.0)]))
     assert [tile.title for tile in page.tiles] == ["Fastest", "Gradients verified"]
-    assert build_page(subject([])).tiles == ()
+    assert build_page(analysis([])).tiles == ()
 
 
 def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
@@ -120,7 +120,7 @@ def test_claims_stand_last() -> None:
 def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     reason = "rank 1 ended with signal 9: " + "out of something, " * 20
     failed = [record(trial(group_size=n), status=Status.FAILED, reason=reason) for n in (1, 2)]
-    page = build_page(subject([*failed, run(trial("dp"), 1.0)]))
+    page = build_page(analysis([*failed, run(trial("dp"), 1.0)]))
     (section,) = (section for section in page.sections if section.key == "failures")
     labels = "ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32"
     assert section.notes == (f"failed, {labels}: {reason.strip()}",)
@@ -174,7 +174,7 @@ def test_equal_data_gives_equal_pages_and_one_that_cannot_be_written_is_an_error
     assert pages[0].read_bytes() == pages[1].read_bytes()
     assert 'data-kind="efficiency"' in pages[0].read_text()
     with pytest.raises(StoreError, match="cannot write"):
-        write_page(pages[0] / "index.html", subject([]), charts=False)
+        write_page(pages[0] / "index.html", analysis([]), charts=False)
 
 
 def test_the_markup_is_sound_and_needs_nothing_from_elsewhere() -> None:
@@ -187,7 +187,7 @@ def test_the_markup_is_sound_and_needs_nothing_from_elsewhere() -> None:
 
 def test_hostile_text_is_text() -> None:
     failed = record(trial(), status=Status.FAILED, reason=HOSTILE)
-    page = replace(build_page(subject([failed], name=HOSTILE)), title=HOSTILE)
+    page = replace(build_page(analysis([failed], name=HOSTILE)), title=HOSTILE)
     markup = to_html(page)
     seen = Seen(markup)
     assert seen.tags.count("script") == 1

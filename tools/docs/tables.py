@@ -36,7 +36,7 @@ def _columns(which: str) -> str:
     return _markdown(
         ("column", "key", "definition"),
         (
-            (column.header.replace("{Item}", "Images"), f"`{column.key}`", column.meaning)
+            (column.counting(["images"]).header, f"`{column.key}`", column.meaning)
             for column in TABLE_METRICS.values()
             if column.by_default is shown and not (shown and column.key in NAMES)
         ),

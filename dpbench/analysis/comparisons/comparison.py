@@ -51,7 +51,7 @@ class ComparedRow:
     def unit(self) -> str:
         records = (*self.candidate_records, *self.baseline_records)
         item = next((record.item for record in records), "samples")
-        return COMPARED_METRICS[self.metric].unit.replace("items", item)
+        return COMPARED_METRICS[self.metric].counting([item]).unit
 
     @property
     def baseline(self) -> Estimate | None:
@@ -171,12 +171,8 @@ def compared_rows(matched: Matched, metric: Metric) -> tuple[ComparedRow, ...]:
 
 def readings(records: Records, metric: Metric) -> dict[int, float]:
     """The value of a metric in each repetition that has it."""
-    read = metric.reader.of_trial
-    return {
-        record.trial.repetition: float(value)
-        for record in records
-        if read and (value := read(record)) is not None
-    }
+    values = ((record.trial.repetition, metric.in_trial(record)) for record in records)
+    return {repetition: value for repetition, value in values if isinstance(value, int | float)}
 
 
 def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[ComparedRow, ...]:

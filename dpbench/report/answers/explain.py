@@ -8,17 +8,17 @@ from itertools import chain
 from typing import Any
 
 from dpbench import units
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.causes import Cause
 from dpbench.analysis.diagnosis.explanation import Explanation, not_too_noisy, trained_together
 from dpbench.analysis.diagnosis.factors import LARGE, Part
 from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.rows import MAX_LISTED, Row
 from dpbench.analysis.scaling import speedup_of
-from dpbench.analysis.subject import Subject
 from dpbench.errors import INCONCLUSIVE
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
 from dpbench.report.formatting import NOISY, percentage, plus_minus, time_text, write
-from dpbench.report.notes import NO_NUMBER, notes_of, texts_of
+from dpbench.report.notes import NO_NUMBER, notes_of
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -37,7 +37,7 @@ READING = (
 
 
 def explanation_answer(
-    subject: Subject,
+    analysis: Analysis,
     *,
     shown: Sequence[Explanation] | None = None,
     noise: Sequence[str] = (),
@@ -45,22 +45,22 @@ def explanation_answer(
     verbose: bool = False,
 ) -> Answer:
     """Warnings, the verdict, factors and causes of the explanations that are `shown`, all of the
-    subject unless given, with the reasons of its rows without a speed. `noise` says which rows are
+    analysis unless given, with the reasons of its rows without a speed. `noise` says which rows are
     too noisy to explain, and stands in the place of a verdict where all are.
 
     The data has all explanations; its outcome and the exit status are inconclusive if everything
     shown is too noisy.
     """
-    explanations = subject.explanations
+    explanations = analysis.explanations
     chosen = explanations if shown is None else shown
     is_script = bool(chosen and chosen[0].configuration.workload.script)
-    stored = subject.stored.warnings if subject.stored else ()
-    first = (*stored, *subject.unfinished, *filter(None, [subject.disturbance.note]))
+    stored = analysis.stored.warnings if analysis.stored else ()
+    first = (*stored, *analysis.unfinished, *filter(None, [analysis.disturbance.note]))
     is_explained = bool(not_too_noisy(chosen))
-    is_busy = subject.disturbance.is_busy
+    is_busy = analysis.disturbance.is_busy
     remarks = [
         *factor_notes(chosen),
-        *texts_of(notes_of(subject), *NO_NUMBER),
+        *notes_of(analysis, *NO_NUMBER),
         *(noise if is_explained else ()),
         *notes,
     ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
+from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.analysis.projection.series import Projection
 from dpbench.messages import one_line
@@ -17,7 +18,6 @@ from dpbench.report.table import MISSING, Table, column, text_column
 
 MORE = "--verbose lists the assumptions"
 BY_LAW = "Predicted by a scaling law from the measured group sizes"
-SEVERAL_ITEMS = "items"
 INTERVALS = (
     "measured: 95 % confidence interval over repetitions; predicted: "
     f"{units.percent(BAND_CONFIDENCE)} band"
@@ -69,7 +69,7 @@ def _plain(projection: Projection) -> dict[str, Any]:
 def _table(projections: Sequence[Projection]) -> Table:
     """Columns without a value are left out."""
     items = {projection.series.rows[0].item for projection in projections}
-    item = items.pop() if len(items) == 1 else SEVERAL_ITEMS
+    speed_metric = ROW_METRICS["images_per_second"].counting(map(one_line, items))
     labels, points = [], []
     for projection in projections:
         shown = [point for point in projection.points if point.kind != "refused"]
@@ -77,15 +77,15 @@ def _table(projections: Sequence[Projection]) -> Table:
         points += shown
 
     def speed(estimate: Estimate) -> str:
-        unit = f" {estimate.unit}" if item == SEVERAL_ITEMS else ""
+        unit = f" {estimate.unit}" if len(items) > 1 else ""
         return f"{plus_minus(estimate)}{unit}"
 
-    header, speeds = one_line(f"{item.capitalize()}/s"), [point.throughput for point in points]
+    speeds = [point.throughput for point in points]
     columns = (
         text_column("Series", labels, folds=True),
         column("Replicas", [f"{point.group_size:,}" for point in points]),
         column("Step", [or_missing(point.step_seconds, time_text) for point in points], leaves=1),
-        column(header, [or_missing(estimate, speed) for estimate in speeds]),
+        column(speed_metric.header, [or_missing(estimate, speed) for estimate in speeds]),
         column("Efficiency", [percentage(point.efficiency) for point in points]),
         text_column("Kind", [point.kind for point in points]),
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from dpbench import units
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import not_too_noisy, trained_together
-from dpbench.analysis.subject import Subject
 from dpbench.report.answer import Answer
 from dpbench.report.configurations import terminal_table
 from dpbench.report.headline import headline_sentences
-from dpbench.report.notes import notes_of, texts_of
+from dpbench.report.notes import notes_of
 from dpbench.report.table import keep_on_line
 
 
 def report_answer(
-    subject: Subject,
+    analysis: Analysis,
     *,
     columns: str | None = None,
     page: Path | None = None,
@@ -28,16 +28,15 @@ def report_answer(
 
     Raises UnknownName or UsageError for unknown columns.
     """
-    notes = notes_of(subject)
-    warnings, others = texts_of(notes, "warning"), texts_of(notes, "reading", "skipped")
+    warnings, others = notes_of(analysis, "warning"), notes_of(analysis, "reading", "skipped")
     first = [
-        *subject.unfinished,
-        *headline_sentences(subject.headlines if subject.sweep else {}),
+        *analysis.unfinished,
+        *headline_sentences(analysis.headlines if analysis.sweep else {}),
         *(f"Warning: {warning}" for warning in warnings[:1]),
     ]
     parts = [] if page is None else [f"Report: {page}"]
-    is_explained = trained_together(not_too_noisy(subject.explanations))
-    if to_explain is not None and is_explained and not subject.disturbance.is_busy:
+    is_explained = trained_together(not_too_noisy(analysis.explanations))
+    if to_explain is not None and is_explained and not analysis.disturbance.is_busy:
         parts.append(f"Next: dpbench explain {to_explain}")
     hidden = {"more warning": len(warnings[1:]), "note": len(others)}
     counts = [units.counted(count, name) for name, count in hidden.items() if count]
@@ -46,8 +45,8 @@ def report_answer(
     return Answer(
         paragraphs=(
             "\n".join(first),
-            terminal_table(subject.rows, columns),
-            texts_of(notes, "failed", "source", "repetitions"),
+            terminal_table(analysis.rows, columns),
+            notes_of(analysis, "failed", "source", "repetitions"),
             [*warnings[1:], *others] if verbose else [],
             "   ".join(map(keep_on_line, parts)),
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from matplotlib.ticker import EngFormatter, NullLocator
 
 from dpbench import units
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.report.charts.kinds import NothingToDraw
@@ -23,10 +23,10 @@ from dpbench.report.charts.style import (
 from dpbench.report.formatting import gigabytes
 
 
-def bandwidth(subject: Subject) -> Drawn:
+def bandwidth(analysis: Analysis) -> Drawn:
     """One panel per collective and group size, one line per backend."""
     lines: dict[CollectiveSpec, dict[int, Estimate]] = {}
-    for row in collective_rows(subject.collectives.records if subject.collectives else ()):
+    for row in collective_rows(analysis.collectives.records if analysis.collectives else ()):
         if row.nbytes is not None and row.bus_bytes_per_second is not None:
             lines.setdefault(row.spec, {})[row.nbytes] = row.bus_bytes_per_second
     groups: dict[str, list[CollectiveSpec]] = {}

@@ -10,8 +10,8 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
 from dpbench import units
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.estimate import CONFIDENCE
-from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.report.charts.style import MUTED, Drawn
@@ -22,13 +22,13 @@ KEY_WIDTH_INCHES, KEY_HEIGHT_INCHES = 1.6, 0.19
 """Room of an entry of the legend."""
 
 
-def with_caption(drawn: Drawn, title: str, subject: Subject) -> Figure:
+def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
     """Puts the title above, which names the work where there are several. Below are one legend for
     all panels, how the intervals came about, what is not shown, and the environment."""
     figure, values, remarks = drawn
-    whole = f"{title}: {one_line(subject.work_label)}" if subject.work_label else title
+    whole = f"{title}: {one_line(analysis.work_label)}" if analysis.work_label else title
     figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    environments = subject.stored.environments if subject.stored else {}
+    environments = analysis.stored.environments if analysis.stored else {}
     words = []
     repeated = [value.sample_size for value in values if value.basis == "repetitions"]
     if repeated:
@@ -36,7 +36,7 @@ def with_caption(drawn: Drawn, title: str, subject: Subject) -> Figure:
         words.append(f"bars: {level} interval over n = {count} repetitions")
     if single := sum(value.basis == "single value" for value in values):
         words.append(f"{units.counted(single, 'point')} without a bar: n = 1")
-    parts = (*words, *remarks, environment_line(environments, {*environments}), subject.name)
+    parts = (*words, *remarks, environment_line(environments, {*environments}), analysis.name)
     text = textwrap.fill(
         " · ".join(map(one_line, parts)),
         int(figure.get_figwidth() * CHARACTERS_PER_INCH),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench import units
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY, speedup_of
-from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import comparable_part
 from dpbench.report.charts.kinds import NothingToDraw
@@ -27,9 +27,9 @@ from dpbench.specs.traits import INDEPENDENT, SINGLE
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
 
 
-def implementations(subject: Subject) -> Drawn:
+def implementations(analysis: Analysis) -> Drawn:
     """One panel per group size and batch size; the reference is torch's own where measured."""
-    sides = [row for row in subject.rows if row.throughput and row.implementation != INDEPENDENT]
+    sides = [row for row in analysis.rows if row.throughput and row.implementation != INDEPENDENT]
     compared = [relative for case in cases(sides) if len(relative := _ratios(case)) > 1]
     if not compared:
         raise NothingToDraw(
@@ -68,7 +68,7 @@ def implementations(subject: Subject) -> Drawn:
                 markerfacecolor="white" if is_tied else style["color"],
             )
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
-    if any(row.implementation == INDEPENDENT for row in subject.rows):
+    if any(row.implementation == INDEPENDENT for row in analysis.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
     if noisy := len(compared) - len(stated):
         remarks.append(f"{units.counted(noisy, 'panel')} left out: too noisy")

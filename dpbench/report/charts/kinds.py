@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dpbench.analysis.subject import Subject
+    from dpbench.analysis.analyze import Analysis
     from dpbench.report.charts.style import Drawn
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
@@ -48,18 +48,18 @@ class ChartKind:
     module: str | None = None
     """The module of its function, where that is not of its name."""
 
-    def subjects(self, subject: Subject) -> tuple[Subject, ...]:
+    def analyses(self, analysis: Analysis) -> tuple[Analysis, ...]:
         """What it is drawn of: each work of a sweep, as a chart shows one of them."""
-        return subject.by_work if self.source == "sweep" else (subject,)
+        return analysis.by_work if self.source == "sweep" else (analysis,)
 
-    def draw(self, subject: Subject) -> Figure:
+    def draw(self, analysis: Analysis) -> Figure:
         """Draw it, within `style.house_style()`; raises NothingToDraw with a reason."""
         from dpbench.report.charts.caption import with_caption
 
         function = self.name.replace("-", "_")
         module = import_module(f"dpbench.report.charts.{self.module or function}")
-        drawn: Drawn = getattr(module, function)(subject)
-        return with_caption(drawn, self.title, subject)
+        drawn: Drawn = getattr(module, function)(analysis)
+        return with_caption(drawn, self.title, analysis)
 
 
 CHARTS = {

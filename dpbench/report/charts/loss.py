@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.losses import loss_curve
-from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
@@ -16,10 +16,10 @@ from dpbench.report.charts.style import (
 )
 
 
-def loss(subject: Subject) -> Drawn:
+def loss(analysis: Analysis) -> Drawn:
     """One panel per batch size; each implementation at its largest group size, in the repetition
     of typical length, as repetitions with one seed follow the same curve."""
-    measured = [row for row in subject.rows if row.records]
+    measured = [row for row in analysis.rows if row.records]
     largest = {(row.series, row.batch_size): row for row in measured}.values()
     lines = []
     for row in largest:

@@ -8,10 +8,10 @@ from itertools import islice
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from dpbench import units
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.rows import Row
-from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
@@ -33,12 +33,12 @@ SPREAD, BAND = 0.36, 0.26
 BESIDE = "gray bands: one group size each, its points side by side"
 
 
-def throughput(subject: Subject) -> Drawn:
+def throughput(analysis: Analysis) -> Drawn:
     """Linear scaling starts at `single`; in a sweep without it, at the fastest implementation at
     group size 1."""
-    has_single = any(row.implementation == SINGLE for row in subject.rows)
+    has_single = any(row.implementation == SINGLE for row in analysis.rows)
     starts: dict[int | None, float] = {}
-    for row in subject.rows:
+    for row in analysis.rows:
         is_start = row.implementation == SINGLE if has_single else row.group_size == 1
         if is_start and row.throughput and not row.throughput.is_too_noisy:
             speed = row.throughput.value
@@ -47,27 +47,27 @@ def throughput(subject: Subject) -> Drawn:
     def linear(batch_size: int | None, sizes: Sequence[int]) -> list[float]:
         return [size * starts[batch_size] for size in sizes if batch_size in starts]
 
-    return _draw(subject, "throughput", linear)
+    return _draw(analysis, "throughput", linear)
 
 
-def speedup(subject: Subject) -> Drawn:
+def speedup(analysis: Analysis) -> Drawn:
     """The curve of `single`, which is 1 by definition, is left out."""
-    return _draw(subject, "speedup", lambda _, sizes: [*map(float, sizes)])
+    return _draw(analysis, "speedup", lambda _, sizes: [*map(float, sizes)])
 
 
-def efficiency(subject: Subject) -> Drawn:
+def efficiency(analysis: Analysis) -> Drawn:
     """The curve of `single`, which is 1 by definition, is left out."""
-    return _draw(subject, "efficiency", lambda _, sizes: [1.0] * len(sizes))
+    return _draw(analysis, "efficiency", lambda _, sizes: [1.0] * len(sizes))
 
 
 def _draw(
-    subject: Subject, name: str, linear: Callable[[int | None, Sequence[int]], list[float]]
+    analysis: Analysis, name: str, linear: Callable[[int | None, Sequence[int]], list[float]]
 ) -> Drawn:
     """Lines with intervals, and in gray linear scaling at a batch size and group sizes."""
     is_relative = name != "throughput"
     known: list[tuple[Row, Estimate]] = [
         (row, value)
-        for row in subject.rows
+        for row in analysis.rows
         if (value := getattr(row, name)) and not (is_relative and row.implementation == SINGLE)
     ]
     stated: dict[str, list[tuple[Row, Estimate]]] = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpbench import units
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.phases import PhaseName, step_phases
-from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import Drawn, case_panels, write_beside
@@ -23,9 +23,9 @@ LABELED = 0.1
 """Least share of a step whose bar has its percentage inside."""
 
 
-def step_shares(subject: Subject) -> Drawn:
+def step_shares(analysis: Analysis) -> Drawn:
     """One bar per configuration: the mean instrumented step over ranks and steps."""
-    phases = {row: step for row in subject.rows if (step := step_phases(row.records))}
+    phases = {row: step for row in analysis.rows if (step := step_phases(row.records))}
     if not phases:
         raise NothingToDraw("no trial measured the phases of a step")
     figure, panels, left_out = case_panels(phases)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import slowest_of
 from dpbench.analysis.rows import Row
-from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
@@ -23,10 +23,10 @@ MAX_RANKS = 4
 """Most ranks of a configuration that are drawn; the slowest is always among them."""
 
 
-def step_times(subject: Subject) -> Drawn:
+def step_times(analysis: Analysis) -> Drawn:
     """One bar per rank for the timed steps, and below it a pale one without synchronization."""
     ranks: dict[Row, list[int]] = {}
-    for row in subject.rows:
+    for row in analysis.rows:
         measured = row.records[0].ranks if row.records else ()
         if measured and all(len(rank.timed.step_seconds) > 1 for rank in measured):
             ranks[row] = [*range(len(measured))][:MAX_RANKS]

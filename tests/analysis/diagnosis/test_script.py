@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.diagnosis.factors import IDEAL
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.subject import Subject
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
 from dpbench.report.answers.explain import explanation_answer
 from tests.analysis.builders import window
@@ -28,7 +28,7 @@ def of_group(records: list[TrialRecord]) -> Explanation:
 
 def lines(**more: Any) -> list[str]:
     """The causes as they are printed."""
-    text = explanation_answer(Subject(name="", explanations=(of_group(sweep(**more)),))).text
+    text = explanation_answer(Analysis(name="", explanations=(of_group(sweep(**more)),))).text
     return [" ".join(one.split()) for one in text.split("\n\n")[1].split("· ") if one]
 
 
@@ -117,7 +117,7 @@ def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
         for one in sweep(**loads, as_is=0.050 * (1 + count), loader_workers=count)
     ]
     found = [one for one in explain_rows(summarize(records)) if one.communicates]
-    text = explanation_answer(Subject(name="", explanations=(*found,)), shown=found[:1]).text
+    text = explanation_answer(Analysis(name="", explanations=(*found,)), shown=found[:1]).text
     assert "· script(2 workers) ×2: 0.333 ± 0.003 × as fast as script(0 workers) ×2" in text
     assert found[0].causes[0].remedy.endswith("training; num_workers=2 was measured, too")
 
@@ -147,7 +147,7 @@ def test_slow_first_steps_are_blamed_for_themselves_only(steps: int, everywhere:
 def test_a_script_that_does_not_run_alone_has_no_factors_of_one_rank() -> None:
     one = of_group(sweep(single=None))
     assert IDEAL in one.breakdown.missing
-    text = " ".join(explanation_answer(Subject(name="", explanations=(one,))).text.split())
+    text = " ".join(explanation_answer(Analysis(name="", explanations=(one,))).text.split())
     assert text.startswith("train.py on 2 ranks: 50.2 ± 0.5 ms a step.")
     assert "`single` has no completed repetition" in text
 

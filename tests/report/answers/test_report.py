@@ -15,12 +15,12 @@ from dpbench.report.page import build_page
 from tests.analysis.builders import run, runs, steps_of, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.report.pages import to_html
-from tests.report.sample import stored_collectives, subject
+from tests.report.sample import analysis, stored_collectives
 
 
 def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
     ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (170, 187, 204))
-    (line,) = headline_sentences(subject([*ours, *theirs]).headlines)
+    (line,) = headline_sentences(analysis([*ours, *theirs]).headlines)
     assert line.startswith("No clear winner: ddp/gloo ×1, batch 32, 2")
     assert line.endswith(" images/s, and torch-ddp/gloo ×1, batch 32 tie.")
 
@@ -28,7 +28,7 @@ def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
 def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
     passes = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)
     records = [*runs(trial(), passes), *runs(trial("torch-ddp"), [0.95 * x for x in passes])]
-    (line,) = headline_sentences(subject(records).headlines)
+    (line,) = headline_sentences(analysis(records).headlines)
     assert line.startswith("Fastest: ddp/gloo ×1, batch 32 at 1")
     assert line.endswith(
         "; repetition by repetition, ddp/gloo ×1, batch 32 is 1.053 ± 0 × as fast as "
@@ -38,21 +38,21 @@ def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
 
 def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
     steady, wild = runs(trial(), (1000, 999, 998)), runs(trial("torch-ddp"), (1000, 510, 20))
-    (line,) = headline_sentences(subject([*steady, *wild]).headlines)
+    (line,) = headline_sentences(analysis([*steady, *wild]).headlines)
     assert line.startswith("No clear winner: ddp/gloo ×1, batch 32 at 999 ± 2 ")
     assert line.endswith(", but torch-ddp/gloo ×1, batch 32 is too noisy to compare with it.")
 
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_one_repetition_has_no_intervals_which_is_said_once(verbose: bool) -> None:
-    sweep = subject([run(trial("single", "none"), 4538.2), run(trial(), 4987.5)])
+    sweep = analysis([run(trial("single", "none"), 4538.2), run(trial(), 4987.5)])
     text = " ".join(report_answer(sweep, verbose=verbose).text.split())
     assert " 4,988 1.10 110 % " in text
     assert text.count("1 repetition: no intervals") == 1
 
 
 def test_names_from_records_stay_on_one_line() -> None:
-    (line,) = headline_sentences(subject([run(trial(), 100.0, item="<b>\x1b[31m\nrm")]).headlines)
+    (line,) = headline_sentences(analysis([run(trial(), 100.0, item="<b>\x1b[31m\nrm")]).headlines)
     assert line.isprintable()
     assert "<b> [31m rm/s" in line
 
@@ -65,20 +65,20 @@ def test_a_busy_machine_has_no_winner_and_no_advice() -> None:
         for n in range(3)
         for one in (steps_of("single", [0.01], repetition=n), steps_of(*steps, repetition=n))
     ]
-    sweep = subject([replace(one, host_load=busy) for one in records])
+    sweep = analysis([replace(one, host_load=busy) for one in records])
     text = " ".join(report_answer(sweep, to_explain="r", verbose=True).text.split())
     assert text.startswith(
-        "No fastest configuration: other load disturbed 2 of 2 rows. Warning: other processes used "
-        "100 % of 2 cores during 6 of 6 trials: free the machine and measure again before"
+        "No fastest configuration: other programs slowed down 2 of 2 rows. Warning: other "
+        "processes used 100 % of 2 cores during 6 of 6 trials: free the machine and measure again "
     )
     assert text.count("other processes used") == 1
     assert "Next: " not in text
     assert build_page(sweep).advice == ()
-    assert build_page(subject(records)).advice
+    assert build_page(analysis(records)).advice
 
 
 def test_one_warning_is_shown_and_the_others_are_notes() -> None:
-    sweep = subject(runs(trial(group_size=2), (100, 101)))
+    sweep = analysis(runs(trial(group_size=2), (100, 101)))
     warned = replace(sweep, warnings=("the machine was busy", "another one"))
     page, folder = Path("r/report/index.html"), Path("r")
     short = report_answer(warned, page=page, to_explain=folder).text
@@ -88,14 +88,14 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     assert "Report: r/report/index.html Next: dpbench explain r (" in said
     assert said.endswith(" notes: --verbose)")
     assert "· another one" in report_answer(warned, verbose=True).text
-    alone = subject(runs(trial("single", "none"), (100, 101)))
+    alone = analysis(runs(trial("single", "none"), (100, 101)))
     # Explain has nothing to explain.
     assert "Next:" not in report_answer(alone, to_explain=folder).text
 
 
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     """Both explain why the copies, which are faster, are not called the fastest."""
-    sweep = subject(
+    sweep = analysis(
         [
             record
             for name, backend, speed in (("ddp", "gloo", 100), ("independent", "none", 200))

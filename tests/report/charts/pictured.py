@@ -8,8 +8,8 @@ from functools import cache
 
 from matplotlib.figure import Figure
 
+from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.subject import Subject
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
@@ -17,9 +17,9 @@ from tests.analysis.collective_records import sample_collectives
 from tests.report.sample import sample_records, stored, stored_collectives
 
 
-def source(records: Sequence[TrialRecord]) -> Subject:
+def source(records: Sequence[TrialRecord]) -> Analysis:
     """Rows and records, which may have implementations that dpbench does not know."""
-    return Subject(name="demo", rows=summarize(records), sweep=stored(records))
+    return Analysis(name="demo", rows=summarize(records), stored=stored(records))
 
 
 def caption(figure: Figure) -> str:
@@ -28,19 +28,22 @@ def caption(figure: Figure) -> str:
 
 
 @cache
-def sweep() -> Subject:
-    """Five implementations at three group sizes and two batch sizes; a row failed, some skipped;
-    and collectives on gloo: 100 µs and 1.5 GB/s, within 2 %."""
-    found = source([_with_phases(record) for record in sample_records(group_sizes=(1, 2, 4))])
+def sweep() -> Analysis:
+    """Five implementations at three group sizes and two batch sizes; a row failed, some skipped."""
+    return source([_with_phases(record) for record in sample_records(group_sizes=(1, 2, 4))])
+
+
+def collectives() -> Analysis:
+    """On gloo: 100 µs and 1.5 GB/s, within 2 %."""
     on_gloo = [one for one in sample_collectives() if one.collective.backend == "gloo"]
-    return replace(found, collectives=stored_collectives(on_gloo))
+    return analyze(stored_collectives(on_gloo))
 
 
 @cache
 def figure(kind: str) -> Figure:
     """Drawn once; nobody may change it."""
     with house_style():
-        return CHARTS[kind].draw(sweep())
+        return CHARTS[kind].draw(collectives() if kind == "bandwidth" else sweep())
 
 
 def _with_phases(record: TrialRecord) -> TrialRecord:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
-from dpbench.analysis.subject import Subject
 from dpbench.report.charts import style
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from tests.analysis.builders import BACKENDS, run, trial
@@ -116,7 +116,7 @@ def test_no_part_of_a_chart_covers_another(kind: str) -> None:
     assert min(box.y0 for box in lower) >= 0
 
 
-def with_settings() -> Subject:
+def with_settings() -> Analysis:
     """Every row has a setting that is not the default, and one implementation has two labels."""
     adamw = replace(trial().workload, optimizer="adamw")
     names = ("single", "independent", "dp", "ddp", "torch-ddp", "fsdp2", "local-sgd", "replicate")
@@ -224,4 +224,4 @@ def test_bandwidth_is_that_of_the_analysis() -> None:
 @pytest.mark.parametrize("kind", CHARTS)
 def test_of_nothing_there_is_nothing_to_draw(kind: str) -> None:
     with pytest.raises(NothingToDraw, match=r"^[^A-Z]"):
-        CHARTS[kind].draw(Subject(name="demo"))
+        CHARTS[kind].draw(Analysis(name="demo"))

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from dpbench.analysis.subject import Subject
+from dpbench.analysis.analyze import Analysis
 from dpbench.report.charts.caption import with_caption
 from dpbench.report.charts.files import stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import Drawn, house_style, panels
 from tests.analysis.builders import run, trial
-from tests.report.sample import subject
+from tests.report.sample import analysis
 
 STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 
@@ -21,7 +21,7 @@ STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 def small(name: str = "demo") -> Figure:
     figure, [(axes, _)], _ = panels(["one"], "panels")
     axes.plot([1, 2], [1, 2])
-    return with_caption(Drawn(figure, [], []), "Loss over time", Subject(name=name))
+    return with_caption(Drawn(figure, [], []), "Loss over time", Analysis(name=name))
 
 
 def test_equal_data_gives_equal_files(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_style_of_the_user_changes_nothing(tmp_path: Path) -> None:
 def test_a_chart_of_several_works_is_one_for_each_whose_title_says_which() -> None:
     specs = [trial(scaling=scaling, group_size=n) for scaling in ("weak", "strong") for n in (1, 2)]
     titles = []
-    for work in subject([run(spec, 100.0 * spec.group_size) for spec in specs]).by_work:
+    for work in analysis([run(spec, 100.0 * spec.group_size) for spec in specs]).by_work:
         figure = CHARTS["speedup"].draw(work)
         titles.append(figure.get_suptitle())
         assert "ddp/gloo" in figure.axes[0].get_legend_handles_labels()[1]

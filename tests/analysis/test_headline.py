@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.noise import Disturbance
+from dpbench.analysis.headline import Best, Headline, headline_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.subject import Best, Headline, headline_of
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.specs import WorkloadSpec
 from tests.analysis.builders import noisy_sweep, record, run, runs, trial
@@ -48,16 +47,15 @@ SECOND = runs(trial("torch-ddp"), [0.95 * speed for speed in PASSES])
 
 
 def test_repetitions_in_turn_show_a_lead_that_the_intervals_hide() -> None:
-    found = of(FIRST, SECOND)
-    assert best(found.fastest).rivals == ()
+    found = best(of(FIRST, SECOND).fastest)
+    assert found.rivals == ()
+    assert found.nearest is not None
     assert found.lead is not None
-    assert found.lead.other.series == "torch-ddp/gloo"
-    assert found.lead.ratio.value == pytest.approx(1 / 0.95)
+    assert (found.nearest.series, found.lead.value) == ("torch-ddp/gloo", pytest.approx(1 / 0.95))
     equal = of(runs(trial("ddp"), [0.9495 * speed for speed in reversed(PASSES)]), SECOND)
     assert [row.series for row in best(equal.fastest).rivals] == ["ddp/gloo"]
-    few = of([one for one in (*FIRST, *SECOND) if one.trial.repetition < 4])
-    assert few.lead is None
-    assert len(best(few.fastest).rivals) == 1
+    few = best(of([one for one in (*FIRST, *SECOND) if one.trial.repetition < 4]).fastest)
+    assert (few.lead, len(few.rivals)) == (None, 1)
 
 
 def test_independent_copies_are_never_the_best() -> None:
@@ -87,7 +85,7 @@ FAILED = record(trial("torch-ddp"), status=Status.FAILED, reason="rank 0 ended")
 
 
 def test_nothing_is_named_where_nothing_completed_or_the_highest_speed_is_too_noisy() -> None:
-    assert of(noisy_sweep()) == Headline(reason="the speeds are too noisy")
+    assert of(noisy_sweep()).reason == "the speeds are too noisy"
     assert of([TIMED_OUT, FAILED]).reason == "no configuration completed (failed, timed out)"
 
 
@@ -110,16 +108,15 @@ def test_of_published_times_the_least_is_the_fastest() -> None:
 
 
 def test_a_busy_machine_has_the_fastest_row_of_those_that_nothing_disturbed() -> None:
-    busy = Disturbance(note="other processes used 90 % of 2 cores", is_busy=True)
     load = HostLoad(cores=2, during=1.8, stolen=0.0)
     calm = [*runs(trial(), (100, 101, 99)), *runs(trial("torch-ddp"), (90, 91, 89))]
     fast = runs(trial("ddp", "shm"), (200, 201, 199), host_load=load)
-    found = headline_of(summarize([*calm, *fast]), disturbance=busy)
+    found = headline_of(summarize([*calm, *fast]), is_busy=True)
     assert best(found.fastest).row.series == "ddp/gloo"
     assert (found.undisturbed, found.scaling) == (2, None)
     records = [replace(record, host_load=load) for record in (*FIRST, *SECOND)]
-    found = headline_of(summarize(records), disturbance=busy)
-    assert (found.fastest, found.reason) == (None, "other load disturbed 2 of 2 rows")
-    assert found.lead is not None
-    failed = headline_of(summarize([FAILED]), disturbance=busy)
+    found = headline_of(summarize(records), is_busy=True)
+    assert found.reason == "other programs slowed down 2 of 2 rows"
+    assert best(found.fastest).lead is not None
+    failed = headline_of(summarize([FAILED]), is_busy=True)
     assert failed.reason == "no configuration completed (failed)"

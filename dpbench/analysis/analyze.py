@@ -1,0 +1,91 @@
+"""What is known about one results folder or published table: what reports, pages and charts say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
+from dpbench.analysis.headline import Headline, headline_of
+from dpbench.analysis.noise import Disturbance, disturbance_of
+from dpbench.analysis.published import from_csv
+from dpbench.analysis.remarks import environment_notes
+from dpbench.analysis.rows import Row, summarize
+from dpbench.records.trial import NOT_A_MEAN
+from dpbench.store import StoredCollectives, StoredSweep
+from dpbench.store.unfinished import unfinished_warning
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots, for cached values
+class Analysis:
+    """The rows of a table, and known reasons for their values.
+
+    A published table only has `name` and `rows`; collectives have no rows.
+    """
+
+    name: str
+    rows: tuple[Row, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    """Explanations of all rows that have a speed, also of those that are too noisy."""
+    stored: StoredSweep | StoredCollectives | None = None
+    """The content of the results folder."""
+    warnings: tuple[str, ...] = ()
+    """Warnings before a number is believed: about machines, or the model's loss."""
+    unfinished: tuple[str, ...] = ()
+    """The warning that trials of the sweep are missing, if any are."""
+    work_label: str = ""
+    """The work of its rows, where it is one of several; their names leave it out."""
+
+    @property
+    def sweep(self) -> StoredSweep | None:
+        return self.stored if isinstance(self.stored, StoredSweep) else None
+
+    @property
+    def collectives(self) -> StoredCollectives | None:
+        return self.stored if isinstance(self.stored, StoredCollectives) else None
+
+    @cached_property
+    def disturbance(self) -> Disturbance:
+        """Other load on the machine."""
+        return disturbance_of(self.sweep.records if self.sweep else ())
+
+    @property
+    def by_work(self) -> tuple[Analysis, ...]:
+        """The analysis of each work of its rows, of which a sweep of one architecture has one."""
+        groups: dict[str, list[Row]] = {}
+        for row in self.rows:
+            named = replace(row, labels=row.labels.within_work) if row.work_label else row
+            groups.setdefault(row.work_label, []).append(named)
+        parts = [replace(self, rows=(*rows,), work_label=name) for name, rows in groups.items()]
+        return tuple(parts) or (self,)
+
+    @property
+    def headlines(self) -> dict[str, Headline]:
+        """The main results of each work, of which a sweep of one architecture has one: ""."""
+        is_busy = self.disturbance.is_busy
+        return {one.work_label: headline_of(one.rows, is_busy=is_busy) for one in self.by_work}
+
+
+def analyze(stored: StoredSweep | StoredCollectives) -> Analysis:
+    """Analyze the content of a results folder."""
+    name = stored.folder.resolve().name
+    if isinstance(stored, StoredCollectives):
+        return Analysis(name=name, stored=stored)
+    records, environments = stored.records, stored.environments
+    rows = summarize(records, environments=environments)
+    means = [r.verification.is_sample_mean for r in records if r.verification]
+    loss = [NOT_A_MEAN] if False in means else []
+    return Analysis(
+        name=name,
+        rows=rows,
+        explanations=explain_rows(rows),
+        stored=stored,
+        warnings=(*loss, *environment_notes(records, environments)),
+        unfinished=unfinished_warning(stored),
+    )
+
+
+def analyze_table(path: Path) -> Analysis:
+    """Read a CSV file of published numbers; raises StoreError if it has another form."""
+    return Analysis(name=path.name, rows=from_csv(path))
