@@ -31,5 +31,6 @@ def compare(typed: dict[str, Any]) -> None:
         baseline, candidate = map(str, latest_folders("compare", 2))
     (before, now), warnings = load_sides(baseline, candidate)
     warn(*warnings)
-    compared = compare_sides(before, now, options.metric, force=options.force)
-    print_result(comparison_answer(compared, within=options.within).render(as_json=options.as_json))
+    compared = compare_sides(before, now, force=options.force)
+    answer = comparison_answer(compared, options.metric, within=options.within)
+    print_result(answer.render(as_json=options.as_json))

@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from dpbench.analysis.comparisons.change import ALPHA
-from dpbench.analysis.comparisons.matching import Matched, Side, match
+from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
+from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import (
@@ -187,9 +188,9 @@ def side(label: str, *groups: Sequence[TrialRecord], **changes: Any) -> Side:
 
 def throughputs(
     baseline: Mapping[int, Sequence[float]], candidate: Mapping[int, Sequence[float]]
-) -> Matched:
+) -> Comparison:
     """Two sweeps of ddp on one replica: {batch size: throughput of every repetition}."""
-    return match(
+    return compare_sides(
         side("before", *(runs(trial(batch_size=b), speeds) for b, speeds in baseline.items())),
         side("after", *(runs(trial(batch_size=b), speeds) for b, speeds in candidate.items())),
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.matching import match
+from dpbench.analysis.comparisons.comparison import compare_sides
 from dpbench.analysis.frames import to_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.remarks import environment_notes, hints
@@ -46,9 +46,9 @@ def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other()
     together = side("a", runs(trial(group_size=2), [100.0]))
     across = side("b", runs(trial(group_size=2, replicas_by_node=(1, 1)), [90.0]))
     with pytest.raises(NotComparable, match="they differ in nodes: one -> 1"):
-        match(together, across)
+        compare_sides(together, across)
     chosen = (replace(together, where={"nodes": "one"}), replace(across, where={"nodes": "1+1"}))
-    ((label, *_),) = match(*chosen).rows
+    ((label, *_),) = compare_sides(*chosen).pairs
     assert label == "ddp/gloo ×2, batch 32"
 
 

@@ -9,18 +9,24 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal
 
 from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.environments import compare_environments
-from dpbench.analysis.comparisons.matching import Matched, Records, Side, match
+from dpbench.analysis.comparisons.matching import IDENTITY, Records, Side
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
-from dpbench.errors import NotComparable
+from dpbench.analysis.repetitions import usable_repetitions
+from dpbench.analysis.rows import order_of
+from dpbench.errors import NotComparable, UsageError
 from dpbench.messages import option_words
+from dpbench.specs import Configuration, Labels, series_name
+from dpbench.specs.labels import row_name
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
 """What `compare` says of a row."""
@@ -33,7 +39,7 @@ class ComparedRow:
     """One metric of one configuration on both sides, and what its change means."""
 
     label: str
-    """Name on both sides, see `Matched.rows`."""
+    """Name on both sides, see `Comparison.pairs`."""
     metric: str
     baseline_records: Records
     """The usable repetitions of the baseline."""
@@ -104,69 +110,142 @@ class ComparedRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Two sides, compared."""
+    """The configurations that ran on both sides, and what else differs between the sides."""
 
-    matched: Matched
-    rows: Mapping[str, Sequence[ComparedRow]]
-    """The rows of each metric."""
-    notes: Sequence[str]
-    """What may differ between the environments of the sides, and what is on one side only."""
-    differences: Sequence[str]
+    baseline: Side
+    candidate: Side
+    same_passes: bool
+    """Whether both sides ran in the same passes."""
+    pairs: tuple[tuple[str, Records, Records], ...]
+    """For each configuration its name, and the usable repetitions of the baseline and of the
+    candidate. Names are those on both sides; if they differ, the part in common, or the
+    candidate's."""
+    only_in_baseline: tuple[str, ...]
+    only_in_candidate: tuple[str, ...]
+    differences: tuple[str, ...]
     """Differences between the environments that forbid a comparison unless it is forced."""
+    notes: tuple[str, ...]
+    """What else may differ between them."""
+
+    def rows(self, name: str) -> tuple[ComparedRow, ...]:
+        """The rows of a metric, except those that completed without it on either side;
+        `classify` or `verdict.judge` gives them their outcomes.
+
+        Raises NotComparable if it was measured on neither side.
+        """
+        metric, rows = COMPARED_METRICS[name], []
+        for label, *both in self.pairs:
+            before, now = (readings(records, metric) for records in both)
+            if before or now or not any(both):
+                is_paired = self.same_passes and len(before.keys() & now.keys()) >= MIN_PAIRS
+                is_cost = metric.better == "lower"
+                costs = (
+                    {n: v if is_cost else 1 / v for n, v in side.items()} for side in (before, now)
+                )
+                row = ComparedRow(
+                    label=label,
+                    metric=name,
+                    baseline_records=both[0],
+                    candidate_records=both[1],
+                    change=change_between(*costs, paired=is_paired),
+                )
+                rows.append(row)
+        if not rows:
+            raise NotComparable(
+                f"{name} was measured neither in {self.baseline.label} nor in "
+                f"{self.candidate.label}; take another {option_words('metric')}"
+            )
+        return tuple(rows)
 
 
 def compare_sides(
-    baseline: Side,
-    candidate: Side,
-    metrics: Iterable[str],
-    *,
-    force: bool = False,
-    by_candidate: bool = False,
+    baseline: Side, candidate: Side, *, force: bool = False, by_candidate: bool = False
 ) -> Comparison:
-    """Compare two sides by each metric. Rows are named as by `match`; `classify` or `verdict.judge`
-    gives them their outcomes.
+    """Pair the configurations of two sides that ran the same thing, with the names that they have
+    in common, or those `by_candidate`.
 
-    Raises NotComparable if no configuration is on both sides, a metric was measured on neither, or,
-    unless `force`, the sides come from environments that must not be compared.
+    Settings that a selection fixes on either side are not compared, nor are repetitions. Raises
+    NotComparable if no configuration is on both sides, naming the settings in which they have
+    nothing in common, or, unless `force`, if they come from environments that must not be compared;
+    UsageError if a side has two configurations that cannot be distinguished so, or if the sides
+    share trials.
     """
-    matched = match(baseline, candidate, by_candidate=by_candidate)
-    differences, remarks = compare_environments(matched, force=force)
-    notes = [*remarks]
-    for side, alone in (
-        (baseline, matched.only_in_baseline),
-        (candidate, matched.only_in_candidate),
-    ):
-        notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
-    rows = {name: compared_rows(matched, COMPARED_METRICS[name]) for name in metrics}
-    for name, compared in rows.items():
-        if not compared:
-            raise NotComparable(
-                f"{name} was measured neither in {baseline.label} nor in {candidate.label}; take "
-                f"another {option_words('metric')}"
-            )
-    return Comparison(matched=matched, rows=rows, notes=notes, differences=differences)
+    ours, theirs = baseline.selected(), candidate.selected()
+    same_passes = baseline.passes is not None and baseline.passes == candidate.passes
+    measured = {record.trial: record for record in ours}
+    if same_passes and any(measured.get(record.trial) == record for record in theirs):
+        raise UsageError(
+            f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
+            "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
+        )
+    # The sides may differ in what a selection names, and in what follows from that.
+    fixed = {*baseline.where, *candidate.where}
+    if "group_size" in fixed:
+        fixed.add("nodes")
+    names = {side.where.get("implementation") for side in (baseline, candidate)}
+    if len(names) > 1:
+        # Other implementations have other options.
+        fixed |= OPTIONAL_SETTINGS
+        traits = [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
+        if any(trait.backend is not None for trait in traits):
+            fixed.add("backend")
+    keys = [name for name in IDENTITY if name not in fixed]
+    first, second = baseline.configurations(keys), candidate.configurations(keys)
+    if not first.keys() & second.keys():
+        columns = (map(dict.fromkeys, zip(*side, strict=True)) for side in (first, second))
+        listed = [
+            f"{key}: {', '.join(map(str, before))} -> {', '.join(map(str, now))}"
+            for key, before, now in zip(keys, *columns, strict=True)
+            if not before.keys() & now.keys()
+        ]
+        why = f"they differ in {'; '.join(listed)}"
+        if not listed:
+            why = "each setting occurs on both sides, but never in the same combination"
+        raise NotComparable(
+            f"no configuration is in both {baseline.label} and {candidate.label}; {why}"
+        )
+    labels = Labels.among(record.trial for record in (*ours, *theirs))
+    pairs, alone = [], (list[str](), list[str]())
+    both = {key: records[0].trial for key, records in (second | first).items()}
+    for key in sorted(both, key=lambda key: order_of(both[key], labels.implementation(both[key]))):
+        if key in first and key in second:
+            sides = first[key][0].trial, second[key][0].trial
+            label = labels.label(sides[1]) if by_candidate else _common_label(*sides, labels)
+            pairs.append((label, *map(usable_repetitions, (first[key], second[key]))))
+        else:
+            alone[key in second].append(labels.label(both[key]))
+    differences, notes = compare_environments(baseline, candidate, pairs, force=force)
+    for side, left in zip((baseline, candidate), alone, strict=True):
+        notes += [f"only in {side.label}, not compared: {'; '.join(left)}"] if left else []
+    return Comparison(
+        baseline=baseline,
+        candidate=candidate,
+        same_passes=same_passes,
+        pairs=tuple(pairs),
+        only_in_baseline=tuple(alone[0]),
+        only_in_candidate=tuple(alone[1]),
+        differences=tuple(differences),
+        notes=tuple(notes),
+    )
 
 
-def compared_rows(matched: Matched, metric: Metric) -> tuple[ComparedRow, ...]:
-    """The rows of a metric, except those that completed without it on either side."""
-    rows = []
-    for label, *both in matched.rows:
-        before, now = (readings(records, metric) for records in both)
-        if before or now or not any(both):
-            is_paired = matched.same_passes and len(before.keys() & now.keys()) >= MIN_PAIRS
-            inverse = metric.better == "higher"
-            costs = (
-                {n: 1 / v if inverse else v for n, v in side.items()} for side in (before, now)
-            )
-            row = ComparedRow(
-                label=label,
-                metric=metric.key,
-                baseline_records=both[0],
-                candidate_records=both[1],
-                change=change_between(*costs, paired=is_paired),
-            )
-            rows.append(row)
-    return tuple(rows)
+def _common_label(first: Configuration, second: Configuration, labels: Labels) -> str:
+    """The parts of a configuration's name in which both agree: the settings that are told, the
+    backend, the sizes."""
+    agreed = Labels(
+        tuple(name for name in labels.several if first.setting(name) == second.setting(name))
+    )
+
+    names = {agreed.implementation(side) for side in (first, second)}
+    name = first.implementation if first.implementation == second.implementation else ""
+    name = names.pop() if len(names) == 1 else name
+    read = attrgetter("backend", "group_size", "replicas_by_node", "batch_size")
+    backend, size, nodes, batch = (
+        a if a == b else None for a, b in zip(read(first), read(second), strict=True)
+    )
+    series = series_name(name, backend) if name else backend or ""
+    whole = f"{agreed.label(first)} -> {agreed.label(second)}"
+    return row_name(series, size, nodes or (), batch) or whole
 
 
 def readings(records: Records, metric: Metric) -> dict[int, float]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 
-from dpbench.analysis.comparisons.matching import Matched
+from dpbench.analysis.comparisons.matching import Records, Side
 from dpbench.architecture.user_files import named_files
 from dpbench.errors import NotComparable
 from dpbench.messages import option_words
@@ -12,15 +13,19 @@ from dpbench.records.environment import comparable_part
 
 
 def compare_environments(
-    matched: Matched, *, force: bool = False
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    baseline: Side,
+    candidate: Side,
+    pairs: Iterable[tuple[str, Records, Records]],
+    *,
+    force: bool = False,
+) -> tuple[list[str], list[str]]:
     """Differences between the environments of the two sides that forbid a comparison, such as
-    "cpu: A -> B", and notes on others, such as the commit and the host; () if there are none.
+    "cpu: A -> B", and notes on others, such as the commit and the host.
 
     Sides that mix the same environments do not differ. Raises NotComparable if there are
     differences, unless `force`.
     """
-    sides = (matched.baseline, matched.candidate)
+    sides = (baseline, candidate)
     # By the comparable part of their ids; None for those that are not stored.
     before, after = (
         {
@@ -53,13 +58,13 @@ def compare_environments(
                 differences[f"process group {then} -> {now}"] = None
     if differences and not force:
         raise NotComparable(
-            f"{matched.baseline.label} and {matched.candidate.label} come from different "
-            f"environments: {'; '.join(differences)}. {option_words('force', True)} compares them "
+            f"{baseline.label} and {candidate.label} come from different environments: "
+            f" {'; '.join(differences)}. {option_words('force', True)} compares them "
             "nevertheless"
         )
     known = [[e for e in side.values() if e] for side in (before, after)]
     notes: dict[str, None] = {}
-    for _, then_ran, now_ran in matched.rows:
+    for _, then_ran, now_ran in pairs:
         if then_ran and now_ran:
             old, new = then_ran[0].trial.workload, now_ran[0].trial.workload
             if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
@@ -72,4 +77,4 @@ def compare_environments(
         )
         if old_names and new_names and old_names.keys() != new_names.keys():
             notes[f"{words} differ: {', '.join(old_names)} -> {', '.join(new_names)}"] = None
-    return tuple(differences), tuple(notes)
+    return [*differences], [*notes]

@@ -122,12 +122,10 @@ def assess(
     0.03}, with one-sided tests at the level `alpha`. All have the same baseline. A `strict` verdict
     passes only if no row is inconclusive.
 
-    Raises NotComparable as `compare_sides` does.
+    Raises NotComparable as `compare_sides` and `Comparison.rows` do.
     """
     several = len(sides) > 1
-    compared = [
-        compare_sides(*pair, tolerances, force=force, by_candidate=several) for pair in sides
-    ]
+    compared = [compare_sides(*pair, force=force, by_candidate=several) for pair in sides]
     baseline = sides[0][0].selected()
     candidates = [candidate.selected() for _, candidate in sides]
     disturbance = disturbance_of(*candidates, baseline)
@@ -140,13 +138,13 @@ def assess(
                 label = f"{labels.label(configuration)}{role}"
                 failures.append((label, f"{status.words}: {reason}"))
     groups = {
-        (metric, comparison.matched.candidate.label): comparison.rows[metric]
+        (metric, comparison.candidate.label): comparison.rows(metric)
         for metric in tolerances
         for comparison in compared
     }
     untrusted: tuple[VerdictOutcome, ...] = ()
     if disturbance.is_heavy:
-        in_turn = all(comparison.matched.same_passes for comparison in compared)
+        in_turn = all(comparison.same_passes for comparison in compared)
         stands = in_turn and not disturbance.is_one_sided
         untrusted = ("pass",) if stands else ("pass", "regressed")
     return Verdict(

@@ -15,13 +15,12 @@ from dpbench.report.formatting import or_missing, plus_minus, quantity
 from dpbench.report.table import MISSING, Column, Table, column, text_column
 
 
-def comparison_answer(compared: Comparison, *, within: float) -> Answer:
+def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: float) -> Answer:
     """A table of each metric, a count of its outcomes, and how to read it.
 
     As data, an object with the labels of both sides, the rows, and what has no partner.
     """
-    matched = compared.matched
-    judged = {name: classify(rows, within=within) for name, rows in compared.rows.items()}
+    judged = {name: classify(compared.rows(name), within=within) for name in metrics}
     different = [f"environments differ: {difference}" for difference in compared.differences]
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
@@ -29,10 +28,10 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
         metric = COMPARED_METRICS[name]
         shown = [row for row in rows if any(row.repetitions)] or rows
         named = {row.label for row in shown}
-        hidden = [label for label, *_ in matched.rows if label not in named]
+        hidden = [label for label, *_ in compared.pairs if label not in named]
         paragraphs += [
-            f"A (baseline):  {matched.baseline.label}\n"
-            f"B (candidate): {matched.candidate.label}\n"
+            f"A (baseline):  {compared.baseline.label}\n"
+            f"B (candidate): {compared.candidate.label}\n"
             f"Metric:        {name}",
             _table(shown, metric, within),
             _summary(shown, metric, within),
@@ -45,11 +44,11 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     return Answer(
         paragraphs=tuple(paragraphs),
         data={
-            "baseline": matched.baseline.label,
-            "candidate": matched.candidate.label,
+            "baseline": compared.baseline.label,
+            "candidate": compared.candidate.label,
             "rows": [plain_comparison(row) for rows in judged.values() for row in rows],
-            "only_in_baseline": list(matched.only_in_baseline),
-            "only_in_candidate": list(matched.only_in_candidate),
+            "only_in_baseline": list(compared.only_in_baseline),
+            "only_in_candidate": list(compared.only_in_candidate),
             "notes": notes,
         },
     )

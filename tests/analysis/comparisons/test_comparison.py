@@ -9,19 +9,16 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.comparisons.change import change_between
-from dpbench.analysis.comparisons.comparison import ComparedRow, classify, compared_rows
-from dpbench.analysis.comparisons.matching import Matched, match
-from dpbench.analysis.metrics import COMPARED_METRICS
+from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify, compare_sides
 from dpbench.records.trial import Status
 from tests.analysis.builders import record, runs, side, throughputs, trial
 
-SPEED = COMPARED_METRICS["images_per_second"]
 QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
 NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
-def only(matched: Matched, metric: str = "images_per_second") -> ComparedRow:
-    (row,) = classify(compared_rows(matched, COMPARED_METRICS[metric]), within=0.03)
+def only(compared: Comparison, metric: str = "images_per_second") -> ComparedRow:
+    (row,) = classify(compared.rows(metric), within=0.03)
     return row
 
 
@@ -31,7 +28,7 @@ def test_one_sweep_is_compared_within_its_repetitions(passes: str | None, outcom
     ours = [x * f for x, f in zip(drifting, (1.10, 1.11, 1.09, 1.10, 1.10), strict=True)]
     sweep = side("x", runs(trial("torch-ddp"), drifting), runs(trial("ddp"), ours), passes=passes)
     theirs = replace(sweep, where={"implementation": "torch-ddp"})
-    row = only(match(theirs, replace(sweep, label="y", where={"implementation": "ddp"})))
+    row = only(compare_sides(theirs, replace(sweep, label="y", where={"implementation": "ddp"})))
     assert row.outcome == outcome
     assert row.tested is not None
     assert row.tested.mean.value == pytest.approx(1 / 1.1, rel=1e-3)
@@ -41,9 +38,9 @@ def test_one_sweep_is_compared_within_its_repetitions(passes: str | None, outcom
 
 
 def test_the_same_is_an_interval_inside_the_limits() -> None:
-    matched = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
-    assert only(matched).outcome == "same"
-    (row,) = classify(compared_rows(matched, SPEED), within=0.01)
+    compared = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
+    assert only(compared).outcome == "same"
+    (row,) = classify(compared.rows("images_per_second"), within=0.01)
     assert row.outcome == "inconclusive"
 
 
@@ -84,18 +81,18 @@ def test_one_repetition_is_shown_but_tells_nothing(
 def test_a_configuration_that_failed_is_a_row_with_its_reason() -> None:
     failed = [record(trial(), status=Status.FAILED)]
     good = runs(trial(), QUIET)
-    row = only(match(side("a", good), side("b", failed)))
+    row = only(compare_sides(side("a", good), side("b", failed)))
     assert row.reason == "no completed repetition of the candidate"
     assert (row.candidate, row.slowdown, row.repetitions) == (None, None, (5, 0))
 
 
 def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
-    matched = throughputs({16: QUIET}, {16: QUIET})
-    assert only(matched, "peak_memory_bytes").outcome == "same"
-    ((label, before, now),) = matched.rows
+    compared = throughputs({16: QUIET}, {16: QUIET})
+    assert only(compared, "peak_memory_bytes").outcome == "same"
+    ((label, before, now),) = compared.pairs
     doubled = tuple(
         replace(r, ranks=(replace(r.ranks[0], peak_host_memory_bytes=2**30 + i),))
         for i, r in enumerate(now)
     )
-    row = only(replace(matched, rows=((label, before, doubled),)), "peak_memory_bytes")
+    row = only(replace(compared, pairs=((label, before, doubled),)), "peak_memory_bytes")
     assert row.outcome == "worse"

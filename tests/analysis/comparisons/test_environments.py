@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.environments import compare_environments
-from dpbench.analysis.comparisons.matching import Matched, match
+from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.errors import NotComparable
 from dpbench.records.environment import Environment
 from tests.analysis.builders import rank, record, runs, side, trial, window
@@ -16,7 +15,7 @@ from tests.builders import HERE
 SPEEDS = (100.0, 101.0, 99.0)
 
 
-def sides(*environments: Environment) -> Matched:
+def compared(*environments: Environment, force: bool = False) -> Comparison:
     first, second = (
         side(
             label,
@@ -25,7 +24,7 @@ def sides(*environments: Environment) -> Matched:
         )
         for label, environment in zip("ab", environments, strict=True)
     )
-    return match(first, second)
+    return compare_sides(first, second, force=force)
 
 
 @pytest.mark.parametrize(
@@ -38,25 +37,26 @@ def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said(
         replace(trial().workload, architecture="model.py:build", files_sha256=letter * 64)
         for letter in ("a", now)
     )
-    matched = match(*(side("", runs(trial(workload=one), SPEEDS)) for one in workloads))
-    assert len(matched.rows) == 1
-    assert compare_environments(matched)[1] == notes
+    found = compare_sides(*(side("", runs(trial(workload=one), SPEEDS)) for one in workloads))
+    assert len(found.pairs) == 1
+    assert found.notes == notes
 
 
 def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -> None:
-    assert compare_environments(sides(HERE, HERE)) == ((), ())
-    _, notes = compare_environments(sides(HERE, replace(HERE, git_commit="abc", hostname="x")))
-    assert notes == ("git commits differ: not known -> abc", "hosts differ: h -> x")
+    same = compared(HERE, HERE)
+    assert (same.differences, same.notes) == ((), ())
+    moved = compared(HERE, replace(HERE, git_commit="abc", hostname="x"))
+    assert moved.notes == ("git commits differ: not known -> abc", "hosts differ: h -> x")
 
 
 def test_another_machine_is_refused_and_the_difference_named() -> None:
-    other = sides(HERE, replace(HERE, cpu="Z80", cores=1))
+    other = HERE, replace(HERE, cpu="Z80", cores=1)
     with pytest.raises(
         NotComparable, match=r"a and b come from .*cpu: .* -> 'Z80'; cores: .* -> 1"
     ):
-        compare_environments(other)
-    differences, notes = compare_environments(other, force=True)
-    assert (len(differences), notes) == (2, ())
+        compared(*other)
+    forced = compared(*other, force=True)
+    assert (len(forced.differences), forced.notes) == (2, ())
 
 
 def test_another_class_of_process_group_is_named_beside_the_version() -> None:
@@ -67,8 +67,7 @@ def test_another_class_of_process_group_is_named_beside_the_version() -> None:
         ranks = [rank(0, window([0.1], 32), group_class=name)]
         measured = record(trial(), ranks, environment_ids=(one.environment_id,))
         sides.append(side(name, [measured], environments={one.environment_id: one}))
-    differences, _ = compare_environments(match(*sides), force=True)
-    assert differences == (
+    assert compare_sides(*sides, force=True).differences == (
         "versions: torch 2.14.0 -> 2.15.0",
         "process group ProcessGroupNCCL -> ProcessGroupNCCL2",
     )

@@ -6,7 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dpbench.analysis.comparisons.matching import IDENTITY, Matched, Side, match
+from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
+from dpbench.analysis.comparisons.matching import IDENTITY, Side
 from dpbench.errors import NotComparable, UsageError
 from dpbench.records.trial import Status
 from dpbench.specs import Configuration, WorkloadSpec
@@ -41,8 +42,8 @@ def grid(label: str, **changes: object) -> Side:
     )
 
 
-def labels(matched: Matched) -> list[str]:
-    return [label for label, *_ in matched.rows]
+def labels(compared: Comparison) -> list[str]:
+    return [label for label, *_ in compared.pairs]
 
 
 def test_every_setting_is_either_what_was_run_or_how_it_was_measured() -> None:
@@ -52,27 +53,27 @@ def test_every_setting_is_either_what_was_run_or_how_it_was_measured() -> None:
 
 
 def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> None:
-    matched = match(
+    compared = compare_sides(
         side("a", runs(trial("torch-ddp"), SPEEDS), runs(trial(group_size=2), SPEEDS)),
         side("b", runs(trial(group_size=2), SPEEDS), runs(trial("torch-ddp"), SPEEDS)),
     )
-    assert labels(matched) == ["ddp/gloo ×2, batch 32", "torch-ddp/gloo ×1, batch 32"]
-    assert not matched.same_passes
+    assert labels(compared) == ["ddp/gloo ×2, batch 32", "torch-ddp/gloo ×1, batch 32"]
+    assert not compared.same_passes
 
 
 def test_a_selection_settles_what_it_names_for_both_sides() -> None:
     whole = grid("x")
     ours = replace(whole, label="ours", where={"implementation": "ddp"})
     theirs = replace(whole, label="theirs", where={"implementation": "torch-ddp"})
-    matched = match(theirs, ours)
-    assert labels(matched) == [
+    compared = compare_sides(theirs, ours)
+    assert labels(compared) == [
         "gloo ×1, batch 32",
         "gloo ×2, batch 32",
         "shm ×1, batch 32",
         "shm ×2, batch 32",
     ]
-    assert matched.same_passes
-    across = match(
+    assert compared.same_passes
+    across = compare_sides(
         replace(ours, where={"implementation": "ddp", "backend": "shm"}),
         replace(theirs, where={"implementation": "torch-ddp", "backend": "gloo"}),
     )
@@ -82,13 +83,13 @@ def test_a_selection_settles_what_it_names_for_both_sides() -> None:
 def test_sides_that_share_trials_are_refused() -> None:
     whole = grid("x")
     with pytest.raises(UsageError, match="trials in common"):
-        match(whole, replace(whole, label="y"))
+        compare_sides(whole, replace(whole, label="y"))
 
 
 def test_configurations_that_cannot_be_told_apart_are_refused() -> None:
     whole = grid("x")
     with pytest.raises(UsageError, match=r"more than one configuration .* differ in backend") as it:
-        match(replace(whole, where={"backend": "gloo"}), side("y", whole.records))
+        compare_sides(replace(whole, where={"backend": "gloo"}), side("y", whole.records))
     assert str(it.value).endswith("; select one with DIR:key=value")
 
 
@@ -97,7 +98,7 @@ def test_only_repetitions_that_may_be_believed_count() -> None:
     wrong = run(trial(repetition=2), 100.0, verification=WRONG)
     good = runs(trial(), SPEEDS)
     for other, usable in ((failed, [good[0]]), (wrong, [])):
-        ((_, _, candidate),) = match(side("a", good), side("b", [good[0], other])).rows
+        ((_, _, candidate),) = compare_sides(side("a", good), side("b", [good[0], other])).pairs
         assert [*candidate] == usable
 
 
@@ -109,7 +110,7 @@ def test_nothing_in_common_is_not_comparable_and_says_why() -> None:
     baseline = side("a", runs(trial(workload=slow), SPEEDS))
     candidate = side("b", runs(trial(workload=fast), SPEEDS))
     with pytest.raises(NotComparable, match=r"learning_rate: 0\.01 -> 0\.1; seed: 0 -> 1") as error:
-        match(baseline, candidate)
+        compare_sides(baseline, candidate)
     assert error.value.exit_status == 5
 
 
@@ -119,9 +120,9 @@ def test_a_selection_of_one_implementation_on_both_sides_leaves_its_settings_com
     small = runs(trial(bucket_cap_mb=2.0), SPEEDS)
     ours = side("a", runs(trial(), SPEEDS), where=where)
     with pytest.raises(NotComparable, match="bucket_cap_mb: auto -> 2"):
-        match(ours, side("b", small, where=where))
+        compare_sides(ours, side("b", small, where=where))
     chosen = side("b", small, where={**where, "bucket_cap_mb": "2"})
-    assert labels(match(ours, chosen)) == ["ddp/gloo ×1, batch 32"]
+    assert labels(compare_sides(ours, chosen)) == ["ddp/gloo ×1, batch 32"]
 
 
 def test_a_window_that_fills_a_time_is_not_named_by_its_fewest_steps() -> None:
