@@ -17,7 +17,8 @@ from statistics import median
 
 from dpbench.analysis.estimate import BAND_CONFIDENCE
 from dpbench.analysis.projection.law import MAX_MULTIPLE, Band, continued, crosses
-from dpbench.analysis.published import PublishedRow, read_published
+from dpbench.analysis.published import from_csv
+from dpbench.analysis.rows import Row
 from dpbench.shipped import RESULTS
 
 TABLES = ("weak_scaling.csv", "scaling_series.csv")
@@ -49,18 +50,18 @@ class PredictionError:
 
 def published_curves() -> tuple[PublishedCurve, ...]:
     """The series of weak scaling that ship with dpbench."""
-    groups: dict[tuple[object, ...], list[PublishedRow]] = {}
+    groups: dict[tuple[object, ...], list[Row]] = {}
     for table in TABLES:
-        for line in read_published(RESULTS / "published" / table):
-            key = (table, line.source, line.implementation, line.batch_size)
-            groups.setdefault(key, []).append(line)
+        for row in from_csv(RESULTS / "published" / table):
+            key = (table, row.source, row.implementation, row.batch_size)
+            groups.setdefault(key, []).append(row)
     curves = []
-    for lines in groups.values():
-        known = sorted((line.group_size, line.throughput) for line in lines if line.throughput)
+    for rows in groups.values():
+        known = sorted((row.group_size, row.throughput.value) for row in rows if row.throughput)
         curves.append(
             PublishedCurve(
-                source=lines[0].source,
-                per_node=lines[0].gpus_per_node or 1,
+                source=rows[0].source,
+                per_node=rows[0].stated["gpus_per_node"] or 1,
                 sizes=tuple(n for n, _ in known),
                 seconds=tuple(n / speed for n, speed in known),
             )

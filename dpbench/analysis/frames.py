@@ -6,10 +6,9 @@ Columns have the type of their metric, even with missing values: text (string), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,7 @@ from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import mean_step_seconds
 from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.trial import RankMeasurement, TrialRecord
+from dpbench.records.trial import Phases, RankMeasurement, TrialRecord, Window
 
 DTYPES: dict[ValueKind, str] = {
     "text": "string",
@@ -33,58 +32,15 @@ DTYPES: dict[ValueKind, str] = {
 IDENTITY = ("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition")
 IDENTITY_METRICS = tuple(metric for metric in TRIAL_METRICS if metric.key in (*IDENTITY, "status"))
 """Metrics with which rows of ranks and steps begin."""
-ReadRank = Callable[[RankMeasurement], Any]
-
-
-def _phase(phases: str, seconds: str) -> ReadRank:
-    """Reads the mean of a phase over the instrumented steps of a rank."""
-
-    def read(rank: RankMeasurement) -> float | None:
-        steps = getattr(getattr(rank, phases), seconds, ())
-        return fmean(steps) if steps else None
-
-    return read
-
-
-def _mean_step(name: str) -> ReadRank:
-    """Reads the mean step of a window of a rank."""
-
-    def read(rank: RankMeasurement) -> float | None:
-        window = getattr(rank, name)
-        return mean_step_seconds(window) if window and window.step_seconds else None
-
-    return read
-
-
-RANK_COLUMNS: dict[str, tuple[ValueKind, ReadRank]] = {
-    "rank": ("integer", attrgetter("rank")),
-    "pid": ("integer", attrgetter("pid")),
-    "device": ("text", attrgetter("device")),
-    "setup_seconds": ("number", attrgetter("setup_seconds")),
-    "comm_init_seconds": ("number", attrgetter("comm_init_seconds")),
-    "group_class": ("text", attrgetter("group_class")),
-    "warmup_steps": ("integer", attrgetter("warmup_steps")),
-    "timed_steps": ("integer", lambda rank: len(rank.timed.step_seconds)),
-    "timed_seconds": ("number", attrgetter("timed.seconds")),
-    "samples": ("integer", attrgetter("timed.samples")),
-    "cpu_seconds": ("number", attrgetter("timed.cpu_seconds")),
-    "step_seconds": ("number", _mean_step("timed")),
-    "step_without_sync_seconds": ("number", _mean_step("without_sync")),
-    "data_seconds": ("number", _phase("phases", "data_seconds")),
-    "forward_seconds": ("number", _phase("phases", "forward_seconds")),
-    "backward_seconds": ("number", _phase("phases", "backward_seconds")),
-    "backward_without_sync_seconds": ("number", _phase("phases_without_sync", "backward_seconds")),
-    "optimizer_seconds": ("number", _phase("phases", "optimizer_seconds")),
-    "peak_host_memory_bytes": ("integer", attrgetter("peak_host_memory_bytes")),
-    "peak_device_memory_bytes": ("integer", attrgetter("peak_device_memory_bytes")),
-    "peak_reserved_memory_bytes": ("integer", attrgetter("peak_reserved_memory_bytes")),
-    "reduced_bytes_per_step": ("integer", attrgetter("reduced_bytes_per_step")),
-    "collectives_per_step": ("number", attrgetter("collectives_per_step")),
-    "sample_checksum": ("text", attrgetter("sample_checksum")),
-    "initial_checksum": ("text", attrgetter("initial_checksum")),
-    "final_checksum": ("text", attrgetter("final_checksum")),
+KINDS: dict[Any, ValueKind] = {str: "text", int: "integer", float: "number"}
+RANK_FIELDS = {
+    name: kind
+    for name, hint in get_type_hints(RankMeasurement).items()
+    for scalar, kind in KINDS.items()
+    if hint in (scalar, scalar | None)
 }
-"""Columns of ranks: their kind, and how they are read."""
+"""Fields of ranks that are single values."""
+PHASES = ("data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
 
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
@@ -108,11 +64,11 @@ def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
     kinds = {metric.key: metric.kind for metric in IDENTITY_METRICS}
-    kinds |= {key: kind for key, (kind, _) in RANK_COLUMNS.items()}
+    kinds |= {**RANK_FIELDS, "timed_steps": "integer", "samples": "integer"}
+    more = ("timed_seconds", "cpu_seconds", "step_seconds", "step_without_sync_seconds", *PHASES)
+    kinds |= dict.fromkeys((*more, "backward_without_sync_seconds"), "number")
     lines = [
-        _trial(record) | {key: read(rank) for key, (_, read) in RANK_COLUMNS.items()}
-        for record in final_records(records)
-        for rank in record.ranks
+        _trial(record) | _rank(rank) for record in final_records(records) for rank in record.ranks
     ]
     return _frame(kinds, lines)
 
@@ -152,6 +108,27 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 
 def _trial(record: TrialRecord, metrics: Iterable[Metric] = IDENTITY_METRICS) -> dict[str, Any]:
     return {metric.key: metric.in_trial(record) for metric in metrics}
+
+
+def _rank(rank: RankMeasurement) -> dict[str, Any]:
+    def mean_step(window: Window | None) -> float | None:
+        return mean_step_seconds(window) if window and window.step_seconds else None
+
+    def mean_phase(phases: Phases | None, name: str) -> float | None:
+        seconds = getattr(phases, name, ())
+        return fmean(seconds) if seconds else None
+
+    return {
+        **{name: getattr(rank, name) for name in RANK_FIELDS},
+        "timed_steps": len(rank.timed.step_seconds),
+        "samples": rank.timed.samples,
+        "timed_seconds": rank.timed.seconds,
+        "cpu_seconds": rank.timed.cpu_seconds,
+        "step_seconds": mean_step(rank.timed),
+        "step_without_sync_seconds": mean_step(rank.without_sync),
+        **{name: mean_phase(rank.phases, name) for name in PHASES},
+        "backward_without_sync_seconds": mean_phase(rank.phases_without_sync, "backward_seconds"),
+    }
 
 
 def _with_ends(metrics: Iterable[Metric], rows: Sequence[Any]) -> pd.DataFrame:

@@ -52,16 +52,13 @@ class Headline:
     """Why it is not named as the fastest; empty if it is."""
     scaling: Best | None = None
     """The highest efficiency at the largest number of replicas."""
-    undisturbed: int = 0
-    """Number of rows that it is about, if the machine was so busy that others are left out."""
 
 
 def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
     """The headline of all rows of one table.
 
-    If the machine was too busy for all figures to be trusted, only rows are compared that nothing
-    disturbed. Nothing is named as the fastest if these are of one implementation, if the highest
-    speed is too noisy to state, or if only `single` completed.
+    Nothing is named as the fastest if the machine was too busy for figures to be trusted, if the
+    highest speed is too noisy to state, or if only `single` completed.
     """
     usable = [
         row
@@ -70,25 +67,21 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
         and row.verified is not False
         and row.implementation != INDEPENDENT
     ]
-    calm = [row for row in usable if row.throughput and not row.is_disturbed]
-    is_partial = is_busy and len({row.implementation for row in calm}) > 1
-    compared = calm if is_partial else usable
     # Published times have no throughput; the least is the fastest.
-    best = _best(compared, "images_per_second")
-    best = best or _best(compared, "duration_seconds", least=True)
+    best = _best(usable, "images_per_second")
+    best = best or _best(usable, "duration_seconds", least=True)
     reason = _why_no_speed(rows, usable)
     if reason or best is None:
         return Headline(reason=reason)
-    if is_busy and not is_partial:
-        disturbed = len(usable) - len(calm)
+    disturbed = sum(row.is_disturbed for row in usable)
+    if is_busy and disturbed:
         reason = f"other programs slowed down {disturbed} of {units.counted(len(usable), 'row')}"
     elif best.value.is_too_noisy:
         reason = "the speeds are too noisy"
     fastest = _compared_in_turn(best)
     if not (reason or best.rivals):
         fastest = replace(fastest, lead=None)
-    # Where the machine was busy, an efficiency may rest on a row that was disturbed.
-    scaled = [row for row in usable if row.efficiency and row.group_size > 1 and not is_busy]
+    scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
     scaling = _best([row for row in scaled if row.group_size == largest], "efficiency")
     is_stated = scaling is not None and not scaling.value.is_too_noisy and not reason
@@ -96,7 +89,6 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
         fastest=fastest,
         reason=reason,
         scaling=scaling if is_stated else None,
-        undisturbed=len(calm) if is_partial else 0,
     )
 
 

@@ -38,7 +38,7 @@ PositiveSpeed = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]
 """Wider than any training speed or time, and far from where floats overflow."""
 
 
-class PublishedRow(BaseModel):
+class _Line(BaseModel):
     """One line of the file; None and "" for what is not known."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -58,7 +58,11 @@ class PublishedRow(BaseModel):
     """Who measured, on what hardware and data."""
     scaling: Literal["weak"] = "weak"
     gpus_per_node: PositiveCount | None = None
-    """Read by `tools/law_errors.py` alone."""
+
+    @property
+    def series(self) -> tuple[object, ...]:
+        """What is the same along a scaling curve."""
+        return self.implementation, self.backend, self.batch_size
 
     @property
     def throughput(self) -> float | None:
@@ -75,22 +79,73 @@ class PublishedRow(BaseModel):
         times = ((getattr(self, unit), factor) for unit, factor in SECONDS.items())
         return next((value * factor for value, factor in times if value is not None), None)
 
-    @property
-    def speed(self) -> float | None:
-        """Throughput, or 1 ÷ the time: ratios of speeds are speedups."""
-        duration = self.duration_seconds
-        return self.throughput if duration is None else 1 / duration
+    def speedup_over(self, reference: _Line | None) -> Estimate | None:
+        """As the table states it, or over the reference; None without one."""
+        if self.speedup is not None:
+            return single_value(self.speedup, "×")
+        # Ratios of throughputs, or of 1 ÷ the time, are speedups.
+        mine, its = (
+            line and (line.throughput or (line.duration_seconds and 1 / line.duration_seconds))
+            for line in (self, reference)
+        )
+        if not mine or not its:
+            return None
+        return UNITY if self is reference else single_value(mine / its, "×")
 
-    @property
-    def unread(self) -> dict[str, str]:
-        """The cells of columns that are not fields, as claims are."""
-        return self.model_extra or {}
+
+def from_csv(path: Path) -> tuple[Row, ...]:
+    """The rows of a file of published numbers; raises StoreError if it has another form.
+
+    Speedups are over `single`, or if the table has none, over group size 1 of the same series.
+    """
+    lines = _read_lines(path)
+    others = dict.fromkeys(name for line in lines for name in line.model_extra or {})
+    unread = [name for name in others if not name.endswith(CLAIMED)]
+    ones = {line.series: line for line in lines if line.group_size == 1}
+    singles = {one.batch_size: one for one in ones.values() if one.implementation == SINGLE}
+    rows = []
+    for line in lines:
+        reference = singles.get(line.batch_size) if singles else ones.get(line.series)
+        speedup = line.speedup_over(reference)
+        values: dict[str, Any] = {
+            "speedup": speedup,
+            "speedup_relative": line.speedup_over(ones.get(line.series)),
+            "gpus_per_node": line.gpus_per_node,
+            **{name: (line.model_extra or {}).get(name) for name in others if name not in unread},
+        }
+        notes = [f"columns not read: {', '.join(unread)}"] if unread else []
+        if speedup is None:
+            missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
+            notes.append(f"no speedup, no {missing}")
+        elif line.group_size > 1:
+            values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
+        if (speed := line.throughput) is not None:
+            values["images_per_second"] = single_value(speed, f"{line.item}/s")
+            # For times and speedups it is unknown whether the batch was per replica.
+            values["global_batch_size"] = (line.batch_size or 0) * line.group_size or None
+        if (duration := line.duration_seconds) is not None:
+            values["duration_seconds"] = single_value(duration, "s")
+        rows.append(
+            Row(
+                implementation=line.implementation,
+                backend=line.backend,
+                group_size=line.group_size,
+                batch_size=line.batch_size,
+                item=line.item,
+                repetitions=1,
+                speedup_reference=(SINGLE if singles else OWN_ONE_REPLICA) if speedup else "",
+                notes=tuple(notes),
+                source=line.source,
+                stated=values,
+            )
+        )
+    return in_order(rows)
 
 
-def read_published(path: Path) -> tuple[PublishedRow, ...]:
-    """The lines of a file of published numbers; raises StoreError if it has another form."""
-    lines = _cells(path)
-    columns = [*next(iter(lines.values()))]
+def _read_lines(path: Path) -> list[_Line]:
+    """The lines of the file, each of another configuration with a speed."""
+    cells_by_line = _cells(path)
+    columns = [*next(iter(cells_by_line.values()))]
     speeds = [name for name in SPEED_COLUMNS if name in columns]
     allowed = ({"images_per_second", "seconds_per_step"}, *({column} for column in SPEED_COLUMNS))
     if {*speeds} not in allowed:
@@ -98,26 +153,27 @@ def read_published(path: Path) -> tuple[PublishedRow, ...]:
             f"{path}, line 1: expected exactly one column out of {', '.join(SPEED_COLUMNS)}, "
             f"got {', '.join(speeds) or columns}"
         )
-    rows: dict[tuple[object, ...], tuple[int, PublishedRow]] = {}
-    for number, cells in lines.items():
+    found: dict[object, int] = {}
+    lines = []
+    for number, cells in cells_by_line.items():
         place = f"{path}, line {number}"
         try:
-            row = PublishedRow.model_validate({n: text for n, text in cells.items() if text})
+            line = _Line.model_validate({name: text for name, text in cells.items() if text})
         except ValidationError as error:
             first = error.errors()[0]
             column = str(first["loc"][0])
             expected = first["msg"].replace("Input should be", "expected")
             got = printable(repr(cells.get(column, "")), LONGEST)
             raise StoreError(f"{place}, column {column!r}: {expected}, got {got}") from None
-        if row.speed is None and row.speedup is None:
-            needed = "batch_size" if row.seconds_per_step else speeds[-1]
+        if (line.throughput or line.duration_seconds or line.speedup) is None:
+            needed = "batch_size" if line.seconds_per_step else speeds[-1]
             raise StoreError(f"{place}, column {needed!r}: expected a number, got ''")
-        key = (row.implementation, row.backend, row.group_size, row.batch_size)
-        if key in rows:
-            repeated = f"it is on line {rows[key][0]}, too"
+        earlier = found.setdefault((line.series, line.group_size), number)
+        if earlier != number:
+            repeated = f"it is on line {earlier}, too"
             raise StoreError(f"{place}: expected each configuration once ({repeated})")
-        rows[key] = (number, row)
-    return tuple(row for _, row in rows.values())
+        lines.append(line)
+    return lines
 
 
 def _cells(path: Path) -> dict[int, dict[str, str]]:
@@ -144,61 +200,3 @@ def _cells(path: Path) -> dict[int, dict[str, str]]:
     if not lines:
         raise StoreError(f"{path}: expected a line of column names and lines of values")
     return lines
-
-
-def from_csv(path: Path) -> tuple[Row, ...]:
-    """The rows of a file of published numbers; raises StoreError if it has another form.
-
-    Speedups are over `single`, or if the table has none, over group size 1 of the same series.
-    """
-    lines = read_published(path)
-    others = dict.fromkeys(name for line in lines for name in line.unread)
-    claimed = [name for name in others if name.endswith(CLAIMED)]
-    unread = [name for name in others if name not in claimed]
-    alone = [line for line in lines if line.group_size == 1]
-    ones = {(line.implementation, line.backend, line.batch_size): line for line in alone}
-    singles = {line.batch_size: line for line in alone if line.implementation == SINGLE}
-    against = SINGLE if singles else OWN_ONE_REPLICA
-    rows = []
-    for line in lines:
-        one_replica = ones.get((line.implementation, line.backend, line.batch_size))
-        reference = singles.get(line.batch_size) if singles else one_replica
-        speedup, relative = _speedup(line, reference), _speedup(line, one_replica)
-        values: dict[str, Any] = {name: line.unread.get(name) for name in claimed}
-        values |= {"speedup": speedup, "speedup_relative": relative}
-        notes = [f"columns not read: {', '.join(unread)}"] if unread else []
-        if speedup is None:
-            missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
-            notes.append(f"no speedup, no {missing}")
-        elif line.group_size > 1:
-            values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
-        if (speed := line.throughput) is not None:
-            values["images_per_second"] = single_value(speed, f"{line.item}/s")
-            # For times and speedups it is unknown whether the batch was per replica.
-            values["global_batch_size"] = (line.batch_size or 0) * line.group_size or None
-        if (duration := line.duration_seconds) is not None:
-            values["duration_seconds"] = single_value(duration, "s")
-        rows.append(
-            Row(
-                implementation=line.implementation,
-                backend=line.backend,
-                group_size=line.group_size,
-                batch_size=line.batch_size,
-                item=line.item,
-                repetitions=1,
-                speedup_reference=against if speedup else "",
-                notes=tuple(notes),
-                source=line.source,
-                stated=values,
-            )
-        )
-    return in_order(rows)
-
-
-def _speedup(line: PublishedRow, reference: PublishedRow | None) -> Estimate | None:
-    """As the table states it, or over the reference; None without one."""
-    if line.speedup is not None:
-        return single_value(line.speedup, "×")
-    if reference is None or line.speed is None or reference.speed is None:
-        return None
-    return UNITY if line is reference else single_value(line.speed / reference.speed, "×")

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metric import ITEMS, Metric
-from dpbench.analysis.metrics import ROW_METRICS, TABLE_METRICS
+from dpbench.analysis.metrics import TABLE_METRICS
+from dpbench.analysis.published import CLAIMED
 from dpbench.analysis.rows import Row
 from dpbench.errors import UnknownName
 from dpbench.messages import one_line, option_words
@@ -16,7 +17,7 @@ from dpbench.records.trial import Status
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.export import frame_text, parse_keys
 from dpbench.report.formatting import NOISY, SPEEDS, metric_column, write
-from dpbench.report.notes import Rows, available, unavailable
+from dpbench.report.notes import Rows
 from dpbench.report.table import MISSING, Column, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
 
@@ -74,28 +75,27 @@ def _chosen_table(rows: Rows, columns: str | None, *, with_reasons: bool = False
 def terminal_table(rows: Rows, columns: str | None = None) -> Table:
     """The table for a terminal; raises as `rows_text` does.
 
-    Of the default columns the least important ones leave first. What all rows have in common, and
-    rows of backends that this machine does not have, stand in lines above.
+    Of the default columns the least important ones leave first. What all rows have in common stands
+    in a line above.
     """
     if columns is not None:
         return _chosen_table(rows, columns)
-    shown = available(rows)
-    table = _chosen_table(shown, None)
+    table = _chosen_table(rows, None)
     common = {
         column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
         for column in table.columns
-        if column.key in IDENTITY_COLUMNS[1:] and len({*column.cells}) == 1 < len(shown)
+        if column.key in IDENTITY_COLUMNS[1:] and len({*column.cells}) == 1 < len(rows)
     }
     kept = table.without(common)
     keys = [column.key for column in kept.columns]
     others = [key for key in keys if key not in (*IDENTITY_COLUMNS, *MOST_IMPORTANT)]
     order = [*reversed(others), *reversed(MOST_IMPORTANT[1:])]
     places = {key: place for place, key in enumerate(order, 1)}
-    common_line = [f"All {len(shown):,} rows: {', '.join(common.values())}"] if common else []
+    common_line = [f"All {len(rows):,} rows: {', '.join(common.values())}"] if common else []
     return replace(
         kept,
         columns=tuple(replace(column, leaves=places.get(column.key, 0)) for column in kept.columns),
-        above=(*unavailable(rows), *common_line),
+        above=tuple(common_line),
         wider="--columns",
     )
 
@@ -164,7 +164,7 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
     """Everything that a published file claims and nobody measured."""
 
     def claim(name: str) -> Metric:
-        words = name.removesuffix("_claimed").replace("_", " ")
+        words = name.removesuffix(CLAIMED).replace("_", " ")
         header = _UNITS.sub(lambda match: match[0].upper(), words[:1].upper() + words[1:])
         return Metric(
             key=name,
@@ -173,12 +173,8 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
             by_default=True,
         )
 
-    return tuple(
-        map(
-            claim,
-            dict.fromkeys(name for row in rows for name in row.stated if name not in ROW_METRICS),
-        )
-    )
+    names = dict.fromkeys(name for row in rows for name in row.stated if name.endswith(CLAIMED))
+    return tuple(map(claim, names))
 
 
 def usual_metrics(rows: Rows) -> tuple[Metric, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dpbench import units
 from dpbench.analysis.headline import Best, Headline
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.messages import one_line
@@ -36,12 +35,10 @@ def _sentence(headline: Headline) -> str:
     best, scaling = headline.fastest, headline.scaling
     if best is None or headline.reason:
         return f"no fastest configuration: {headline.reason}"
-    among = headline.undisturbed and units.counted(headline.undisturbed, "row")
-    label, undisturbed = one_line(best.row.label), f"{among} that no other program slowed down"
+    label = one_line(best.row.label)
     speed = f"{label} at {_value(best)}"
     if best.rivals:
-        tied = f"{NO_WINNER.lower()}{f' among the {undisturbed}' if among else ''}"
-        count = len(best.rivals)
+        tied, count = NO_WINNER.lower(), len(best.rivals)
         others = one_line(best.rivals[0].label) if count == 1 else f"{count:,} others"
         if all(row.throughput and row.throughput.is_too_noisy for row in best.rivals):
             are = "is" if count == 1 else "are"
@@ -49,7 +46,7 @@ def _sentence(headline: Headline) -> str:
         return f"{tied}: {label}, {_value(best)}, and {others} tie"
     if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
-    sentence = f"fastest{f' of the {undisturbed}' if among else ''}: {speed}"
+    sentence = f"fastest: {speed}"
     if scaling is not None and scaling.row == best.row:
         against = scaling.row.speedup_reference
         sentence += f", {percentage(scaling.value)} of linear scaling from {against}"
@@ -69,9 +66,8 @@ def tiles(headlines: Mapping[str, Headline]) -> Iterator[Tile]:
     for work, headline in headlines.items():
         suffix = f": {one_line(work)}" if work else ""
         if (best := headline.fastest) is not None and not headline.reason:
-            of_some = " of what was undisturbed" if headline.undisturbed else ""
-            title = f"{NO_WINNER if best.rivals else 'Fastest'}{of_some}{suffix}"
-            yield Tile(title, _value(best), _who(best) + _lead(best))
+            title = NO_WINNER if best.rivals else "Fastest"
+            yield Tile(f"{title}{suffix}", _value(best), _who(best) + _lead(best))
         if (best := headline.scaling) is not None:
             title = f"Best efficiency at {best.row.group_size:,} replicas"
             about = f"{_who(best)}; 100 % is linear scaling from {best.row.speedup_reference}"

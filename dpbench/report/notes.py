@@ -17,28 +17,20 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 
 Rows = Sequence[Row]
-NoteKind = Literal[
-    "warning", "unavailable", "failed", "skipped", "source", "repetitions", "reading"
-]
-"""Subject of a note: what to know before a number is believed; why rows have none, as this machine
-lacks their backend, or they failed, or were skipped; who published rows; how many repetitions were
-or would be enough; how to read the numbers."""
-NO_NUMBER: tuple[NoteKind, ...] = ("unavailable", "failed", "skipped")
-"""Kinds of notes on rows without a number."""
+NoteKind = Literal["warning", "failed", "source", "repetitions", "reading"]
+"""Subject of a note: what to know before a number is believed; why trials failed or were skipped;
+who published rows; how many repetitions were or would be enough; how to read the numbers."""
 
 
 def notes_of(analysis: Analysis, *kinds: NoteKind) -> list[str]:
     """The notes on the rows, each one line; only those of these kinds if any is given. That on
     missing trials stands apart, in `Analysis.unfinished`."""
-    rows, shown = analysis.rows, available(analysis.rows)
-    failed = [row for row in shown if row.status not in (Status.COMPLETED, Status.SKIPPED)]
+    rows = analysis.rows
     environments = analysis.stored.environments if analysis.stored else {}
     sources = dict.fromkeys(row.source for row in rows if row.source)
     notes: dict[NoteKind, Iterable[str]] = {
         "warning": warnings(analysis),
-        "unavailable": unavailable(rows),
-        "failed": _reasons(failed),
-        "skipped": _reasons([row for row in shown if row not in failed]),
+        "failed": _reasons(rows),
         "source": [f"source: {name}" for name in sources],
         "repetitions": chain(
             ties(analysis), noise_lines(rows, rows, "report"), _one_repetition(rows)
@@ -77,28 +69,6 @@ def warnings(analysis: Analysis) -> Iterator[str]:
             f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
             f"a window take up to {longer} longer than the rest; raise --warmup to {warmup}"
         )
-
-
-def unavailable(rows: Rows) -> dict[str, Rows]:
-    """One line for each backend that this machine does not have, with the rows that it skipped.
-
-    Nothing where no other rows are left, as these then have to show what was asked for.
-    """
-    skipped: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row.status is Status.SKIPPED and row.backend and row.reason:
-            skipped.setdefault((row.backend, one_line(row.reason)), []).append(row)
-    return {
-        f"{backend}: skipped, {reason} ({units.counted(len(group), 'row')})": group
-        for (backend, reason), group in skipped.items()
-        if len(group) == sum(row.backend == backend for row in rows) < len(rows)
-    }
-
-
-def available(rows: Rows) -> Rows:
-    """The rows that tables for people have: all but those of backends that are `unavailable`."""
-    absent = [row for group in unavailable(rows).values() for row in group]
-    return [row for row in rows if row not in absent]
 
 
 def _reasons(rows: Rows) -> Iterator[str]:

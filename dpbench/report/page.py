@@ -28,7 +28,7 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
 from dpbench.report.headline import Tile, headline_sentences, tiles
 from dpbench.report.markup import render_template, visible
-from dpbench.report.notes import NO_NUMBER, available, notes_of
+from dpbench.report.notes import notes_of
 from dpbench.report.table import MISSING, Table
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
@@ -199,7 +199,7 @@ def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Secti
                 tables=(results_table(analysis.rows, command),),
                 notes=tuple(notes_of(analysis, "source", "repetitions", "reading")),
             )
-    if failed := notes_of(analysis, *NO_NUMBER):
+    if failed := notes_of(analysis, "failed"):
         yield Section(key="failures", title="Failed or skipped", notes=tuple(failed))
     # Warnings tell how other environments differ from the first.
     for environment in islice(analysis.stored.environments.values() if analysis.stored else (), 1):
@@ -238,11 +238,9 @@ def _about(analysis: Analysis) -> Iterator[str]:
 def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     """One row per configuration; cells have the text of the printed table, and are sorted by the
     values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them,
-    and columns without a value are left out. Rows of backends that this machine does not have are
-    only in the table of failures. With the `command` that measured, each row has the one that
-    measures it alone.
+    and columns without a value are left out. With the `command` that measured, each row has the one
+    that measures it alone.
     """
-    rows = available(rows)
     metrics = (metric for key, metric in TABLE_METRICS.items() if key != "backend")
     usual = {metric.key for metric in usual_metrics(rows)}
     table = configurations_table(rows, (*metrics, *claimed_metrics(rows)))

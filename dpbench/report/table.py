@@ -20,8 +20,8 @@ WIDTH = 100
 NO_TERMINAL = 80
 """Columns where there is no terminal."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
-TOGETHER = re.compile(r"(?<=\d) (?=%|to [+-]\d)|(?<= to) (?=[+-]\d)|(?<=batch|tects) (?=\d)")
-"""Blanks at which nobody would break: before %, in "-1 to +2 %", "batch 16" and "detects 8 %"."""
+TOGETHER = re.compile(r"(?<=\d) (?=%|to [+-]\d)|(?<= to) (?=[+-]\d)|(?<=batch) (?=\d)")
+"""Blanks at which nobody would break: before %, in "-1 to +2 %" and "batch 16"."""
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 _REFERENCE = re.compile(r"[@#](?=\w)")
 """GitHub turns these characters into a mention or a link to an issue, even if they are escaped."""

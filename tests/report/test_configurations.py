@@ -99,16 +99,6 @@ def test_eighty_columns_hold_the_four_quantities() -> None:
     assert " ± " in rows_text(rows, columns="efficiency"), "alone it has its own interval"
 
 
-def test_rows_of_an_unavailable_backend_become_one_line() -> None:
-    rows = summarize(sample_records())
-    first, table = rows_text(rows).split("\n", 1)
-    assert first == "nccl: skipped, nccl needs a CUDA device a rank; none is visible (2 rows)"
-    assert " nccl " not in table
-    assert "nccl" in rows_text(rows, format="markdown")
-    usual = [row for row in rows if row.status.value in ("completed", "skipped")]
-    assert "Status" not in rows_text(usual), "all rows that the table shows completed"
-
-
 def test_local_sgd_is_marked_as_another_optimization() -> None:
     words = "local-sgd(4) averages parameters every 4 steps, gradients never: a different algorithm"
     plain, rare = (run(trial("local-sgd", "gloo", sync_every=n), 100.0) for n in (1, 4))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
 
-from dpbench.analysis.estimate import MAX_REACH, Estimate, GeometricMean
+from dpbench.analysis.estimate import Estimate, GeometricMean
 from dpbench.analysis.noise import MAX_ADVISED
 
 ALPHA = 0.05
@@ -91,13 +91,6 @@ class Change:
     def _sign_test(self, successes: int) -> float:
         """p-value of so many successes in as many fair tosses as there are ratios."""
         return float(bdtrc(successes - 1, len(self.baseline), 0.5)) if self.is_paired else 1.0
-
-    @property
-    def detectable(self) -> float | None:
-        """The slowdown that a two-sided test of runs as many and as noisy as these detects in 4 of
-        5 cases; 0.03 is 3 %. None for what no float holds."""
-        logarithm = self.mean.error * _errors_to_detect(self.mean.degrees_of_freedom, ALPHA / 2)
-        return math.expm1(logarithm) if logarithm <= MAX_REACH else None
 
     def repetitions_to_settle(self, limit: float, level: float) -> int | None:
         """The fewest runs per side that settle it in 4 of 5 cases, if the candidate is unchanged or

@@ -109,7 +109,6 @@ def sample_sizes(row: ComparedRow) -> str:
 
 def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
-    tested = row.tested
     return {
         "configuration": row.label,
         "metric": row.metric,
@@ -122,8 +121,7 @@ def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
         "repetitions": row.slowdown.sample_size if row.slowdown else None,
         "baseline_repetitions": row.repetitions[0],
         "candidate_repetitions": row.repetitions[1],
-        "paired": tested is not None and tested.is_paired,
-        "minimum_detectable_effect": None if tested is None else tested.detectable,
+        "paired": row.tested is not None and row.tested.is_paired,
         "outcome": row.outcome,
         "reason": row.reason,
     }
@@ -165,8 +163,6 @@ def _outcome_words(row: ComparedRow, within: float) -> str:
         return f"the same within {units.percent(within, 3)}"
     if row.reason is not None:
         return f"{row.outcome}: {row.reason}"
-    if row.outcome == "inconclusive" and row.tested and row.tested.detectable is not None:
-        return f"inconclusive (detects {units.percent(row.tested.detectable)})"
     return row.outcome
 
 
@@ -188,7 +184,4 @@ def _reading(rows: Sequence[ComparedRow], metric: Metric) -> Iterable[str]:
             "of rows"
         )
     if any(row.outcome == "inconclusive" and row.tested for row in rows):
-        yield (
-            "inconclusive: add --repetitions; these would detect a change as large as that in "
-            "parentheses in 4 of 5 cases"
-        )
+        yield "inconclusive: add --repetitions"

@@ -18,7 +18,7 @@ from dpbench.analysis.scaling import speedup_of
 from dpbench.errors import INCONCLUSIVE
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
 from dpbench.report.formatting import NOISY, percentage, plus_minus, time_text, write
-from dpbench.report.notes import NO_NUMBER, notes_of
+from dpbench.report.notes import notes_of
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -60,7 +60,7 @@ def explanation_answer(
     is_busy = analysis.disturbance.is_busy
     remarks = [
         *factor_notes(chosen),
-        *notes_of(analysis, *NO_NUMBER),
+        *notes_of(analysis, "failed"),
         *(noise if is_explained else ()),
         *notes,
     ]

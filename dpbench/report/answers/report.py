@@ -28,7 +28,7 @@ def report_answer(
 
     Raises UnknownName or UsageError for unknown columns.
     """
-    warnings, others = notes_of(analysis, "warning"), notes_of(analysis, "reading", "skipped")
+    warnings, others = notes_of(analysis, "warning"), notes_of(analysis, "reading")
     first = [
         *analysis.unfinished,
         *headline_sentences(analysis.headlines if analysis.sweep else {}),
