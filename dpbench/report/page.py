@@ -23,7 +23,7 @@ from dpbench.report.answers.comm import collective_notes, collectives_table
 from dpbench.report.answers.doctor import environment_lines, environment_table
 from dpbench.report.answers.explain import READING, cause_lines, factor_notes, factors_table
 from dpbench.report.charts.files import inline_svg
-from dpbench.report.charts.kinds import CHARTS, ChartKind, ChartSection, NothingToDraw
+from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw, PageSection
 from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
 from dpbench.report.headline import Tile, headline_sentences, tiles
@@ -40,8 +40,8 @@ GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
 """What the beginning of each page holds."""
 MAX_ADVICE = 3
 """Sentences of advice at the top; the section on time has all, each with its rows."""
-OPEN = (ChartSection.SPEED, ChartSection.SCALING)
-"""Sections of charts that are not folded."""
+OPEN = (PageSection.SPEED, PageSection.RESULTS, PageSection.SCALING, PageSection.FAILURES)
+"""Sections that are not folded."""
 POINTS_PER_INCH = 72
 
 
@@ -58,12 +58,12 @@ class PageChart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """Charts and tables under one heading."""
+    """Charts, a table and notes under one heading."""
 
     key: str
     title: str
     charts: tuple[PageChart, ...] = ()
-    tables: tuple[Table, ...] = ()
+    table: Table | None = None
     notes: tuple[str, ...] = ()
     code: str = ""
     """A command as it is typed."""
@@ -170,44 +170,40 @@ def _advice(analysis: Analysis, *, counts_rows: bool = False) -> Iterator[str]:
 
 
 def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
-    """Throughput first, then the table; sections without content are left out."""
-    tables = dict[ChartSection, Table]()
-    below = {ChartSection.TIME: [*_advice(analysis)]}
-    if clear := not_too_noisy(analysis.explanations):
-        tables[ChartSection.TIME] = factors_table(clear)
-        below[ChartSection.TIME] += [READING, *factor_notes(clear)]
-    if timings := analysis.collectives:
-        tables[ChartSection.COMMUNICATION] = collectives_table(collective_rows(timings.records))
-        below[ChartSection.COMMUNICATION] = [*collective_notes(timings)]
+    """All sections with content, throughput first, then the table."""
+    tables = dict[PageSection, Table]()
+    notes: dict[PageSection, list[str]] = {
+        PageSection.TIME: [*_advice(analysis)],
+        PageSection.FAILURES: notes_of(analysis, "failed"),
+    }
     command = analysis.stored.command if analysis.stored else ()
-    for section in ChartSection:
-        drawn = tuple(chart for chart in charts if chart.kind.section is section)
-        table = tables.get(section)
-        if drawn or table or below.get(section):
-            yield Section(
-                key=section.name.lower(),
-                title=section.value,
-                charts=drawn,
-                tables=(table,) if table and table.lines else (),
-                notes=tuple(below.get(section, ())),
-                folded=section not in OPEN,
-            )
-        if section is ChartSection.SPEED and analysis.rows:
-            yield Section(
-                key="results",
-                title="Results",
-                tables=(results_table(analysis.rows, command),),
-                notes=tuple(notes_of(analysis, "source", "repetitions", "reading")),
-            )
-    if failed := notes_of(analysis, "failed"):
-        yield Section(key="failures", title="Failed or skipped", notes=tuple(failed))
+    if analysis.rows:
+        tables[PageSection.RESULTS] = results_table(analysis.rows, command)
+        notes[PageSection.RESULTS] = notes_of(analysis, "source", "repetitions", "reading")
+    if clear := not_too_noisy(analysis.explanations):
+        tables[PageSection.TIME] = factors_table(clear)
+        notes[PageSection.TIME] += [READING, *factor_notes(clear)]
+    if timings := analysis.collectives:
+        tables[PageSection.COMMUNICATION] = collectives_table(collective_rows(timings.records))
+        notes[PageSection.COMMUNICATION] = [*collective_notes(timings)]
     # Warnings tell how other environments differ from the first.
     for environment in islice(analysis.stored.environments.values() if analysis.stored else (), 1):
-        table = environment_table(environment_lines(environment))
-        yield Section(key="environment", title="Environment", tables=(table,), folded=True)
-    if command:
-        code = escaped(shlex.join(["dpbench", *command]))
-        yield Section(key="reproduce", title="Reproduce", code=code, folded=True)
+        tables[PageSection.ENVIRONMENT] = environment_table(environment_lines(environment))
+    for section in PageSection:
+        table = tables.get(section)
+        found = Section(
+            key=section.name.lower(),
+            title=section.value,
+            charts=tuple(chart for chart in charts if chart.kind.section is section),
+            table=table if table and table.lines else None,
+            notes=tuple(notes.get(section, ())),
+            code=escaped(shlex.join(["dpbench", *command]))
+            if command and section is PageSection.REPRODUCE
+            else "",
+            folded=section not in OPEN,
+        )
+        if found.charts or found.table or found.notes or found.code:
+            yield found
 
 
 def _about(analysis: Analysis) -> Iterator[str]:

@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 IMAGE_FORMATS = ("png", "svg", "pdf")
 
 
-class ChartSection(StrEnum):
-    """Sections of the page that charts are in, with their titles, in their order."""
+class PageSection(StrEnum):
+    """Sections of the page, in their order, with their titles."""
 
     SPEED = "Throughput"
+    RESULTS = "Results"
     SCALING = "Scaling"
     TIME = "Where the time goes"
     LEARNING = "Loss curves"
     COMMUNICATION = "Communication"
+    FAILURES = "Failed or skipped"
+    ENVIRONMENT = "Environment"
+    REPRODUCE = "Reproduce"
 
 
 class NothingToDraw(Exception):
@@ -43,7 +47,7 @@ class ChartKind:
     title: str
     shows: str
     """One sentence: what is read off it; also for those who do not see it."""
-    section: ChartSection
+    section: PageSection
     source: Literal["sweep", "collectives"] = "sweep"
     module: str | None = None
     """The module of its function, where that is not of its name."""
@@ -69,53 +73,53 @@ CHARTS = {
             name="throughput",
             title="Throughput by group size",
             shows="Throughput by group size, one panel per batch size; gray: linear scaling.",
-            section=ChartSection.SPEED,
+            section=PageSection.SPEED,
             module="scaling",
         ),
         ChartKind(
             name="implementations",
             title="Implementations compared",
             shows="How many times as fast as a reference at the same sizes; left of 1 is slower.",
-            section=ChartSection.SPEED,
+            section=PageSection.SPEED,
         ),
         ChartKind(
             name="speedup",
             title="Speedup by group size",
             shows="Speedup over the reference, one panel per batch size; gray: linear scaling.",
-            section=ChartSection.SCALING,
+            section=PageSection.SCALING,
             module="scaling",
         ),
         ChartKind(
             name="efficiency",
             title="Efficiency by group size",
             shows="Share of linear scaling from the reference, one panel per batch size.",
-            section=ChartSection.SCALING,
+            section=PageSection.SCALING,
             module="scaling",
         ),
         ChartKind(
             name="step-shares",
             title="Phases of a step",
             shows="Share of a step: data, forward, backward, communication and optimizer.",
-            section=ChartSection.TIME,
+            section=PageSection.TIME,
         ),
         ChartKind(
             name="step-times",
             title="Step times by rank",
             shows="Distribution of step times by rank, with the slowest rank.",
-            section=ChartSection.TIME,
+            section=PageSection.TIME,
         ),
         ChartKind(
             name="loss",
             title="Loss over time",
             shows="Training loss over time, one panel per batch size.",
-            section=ChartSection.LEARNING,
+            section=PageSection.LEARNING,
         ),
         ChartKind(
             name="bandwidth",
             title="Bandwidth by message size",
             shows="Bus bandwidth of collectives by message size, one panel per collective and "
             "group size.",
-            section=ChartSection.COMMUNICATION,
+            section=PageSection.COMMUNICATION,
             source="collectives",
         ),
     )
