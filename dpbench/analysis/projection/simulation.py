@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from statistics import median
 
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.estimate import Floats, geometric_mean, single_value
+from dpbench.analysis.estimate import geometric_mean, single_value
 from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Topology
 from dpbench.analysis.projection.series import ProjectedPoint, Projection, Series
@@ -41,21 +42,9 @@ dpbench's, on every backend: a small first bucket lets communication start early
 holds for the first bucket."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepTrace:
-    """Seconds since a step of one replica began, typical of the traced steps."""
-
-    ready_seconds: Floats
-    """When each gradient is ready, ascending."""
-    gradient_bytes: Floats
-    backward_end_seconds: float
-    step_seconds: float
-    buffer_bytes: int = 0
-    """Bytes of the module's buffers, which are sent before the forward pass."""
-
-
-def step_trace(traces: Sequence[GradientTrace]) -> StepTrace:
-    """Medians over all traced steps of all repetitions.
+def typical_step(traces: Sequence[GradientTrace]) -> GradientTrace:
+    """One step with the medians of all traced steps of all repetitions, and its gradients in the
+    order in which they are ready.
 
     Raises UsageError for traces of different gradients.
     """
@@ -63,40 +52,38 @@ def step_trace(traces: Sequence[GradientTrace]) -> StepTrace:
     for trace in traces:
         if (trace.parameters, trace.gradient_bytes) != (first.parameters, first.gradient_bytes):
             raise UsageError("the traces of one configuration have different gradients")
-    ready = np.median(np.concatenate([t.ready_seconds for t in traces]), axis=0)
-    order = np.argsort(ready, kind="stable")
-    return StepTrace(
-        ready_seconds=ready[order],
-        gradient_bytes=np.array(first.gradient_bytes, dtype=float)[order],
-        backward_end_seconds=float(
-            np.median(np.concatenate([t.backward_end_seconds for t in traces]))
-        ),
-        step_seconds=float(np.median(np.concatenate([t.step_seconds for t in traces]))),
-        buffer_bytes=first.buffer_bytes,
+    ready = np.median(np.concatenate([trace.ready_seconds for trace in traces]), axis=0)
+    order = np.argsort(ready, kind="stable").tolist()
+    return replace(
+        first,
+        parameters=tuple(first.parameters[place] for place in order),
+        gradient_bytes=tuple(first.gradient_bytes[place] for place in order),
+        ready_seconds=(tuple(ready[order].tolist()),),
+        backward_end_seconds=(median(end for t in traces for end in t.backward_end_seconds),),
+        step_seconds=(median(seconds for t in traces for seconds in t.step_seconds),),
     )
 
 
-def buckets(trace: StepTrace, cap_mb: float | None = None) -> list[tuple[float, float]]:
-    """(Seconds at which it is full, bytes) of each bucket, as DistributedDataParallel fills them.
+def buckets(step: GradientTrace, cap_mb: float | None = None) -> list[tuple[float, int]]:
+    """(Seconds at which it is full, bytes) of each bucket, as DistributedDataParallel fills them in
+    a typical step.
 
     A bucket is closed by the gradient that fills it to its cap or beyond. Without `cap_mb` the caps
     are the implementations' defaults: the first bucket has a smaller one.
     """
     cap = (DEFAULT_CAP_MB if cap_mb is None else cap_mb) * MEBI
     next_cap = (DEFAULT_FIRST_CAP_MB if cap_mb is None else cap_mb) * MEBI
-    filled, size = [], 0.0
-    for ready, nbytes in zip(
-        trace.ready_seconds.tolist(), trace.gradient_bytes.tolist(), strict=True
-    ):
+    (ready_seconds,), filled, size = step.ready_seconds, [], 0
+    for ready, nbytes in zip(ready_seconds, step.gradient_bytes, strict=True):
         size += nbytes
         if size >= next_cap:
             filled.append((ready, size))
-            size, next_cap = 0.0, cap
-    return [*filled, (float(trace.ready_seconds[-1]), size)] if size else filled
+            size, next_cap = 0, cap
+    return [*filled, (ready_seconds[-1], size)] if size else filled
 
 
 def simulated_seconds(
-    trace: StepTrace,
+    step: GradientTrace,
     cost: Callable[[float], float],
     *,
     scale: float = 1.0,
@@ -110,16 +97,16 @@ def simulated_seconds(
     other down.
 
     Args:
-        trace: of one micro-step without communication.
+        step: a typical micro-step, without communication.
         cost: seconds of an all-reduce, by its bytes.
         scale: how many times as long as traced everything but communication takes.
         accumulation_steps: micro-steps; only the last one communicates.
     """
-    backward_end, free = scale * trace.backward_end_seconds, 0.0
-    for ready, nbytes in buckets(trace, cap_mb):
+    backward_end, free = scale * step.backward_end_seconds[0], 0.0
+    for ready, nbytes in buckets(step, cap_mb):
         free = max(free, scale * ready) + cost(nbytes)
-    before = (accumulation_steps - 1) * backward_end + cost(trace.buffer_bytes)
-    return before + scale * trace.step_seconds + max(0.0, free - backward_end)
+    before = (accumulation_steps - 1) * backward_end + cost(step.buffer_bytes)
+    return before + scale * step.step_seconds[0] + max(0.0, free - backward_end)
 
 
 def project_by_simulation(
@@ -135,8 +122,8 @@ def project_by_simulation(
     traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
     if (reason := _refusal(series, configuration, has_trace=bool(traces))) is not None:
         raise UsageError(reason)
-    trace = step_trace(traces)
-    accumulated = (configuration.accumulation_steps - 1) * trace.backward_end_seconds
+    step = typical_step(traces)
+    accumulated = (configuration.accumulation_steps - 1) * step.backward_end_seconds[0]
     mean = geometric_mean([mean_rank_step_seconds(record) for record in alone], unit="s").value
     measured = {}
     for row in series.rows:
@@ -148,9 +135,9 @@ def project_by_simulation(
     def simulated(n: int, computing: float, slower: float = 1.0) -> float:
         """Seconds of a step whose computing and collectives take so many times as long."""
         return simulated_seconds(
-            trace,
+            step,
             lambda nbytes: slower * network.seconds(nbytes, n),
-            scale=computing * mean / (trace.step_seconds + accumulated),
+            scale=computing * mean / (step.step_seconds[0] + accumulated),
             cap_mb=configuration.bucket_cap_mb,
             accumulation_steps=configuration.accumulation_steps,
         )
@@ -185,8 +172,8 @@ def project_by_simulation(
             points.append(ProjectedPoint(group_size=n, kind="refused", reason=reason))
         else:
             points.append(projected(n))
-    sent = buckets(trace, configuration.bucket_cap_mb)
-    total = units.bytes_binary(int(sum(nbytes for _, nbytes in sent)))
+    sent = buckets(step, configuration.bucket_cap_mb)
+    total = units.bytes_binary(sum(nbytes for _, nbytes in sent))
     contention = "as in steps without synchronization" if measured else "not at all"
     return Projection(
         series=series,

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Link, Topology, flat_network
 from dpbench.analysis.projection.series import ProjectedPoint
 from dpbench.analysis.projection.simulation import (
-    StepTrace,
     buckets,
     project_by_simulation,
     simulated_seconds,
-    step_trace,
+    typical_step,
 )
 from dpbench.errors import UsageError
+from dpbench.records.trial import GradientTrace
 from dpbench.units import MEBI
 from tests.analysis.builders import trial
 from tests.analysis.projection.sweeps import (
@@ -101,26 +100,27 @@ def test_what_cannot_be_simulated_says_why() -> None:
 MIB = float(MEBI)
 
 
-def trace_of(*sizes: float, buffers: int = 0) -> StepTrace:
+def trace_of(*sizes: float, buffers: int = 0) -> GradientTrace:
     """Gradients of so many MiB at 1, 2, … seconds; backward ends with the last, then 0.5 s."""
     count = len(sizes)
-    return StepTrace(
-        ready_seconds=np.arange(1.0, count + 1),
-        gradient_bytes=np.array(sizes) * MIB,
-        backward_end_seconds=float(count),
-        step_seconds=count + 0.5,
+    return gradient_trace(
+        ready_seconds=(tuple(range(1, count + 1)),),
+        gradient_bytes=tuple(int(size * MIB) for size in sizes),
+        backward_end_seconds=(float(count),),
+        step_seconds=(count + 0.5,),
         buffer_bytes=buffers,
     )
 
 
 def test_a_trace_holds_medians_in_the_order_in_which_gradients_are_ready() -> None:
-    found = step_trace([gradient_trace(0.01), gradient_trace(0.02), gradient_trace(0.03)])
-    assert found.step_seconds == pytest.approx(0.02)
-    assert found.backward_end_seconds == pytest.approx(0.015)
-    assert list(found.ready_seconds) == sorted(found.ready_seconds)
-    assert found.ready_seconds[0] == pytest.approx(0.02 * (0.25 + 1 / 16))
+    found = typical_step([gradient_trace(0.01), gradient_trace(0.02), gradient_trace(0.03)])
+    assert found.step_seconds == pytest.approx((0.02,))
+    assert found.backward_end_seconds == pytest.approx((0.015,))
+    (ready,) = found.ready_seconds
+    assert (list(ready), found.parameters[0]) == (sorted(ready), "layer7")
+    assert ready[0] == pytest.approx(0.02 * (0.25 + 1 / 16))
     with pytest.raises(UsageError, match="different gradients"):
-        step_trace([gradient_trace(), gradient_trace(gradient_bytes=(1,) * 8)])
+        typical_step([gradient_trace(), gradient_trace(gradient_bytes=(1,) * 8)])
 
 
 @pytest.mark.parametrize(
