@@ -62,7 +62,7 @@ class Analysis:
 
     @property
     def headlines(self) -> dict[str, Headline]:
-        """The main results of each work, of which a sweep of one architecture has one: ""."""
+        """The headline of each work, of which a sweep of one architecture has one: ""."""
         is_busy = self.disturbance.is_busy
         return {one.work_label: headline_of(one.rows, is_busy=is_busy) for one in self.by_work}
 

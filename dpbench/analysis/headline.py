@@ -1,15 +1,16 @@
-"""The headline of results: the fastest configuration and the best scaling.
+"""The headline of results: the fastest configuration.
 
-Copies that do not train together (`independent`) are never the best, nor are configurations that
+Copies that do not train together (`independent`) are never the fastest, nor are configurations that
 did not complete or had wrong gradients. If the interval of another configuration overlaps that of
-the best, the two are statistically tied, and the headline names it: overlap is a cautious test,
-which suits a best that was picked out of many. A best that ran only once is tied with everything.
+the fastest, the two are statistically tied, and the headline names it: overlap is a cautious test,
+which suits a fastest one that was picked out of many. One that ran only once is tied with
+everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
@@ -20,38 +21,23 @@ from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Best:
-    """A number that no other configuration exceeds."""
+class Headline:
+    """The configuration with the highest speed, and what it ties with."""
 
-    key: str
-    """Key of the metric."""
-    row: Row
-    others: tuple[Row, ...]
+    reason: str = ""
+    """Why none is named as the fastest; empty if one is."""
+    row: Row | None = None
+    """The fastest row; None if no row has a speed, or speeds cannot be compared."""
+    speed: Estimate | None = None
+    """Its throughput, or its duration where rows have no throughput."""
+    others: tuple[Row, ...] = ()
     """All that it was compared with, the nearest first."""
-    rivals: tuple[Row, ...]
+    rivals: tuple[Row, ...] = ()
     """Those of them that tie with it: their intervals overlap, and repetitions that ran in turn do
     not show that they are slower."""
-    nearest: Row | None = None
-    """The first of its rivals, or without any of the others."""
-    lead: Estimate | None = None
-    """How many times as fast as the nearest it is in repetitions that ran in turn, so that what
+    lead: tuple[Estimate, Row] | None = None
+    """How many times as fast as the nearest row it is in repetitions that ran in turn, so that what
     disturbed one disturbed both; None where that says no more than the two speeds."""
-
-    @property
-    def value(self) -> Estimate:
-        value: Estimate = self.row[self.key]
-        return value
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Headline:
-    """The results that a reader wants first; None for one that is not known."""
-
-    fastest: Best | None = None
-    reason: str = ""
-    """Why it is not named as the fastest; empty if it is."""
-    scaling: Best | None = None
-    """The highest efficiency at the largest number of replicas."""
 
 
 def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
@@ -67,28 +53,37 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
         and row.verified is not False
         and row.implementation != INDEPENDENT
     ]
-    # Published times have no throughput; the least is the fastest.
-    best = _best(usable, "images_per_second")
-    best = best or _best(usable, "duration_seconds", least=True)
-    reason = _why_no_speed(rows, usable)
-    if reason or best is None:
+    if reason := _why_no_speed(rows, usable):
         return Headline(reason=reason)
+    # Published times have no throughput; the least is the fastest.
+    speeds = {row: row.throughput for row in usable if row.throughput}
+    durations = {row: row.duration for row in usable if row.duration}
+    found = speeds or durations
+    fastest, *others = sorted(found, key=lambda row: found[row].value, reverse=found is speeds)
+    low, high = found[fastest].ends
+    overlapping = [
+        row for row in others if low <= found[row].ends[1] and found[row].ends[0] <= high
+    ]
+    ratios = {
+        row: ratio
+        for row in others
+        if ran_in_turn(fastest.records, row.records)
+        if (ratio := speedup_of(fastest.records, row.records)) and not ratio.is_too_noisy
+    }
+    rivals = tuple(row for row in overlapping if row not in ratios or ratios[row].ends[0] <= 1)
     disturbed = sum(row.is_disturbed for row in usable)
     if is_busy and disturbed:
         reason = f"other programs slowed down {disturbed} of {units.counted(len(usable), 'row')}"
-    elif best.value.is_too_noisy:
+    elif found[fastest].is_too_noisy:
         reason = "the speeds are too noisy"
-    fastest = _compared_in_turn(best)
-    if not (reason or best.rivals):
-        fastest = replace(fastest, lead=None)
-    scaled = [row for row in usable if row.efficiency and row.group_size > 1]
-    largest = max((row.group_size for row in scaled), default=0)
-    scaling = _best([row for row in scaled if row.group_size == largest], "efficiency")
-    is_stated = scaling is not None and not scaling.value.is_too_noisy and not reason
+    nearest = next(iter((*rivals, *others)), None)
     return Headline(
-        fastest=fastest,
         reason=reason,
-        scaling=scaling if is_stated else None,
+        row=fastest,
+        speed=found[fastest],
+        others=tuple(others),
+        rivals=rivals,
+        lead=(ratios[nearest], nearest) if nearest in ratios and (reason or overlapping) else None,
     )
 
 
@@ -105,29 +100,3 @@ def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:
         return f"no configuration completed{ended}" if ends else "no configuration has a speed"
     is_alone = all(row.implementation == SINGLE for row in usable)
     return f"no configuration but {SINGLE} completed{ended}" if is_alone and ends else ""
-
-
-def _best(rows: Sequence[Row], key: str, *, least: bool = False) -> Best | None:
-    """The row with the highest value of a metric, or the least, and those that tie with it."""
-    measured = [row for row in rows if row[key] is not None]
-    if not measured:
-        return None
-    best, *others = sorted(measured, key=lambda row: row[key].value, reverse=not least)
-    low, high = best[key].ends
-    rivals = (row for row in others if low <= row[key].ends[1] and row[key].ends[0] <= high)
-    return Best(key=key, row=best, others=tuple(others), rivals=tuple(rivals))
-
-
-def _compared_in_turn(best: Best) -> Best:
-    """The fastest row with those rivals alone that repetitions in turn do not show to be slower,
-    and its lead over the nearest row."""
-    ratios = {
-        row: ratio
-        for row in best.others
-        if ran_in_turn(best.row.records, row.records)
-        if (ratio := speedup_of(best.row.records, row.records)) and not ratio.is_too_noisy
-    }
-    rivals = tuple(row for row in best.rivals if row not in ratios or ratios[row].ends[0] <= 1)
-    nearest = next(iter((*rivals, *best.others)), None)
-    lead = None if nearest is None else ratios.get(nearest)
-    return replace(best, rivals=rivals, nearest=nearest, lead=lead)

@@ -48,7 +48,7 @@ class Results:
 
     @property
     def summary(self) -> str:
-        """The headline: the fastest configuration and the best scaling of each architecture."""
+        """The headline: the fastest configuration of each architecture, and how well it scales."""
         if self.spec is None:
             return "Collectives only: no training was measured."
         return " ".join(headline_sentences(self._analysis.headlines))

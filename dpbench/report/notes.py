@@ -85,16 +85,15 @@ def ties(analysis: Analysis) -> Iterator[str]:
     """For each headline without a clear winner, how many repetitions would tell the fastest row
     from the next one."""
     for headline in analysis.headlines.values() if analysis.sweep else ():
-        best = None if headline.reason else headline.fastest
-        known = [row for row in best.rivals if not row.noisy_estimates] if best else []
-        rival = next(iter(known), None)
-        if best is None or rival is None or rival.throughput is None or not best.value.interval:
+        row, rivals = headline.row, [row for row in headline.rivals if not row.noisy_estimates]
+        if row is None or headline.reason or not rivals:
             continue
-        reach = math.log(best.value.value / rival.throughput.value)
-        needed = repetitions_needed([best.value, rival.throughput], reach)
-        records = [record for row in analysis.rows for record in row.records]
-        remedy = cure(needed, (*best.row.records, *rival.records), records)
-        yield f"to tell {best.row.label} from {rival.label}: {remedy}"
+        speeds = [each.throughput for each in (row, rivals[0]) if each.throughput]
+        if len(speeds) == 2 and speeds[0].interval:
+            needed = repetitions_needed(speeds, math.log(speeds[0].value / speeds[1].value))
+            records = [record for each in analysis.rows for record in each.records]
+            remedy = cure(needed, (*row.records, *rivals[0].records), records)
+            yield f"to tell {row.label} from {rivals[0].label}: {remedy}"
 
 
 def _one_repetition(rows: Rows) -> Iterator[str]:

@@ -26,7 +26,7 @@ from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw, PageSection
 from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
-from dpbench.report.headline import Tile, headline_sentences, tiles
+from dpbench.report.headline import headline_sentences
 from dpbench.report.markup import render_template, visible
 from dpbench.report.notes import notes_of
 from dpbench.report.table import MISSING, Table
@@ -79,10 +79,10 @@ class Page:
     title: str
     about: str
     """Model, data, hardware, versions, and how many trials were run, on one line."""
+    headline: tuple[str, ...]
+    """What to know first, a sentence for each work."""
     warnings: tuple[str, ...]
     """Warnings to read before a number is believed."""
-    tiles: tuple[Tile, ...]
-    """The numbers to know first."""
     advice: tuple[str, ...]
     """Advice; the largest loss first."""
     sections: tuple[Section, ...]
@@ -123,24 +123,11 @@ def page_path_in(folder: Path) -> Path:
 
 def build_page(analysis: Analysis, *, charts: bool = False) -> Page:
     """The page of a analysis, with every chart that it has data for if `charts`."""
-    headlines = analysis.headlines if analysis.sweep else {}
-    withheld = {work: headline for work, headline in headlines.items() if headline.reason}
-    # How many configurations have the gradients of one process, if any was checked.
-    verified: list[Tile] = []
-    if analysis.sweep is not None and any(row.verified is not None for row in analysis.rows):
-        right = sum(row.verified is True for row in analysis.rows)
-        checked = sum(bool(row.throughput) or row.verified is not None for row in analysis.rows)
-        about = "configurations match a single process"
-        verified.append(Tile("Gradients verified", f"{right:,} of {checked:,}", about))
     return Page(
         title=one_line(analysis.name),
         about=" · ".join(map(one_line, _about(analysis))),
-        warnings=(
-            *analysis.unfinished,
-            *headline_sentences(withheld),
-            *notes_of(analysis, "warning"),
-        ),
-        tiles=(*tiles(analysis.headlines), *verified),
+        headline=tuple(headline_sentences(analysis.headlines if analysis.rows else {})),
+        warnings=(*analysis.unfinished, *notes_of(analysis, "warning")),
         advice=tuple(islice(_advice(analysis, counts_rows=True), MAX_ADVICE)),
         sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [])),
     )
@@ -229,6 +216,10 @@ def _about(analysis: Analysis) -> Iterator[str]:
     records = analysis.sweep.records
     ran = len({record.trial.trial_id for record in records if record.status is not Status.SKIPPED})
     yield units.counted(ran, "trial")
+    if any(row.verified is not None for row in analysis.rows):
+        right = sum(row.verified is True for row in analysis.rows)
+        checked = sum(bool(row.throughput) or row.verified is not None for row in analysis.rows)
+        yield f"gradients of {right:,} of {checked:,} configurations match a single process"
 
 
 def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:

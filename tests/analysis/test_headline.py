@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.headline import Best, Headline, headline_of
+from dpbench.analysis.headline import Headline, headline_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.specs import WorkloadSpec
-from tests.analysis.builders import noisy_sweep, record, run, runs, trial
+from tests.analysis.builders import noisy_sweep, record, runs, trial
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 
@@ -22,20 +22,14 @@ def of(*groups: Sequence[TrialRecord]) -> Headline:
     return headline_of(summarize([record for group in groups for record in group]))
 
 
-def best(found: Best | None) -> Best:
-    assert found is not None
-    return found
-
-
 def test_whoever_overlaps_the_best_is_named_nearest_first() -> None:
-    found = best(
-        of(
-            runs(trial("ddp", "gloo"), (100, 130, 160)),
-            runs(trial("ddp", "shm"), (140, 150, 160)),
-            runs(trial("torch-ddp", "gloo"), (141, 142, 143)),
-            runs(trial("torch-ddp", "shm"), (10, 10.1, 10.2)),
-        ).fastest
+    found = of(
+        runs(trial("ddp", "gloo"), (100, 130, 160)),
+        runs(trial("ddp", "shm"), (140, 150, 160)),
+        runs(trial("torch-ddp", "gloo"), (141, 142, 143)),
+        runs(trial("torch-ddp", "shm"), (10, 10.1, 10.2)),
     )
+    assert found.row is not None
     assert found.row.series == "ddp/shm"
     assert [row.series for row in found.rivals] == ["torch-ddp/gloo", "ddp/gloo"]
 
@@ -47,14 +41,14 @@ SECOND = runs(trial("torch-ddp"), [0.95 * speed for speed in PASSES])
 
 
 def test_repetitions_in_turn_show_a_lead_that_the_intervals_hide() -> None:
-    found = best(of(FIRST, SECOND).fastest)
+    found = of(FIRST, SECOND)
     assert found.rivals == ()
-    assert found.nearest is not None
     assert found.lead is not None
-    assert (found.nearest.series, found.lead.value) == ("torch-ddp/gloo", pytest.approx(1 / 0.95))
+    ratio, nearest = found.lead
+    assert (nearest.series, ratio.value) == ("torch-ddp/gloo", pytest.approx(1 / 0.95))
     equal = of(runs(trial("ddp"), [0.9495 * speed for speed in reversed(PASSES)]), SECOND)
-    assert [row.series for row in best(equal.fastest).rivals] == ["ddp/gloo"]
-    few = best(of([one for one in (*FIRST, *SECOND) if one.trial.repetition < 4]).fastest)
+    assert [row.series for row in equal.rivals] == ["ddp/gloo"]
+    few = of([one for one in (*FIRST, *SECOND) if one.trial.repetition < 4])
     assert (few.lead, len(few.rivals)) == (None, 1)
 
 
@@ -65,17 +59,8 @@ def test_independent_copies_are_never_the_best() -> None:
         runs(trial("independent", "none"), (100, 101, 99)),
         runs(trial("independent", "none", 2), (200, 201, 199)),
     )
-    assert best(found.fastest).row.label == "ddp/gloo ×2, batch 32"
-    assert best(found.scaling).row.label == "ddp/gloo ×2, batch 32"
-    assert best(found.scaling).value.value == pytest.approx(0.75, rel=1e-3)
-
-
-def test_scaling_is_that_of_the_largest_group() -> None:
-    ours = [run(trial(group_size=n), speed) for n, speed in ((1, 100), (2, 198), (4, 320))]
-    theirs = [run(trial("torch-ddp", group_size=n), speed) for n, speed in ((1, 100), (4, 360))]
-    found = best(of(ours, theirs).scaling)
-    assert found.row.label == "torch-ddp/gloo ×4, batch 32"
-    assert found.value.value == pytest.approx(0.9)
+    assert found.row is not None
+    assert found.row.label == "ddp/gloo ×2, batch 32"
 
 
 WORKLOADS = (trial().workload, replace(trial().workload, optimizer="adamw"))
@@ -95,7 +80,9 @@ def test_single_is_not_the_fastest_where_what_was_asked_for_failed(
 ) -> None:
     single = runs(trial("single", "none", workload=workload), (100, 101, 99))
     copies = runs(trial("independent", "none", 2, workload=workload), (200, 201, 199))
-    assert best(of(single, copies).fastest).row.implementation == "single"
+    fastest = of(single, copies).row
+    assert fastest is not None
+    assert fastest.implementation == "single"
     failed = replace(TIMED_OUT, trial=trial(workload=workload))
     found = of(single, [failed])
     assert found.reason == "no configuration but single completed (timed out)"
@@ -103,8 +90,8 @@ def test_single_is_not_the_fastest_where_what_was_asked_for_failed(
 
 def test_of_published_times_the_least_is_the_fastest() -> None:
     found = headline_of(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
-    assert best(found.fastest).row.group_size == 8
-    assert best(found.scaling).value.value == pytest.approx(0.75)
+    assert found.row is not None
+    assert found.row.group_size == 8
 
 
 def test_a_busy_machine_has_no_fastest_row_and_the_lead_of_repetitions_in_turn() -> None:
@@ -112,6 +99,6 @@ def test_a_busy_machine_has_no_fastest_row_and_the_lead_of_repetitions_in_turn()
     records = [replace(record, host_load=load) for record in (*FIRST, *SECOND)]
     found = headline_of(summarize(records), is_busy=True)
     assert found.reason == "other programs slowed down 2 of 2 rows"
-    assert best(found.fastest).lead is not None
+    assert found.lead is not None
     failed = headline_of(summarize([FAILED]), is_busy=True)
     assert failed.reason == "no configuration completed (failed)"

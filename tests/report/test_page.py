@@ -24,6 +24,7 @@ from dpbench.report.charts.files import inline_svg
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import rows_text
+from dpbench.report.headline import headline_sentences
 from dpbench.report.page import Page, build_page, command_of_row, results_table, write_page
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Configuration
@@ -64,15 +65,11 @@ def test_throughput_is_first_and_open() -> None:
     assert any(re.fullmatch(r"ddp/gloo ×2: [\d,]+ ± [\d,]+ images/s", tip) for tip in tips)
 
 
-def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
-    shown = {title: (value, about) for title, value, about in whole().tiles}
-    speed, about = shown["No clear winner"]
-    assert speed.endswith("images/s")
-    assert "; statistically tied with " in about
-    assert shown["Best efficiency at 2 replicas"][1].endswith("is linear scaling from single")
-    page = build_page(analysis([run(trial(), 100.0)]))
-    assert [tile.title for tile in page.tiles] == ["Fastest", "Gradients verified"]
-    assert build_page(analysis([])).tiles == ()
+def test_the_headline_is_that_of_the_terminal() -> None:
+    assert whole().headline == (
+        *headline_sentences(analysis(sample_records(repetitions=2)).headlines),
+    )
+    assert whole().about.endswith("gradients of 20 of 21 configurations match a single process")
 
 
 def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
@@ -84,7 +81,7 @@ def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
     assert unfinished.warnings[0] == f"{warning} --name demo --resume"
     records += [run(one, 100.0) for one in usable]
     finished = build_page(analyze(stored(records)))
-    assert finished.about.endswith(f" · {1 + len(usable)} trials")
+    assert f" · {1 + len(usable)} trials · gradients of " in finished.about
     assert not any("Unfinished" in one for one in finished.warnings)
 
 
