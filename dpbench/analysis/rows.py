@@ -12,7 +12,6 @@ from typing import Any
 
 from dpbench import messages, units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.losses import finite_losses, losses
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
@@ -188,7 +187,6 @@ def summarize(
 
     `environments` describe the GPUs, for the utilization of their peaks.
     """
-    counts = Counter(record.trial.configuration for record in records)
     final = by_configuration(records)
     usable = {key: usable_repetitions(group) for key, group in final.items()}
     has_single = any(key.implementation == SINGLE for key, group in usable.items() if group)
@@ -200,17 +198,12 @@ def summarize(
         measured, one_replica = usable[configuration], configuration.of_one_replica
         reference = configuration.single if has_single else one_replica
         peak, notes = None, list[str]()
-        if run_again := counts[configuration] - len(group):
-            notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
         if measured:
             hosts = map((environments or {}).get, measured[-1].environment_ids)
             peak, note = peak_items_per_second(
                 configuration, flops.get(configuration.workload), hosts
             )
             notes += filter(None, [note])
-            if bad := sum(bool(losses(r)) and not finite_losses(r) for r in measured):
-                which = units.counted(bad, "completed repetition")
-                notes.append(f"losses of {which} are not finite and left out")
         again = Counter(filter(None, (r.timing.tried_again_after for r in group)))
         for reason, count in again.items():
             trials = units.counted(count, "trial")

@@ -104,7 +104,7 @@ class Results:
         """
         if kind not in CHARTS:
             raise UnknownName("chart", kind, CHARTS)
-        charts = {one.work_label: one for one in CHARTS[kind].analyses(self._analysis)}
+        charts = {one.work_label: one for one in self._analysis.by_work}
         if work is None and len(charts) == 1:
             (work,) = charts
         if work not in charts:

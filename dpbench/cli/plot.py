@@ -46,7 +46,7 @@ def plot(typed: dict[str, Any]) -> None:
     warn(*(analysis.stored.warnings if analysis.stored else ()))
     analysis = select_rows(analysis, options)
     folder = options.output or charts_folder(path)
-    charts = [(kind, shown) for kind in kinds for shown in kind.analyses(analysis)]
+    charts = [(kind, shown) for kind in kinds for shown in analysis.by_work]
     drawn, empty = 0, []
     with house_style():
         for kind, shown in charts:

@@ -135,7 +135,7 @@ def build_page(analysis: Analysis, *, charts: bool = False) -> Page:
 
 def _draw(analysis: Analysis) -> Iterator[PageChart]:
     """Every kind that the analysis has data for; one for each work."""
-    charts = [(kind, shown) for kind in CHARTS.values() for shown in kind.analyses(analysis)]
+    charts = [(kind, shown) for kind in CHARTS.values() for shown in analysis.by_work]
     with house_style():
         for kind, shown in charts:
             try:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.losses import loss_curve, loss_slope, loss_slope_per_second
-from dpbench.analysis.rows import summarize
 from tests.analysis.builders import loss_run, rank, record, run, trial, window
 
 SPEED = Estimate(
@@ -80,11 +78,9 @@ def test_seconds_are_those_of_the_slowest_rank() -> None:
     assert curve[0] == pytest.approx([0.3, 0.4])
 
 
-def test_losses_that_are_missing_or_not_finite_are_left_out_and_told() -> None:
+def test_losses_that_are_missing_or_not_finite_are_left_out() -> None:
     diverged = run(trial(), 100.0, losses=(2.0, 1.0, math.nan, math.inf))
     missing = record(trial(), [rank(0, window([0.1], 32))])
     for one in (diverged, missing):
         assert loss_slope_per_second([one], SPEED) is None
         assert loss_curve(one) is None
-    (row,) = summarize([diverged, replace(missing, trial=trial(repetition=1))])
-    assert "losses of 1 completed repetition are not finite and left out" in row.notes

@@ -118,7 +118,6 @@ def test_wrong_gradients_never_have_a_speed() -> None:
 def test_a_trial_that_was_run_again_counts_once() -> None:
     (row,) = summarize([ended(Status.FAILED, "killed"), run(trial(), 100.0)])
     assert (row.status, row.repetitions) == (Status.COMPLETED, 1)
-    assert row.notes == ("1 trial run again; the last record counts",)
 
 
 def test_windows_that_fill_a_time_count_the_steps_they_took() -> None:

@@ -52,12 +52,8 @@ class ChartKind:
     module: str | None = None
     """The module of its function, where that is not of its name."""
 
-    def analyses(self, analysis: Analysis) -> tuple[Analysis, ...]:
-        """What it is drawn of: each work of a sweep, as a chart shows one of them."""
-        return analysis.by_work if self.source == "sweep" else (analysis,)
-
     def draw(self, analysis: Analysis) -> Figure:
-        """Draw it, within `style.house_style()`; raises NothingToDraw with a reason."""
+        """Draw it of one work, within `style.house_style()`; raises NothingToDraw with a reason."""
         from dpbench.report.charts.caption import with_caption
 
         function = self.name.replace("-", "_")
