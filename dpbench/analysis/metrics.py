@@ -19,7 +19,7 @@ from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
 from dpbench.analysis.losses import finite_losses, loss_slope_per_second
 from dpbench.analysis.metric import Metric
-from dpbench.analysis.scaling import efficiency_of, speedup_of
+from dpbench.analysis.scaling import speedup_of
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, plain_label
 from dpbench.specs.nodes import node_counts
@@ -242,7 +242,7 @@ METRICS: tuple[Metric, ...] = (
         key="efficiency",
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
-        of_row=lambda row: row.speedup and efficiency_of(row.speedup, row.group_size),
+        of_row=lambda row: row.speedup and row.speedup.scaled(1 / row.group_size, unit="of linear"),
         unit="of linear",
         has_interval=True,
         header="Eff.",

@@ -48,11 +48,6 @@ class ScalingPoint:
     start_group_size: int
 
 
-def efficiency_of(speedup: Estimate, group_size: int) -> Estimate:
-    """Share of linear scaling: speedup / n."""
-    return speedup.scaled(1 / group_size, unit="of linear")
-
-
 def serial_fraction(speedup: float, growth: float) -> float:
     """The Karp–Flatt serial fraction that would explain a speedup on `growth` times the replicas,
     (1/S - 1/n) / (1 - 1/n): if it falls as groups grow, the overhead saturates."""

@@ -10,7 +10,6 @@ from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY, speedup_of
 from dpbench.messages import one_line
-from dpbench.records.environment import comparable_part
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
@@ -32,9 +31,7 @@ def implementations(analysis: Analysis) -> Drawn:
     sides = [row for row in analysis.rows if row.throughput and row.implementation != INDEPENDENT]
     compared = [relative for case in cases(sides) if len(relative := _ratios(case)) > 1]
     if not compared:
-        raise NothingToDraw(
-            "no two implementations have a throughput at the same sizes in one environment"
-        )
+        raise NothingToDraw("no two implementations have a throughput at the same sizes")
     stated = [case for case in compared if any(map(_is_stated, case.values()))]
     ratios = {row: ratio for case in stated for row, ratio in case.items()}
     if not ratios:
@@ -76,24 +73,18 @@ def implementations(analysis: Analysis) -> Drawn:
 
 
 def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
-    """Speeds relative to the first row of torch's own implementation, or to the first of all; those
-    that were measured in another environment are left out."""
+    """Speeds relative to the first row of torch's own implementation, or to the first of all."""
     names = [row.implementation for row in case]
     first = next((name for name in REFERENCES if name in names), names[0])
     reference = case[names.index(first)]
-
-    def environments(row: Row) -> set[str]:
-        return {comparable_part(name) for record in row.records for name in record.environment_ids}
-
-    def ratio(row: Row) -> Estimate:
-        if row is reference:
-            return UNITY
+    ratios = {}
+    for row in case:
         # Of published rows the values are all there is.
         speeds = [side.throughput.value for side in (row, reference) if side.throughput]
-        ratio = single_value(speeds[0] / speeds[1], "×")
-        return speedup_of(row.records, reference.records) or ratio
-
-    return {row: ratio(row) for row in case if environments(row) == environments(reference)}
+        alone = single_value(speeds[0] / speeds[1], "×")
+        ratio = speedup_of(row.records, reference.records) or alone
+        ratios[row] = UNITY if row is reference else ratio
+    return ratios
 
 
 def _is_stated(ratio: Estimate) -> bool:
