@@ -13,8 +13,6 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import Configuration
 
-UNBALANCED = 1.2
-"""Ratio of largest to mean over ranks from which memory is called unbalanced."""
 TABLE = "peak_flops.toml"
 PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
 """Keys of the peak table by dtype."""
@@ -36,15 +34,11 @@ def peak_memory(record: TrialRecord) -> int | None:
     return max(filter(None, device), default=None) or max(filter(None, host), default=None)
 
 
-def memory_imbalance(*records: TrialRecord) -> float | None:
-    """The worst trial's largest ÷ mean peak memory over its ranks; None for a single rank."""
-    ratios = []
-    for record in records:
-        peaks = [r.peak_device_memory_bytes or r.peak_host_memory_bytes for r in record.ranks]
-        known = [peak for peak in peaks if peak is not None]
-        if len(known) > 1:
-            ratios.append(max(known) * len(known) / sum(known))
-    return max(ratios, default=None)
+def memory_imbalance(record: TrialRecord) -> float | None:
+    """Largest ÷ mean peak memory over its ranks; None for a single rank."""
+    peaks = [rank.peak_device_memory_bytes or rank.peak_host_memory_bytes for rank in record.ranks]
+    known = [peak for peak in peaks if peak is not None]
+    return max(known) * len(known) / sum(known) if len(known) > 1 else None
 
 
 def peak_items_per_second(

@@ -15,7 +15,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
-from dpbench.analysis.resources import UNBALANCED, memory_imbalance, peak_items_per_second
+from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA
 from dpbench.analysis.throughput import WarmUp, items_per_second, step_seconds, warm_up
 from dpbench.records.environment import Environment
@@ -208,9 +208,6 @@ def summarize(
         for reason, count in again.items():
             trials = units.counted(count, "trial")
             notes.append(f"{trials} tried again, as the first try was ended: {reason}")
-        imbalance = memory_imbalance(*measured)
-        if imbalance is not None and imbalance > UNBALANCED:
-            notes.append(f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks")
         if measured and not usable.get(reference):
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
         status, why = worst_status(group)

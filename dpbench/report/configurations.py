@@ -33,7 +33,6 @@ MOST_IMPORTANT = (
     *("mfu", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
-NO_ROWS = "No rows: nothing has been measured.\n"
 UPPER_BOUND = "* copies without communication: an upper bound, not a way to train"
 """Explains why a row of `independent` is never the fastest."""
 _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
@@ -61,7 +60,7 @@ def rows_text(
         return frame_text(to_frame(rows), name, GEM_KEYS if columns == GEM else columns)
     if name == "markdown":
         return f"{_chosen_table(rows, columns, with_reasons=True).markdown}\n"
-    return f"{terminal_table(rows, columns).text(width)}\n" if rows else NO_ROWS
+    return f"{terminal_table(rows, columns).text(width)}\n"
 
 
 def _chosen_table(rows: Rows, columns: str | None, *, with_reasons: bool = False) -> Table:
