@@ -41,6 +41,17 @@ RANK_FIELDS = {
 }
 """Fields of ranks that are single values."""
 PHASES = ("data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
+RANK_SUMS: dict[str, ValueKind] = {
+    "timed_steps": "integer",
+    "samples": "integer",
+    "timed_seconds": "number",
+    "cpu_seconds": "number",
+    "step_seconds": "number",
+    "step_without_sync_seconds": "number",
+    **{name: "number" for name in PHASES},
+    "backward_without_sync_seconds": "number",
+}
+"""Sums and means over the steps of a rank."""
 
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
@@ -63,14 +74,11 @@ def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
-    kinds = {metric.key: metric.kind for metric in IDENTITY_METRICS}
-    kinds |= {**RANK_FIELDS, "timed_steps": "integer", "samples": "integer"}
-    more = ("timed_seconds", "cpu_seconds", "step_seconds", "step_without_sync_seconds", *PHASES)
-    kinds |= dict.fromkeys((*more, "backward_without_sync_seconds"), "number")
     lines = [
         _trial(record) | _rank(rank) for record in final_records(records) for rank in record.ranks
     ]
-    return _frame(kinds, lines)
+    kinds = {metric.key: metric.kind for metric in IDENTITY_METRICS}
+    return _frame({**kinds, **RANK_FIELDS, **RANK_SUMS}, lines)
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:

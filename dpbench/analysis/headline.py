@@ -77,13 +77,14 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
     elif found[fastest].is_too_noisy:
         reason = "the speeds are too noisy"
     nearest = next(iter((*rivals, *others)), None)
+    is_known = nearest in ratios and (reason or overlapping)
     return Headline(
         reason=reason,
         row=fastest,
         speed=found[fastest],
         others=tuple(others),
         rivals=rivals,
-        lead=(ratios[nearest], nearest) if nearest in ratios and (reason or overlapping) else None,
+        lead=(ratios[nearest], nearest) if nearest is not None and is_known else None,
     )
 
 

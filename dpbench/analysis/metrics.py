@@ -446,13 +446,13 @@ METRICS: tuple[Metric, ...] = (
         meaning="Whether gradients were compared with those of one process in float64, or float32 "
         "above 67 million parameters, and agreed; missing if not compared.",
         of_row=attrgetter("verified"),
-        of_trial=lambda record: record.verification and record.verification.passed,
+        of_trial=lambda r: None if r.verification is None else r.verification.passed,
         header="Verified",
     ),
     Metric(
         key="max_relative_error",
         meaning="Largest relative error of a gradient against one process.",
-        of_trial=lambda record: record.verification and record.verification.max_relative_error,
+        of_trial=lambda r: None if r.verification is None else r.verification.max_relative_error,
     ),
     Metric(
         key="status",

@@ -79,18 +79,19 @@ class _Line(BaseModel):
         times = ((getattr(self, unit), factor) for unit, factor in SECONDS.items())
         return next((value * factor for value, factor in times if value is not None), None)
 
+    @property
+    def speed(self) -> float | None:
+        """Throughput, or 1 ÷ the time: ratios of speeds are speedups."""
+        duration = self.duration_seconds
+        return self.throughput if duration is None else 1 / duration
+
     def speedup_over(self, reference: _Line | None) -> Estimate | None:
         """As the table states it, or over the reference; None without one."""
         if self.speedup is not None:
             return single_value(self.speedup, "×")
-        # Ratios of throughputs, or of 1 ÷ the time, are speedups.
-        mine, its = (
-            line and (line.throughput or (line.duration_seconds and 1 / line.duration_seconds))
-            for line in (self, reference)
-        )
-        if not mine or not its:
+        if reference is None or self.speed is None or reference.speed is None:
             return None
-        return UNITY if self is reference else single_value(mine / its, "×")
+        return UNITY if self is reference else single_value(self.speed / reference.speed, "×")
 
 
 def from_csv(path: Path) -> tuple[Row, ...]:
@@ -165,7 +166,7 @@ def _read_lines(path: Path) -> list[_Line]:
             expected = first["msg"].replace("Input should be", "expected")
             got = printable(repr(cells.get(column, "")), LONGEST)
             raise StoreError(f"{place}, column {column!r}: {expected}, got {got}") from None
-        if (line.throughput or line.duration_seconds or line.speedup) is None:
+        if line.speed is None and line.speedup is None:
             needed = "batch_size" if line.seconds_per_step else speeds[-1]
             raise StoreError(f"{place}, column {needed!r}: expected a number, got ''")
         earlier = found.setdefault((line.series, line.group_size), number)

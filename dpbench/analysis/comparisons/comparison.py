@@ -24,9 +24,11 @@ from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.analysis.rows import order_of
 from dpbench.errors import NotComparable, UsageError
 from dpbench.messages import option_words
-from dpbench.specs import Configuration, Labels, series_name
+from dpbench.specs import AXES, Configuration, Labels, series_name
+from dpbench.specs.configuration import DEFAULTS
 from dpbench.specs.labels import row_name
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+from dpbench.specs.workload import WORKLOAD_FIELDS
 
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
 """What `compare` says of a row."""
@@ -133,7 +135,8 @@ class Comparison:
 
         Raises NotComparable if it was measured on neither side.
         """
-        metric, rows = COMPARED_METRICS[name], []
+        metric = COMPARED_METRICS[name]
+        rows = []
         for label, *both in self.pairs:
             before, now = (readings(records, metric) for records in both)
             if before or now or not any(both):
@@ -205,13 +208,14 @@ def compare_sides(
             f"no configuration is in both {baseline.label} and {candidate.label}; {why}"
         )
     labels = Labels.among(record.trial for record in (*ours, *theirs))
-    pairs, alone = [], (list[str](), list[str]())
+    pairs = []
+    alone = list[str](), list[str]()
     both = {key: records[0].trial for key, records in (second | first).items()}
     for key in sorted(both, key=lambda key: order_of(both[key], labels.implementation(both[key]))):
         if key in first and key in second:
             sides = first[key][0].trial, second[key][0].trial
             label = labels.label(sides[1]) if by_candidate else _common_label(*sides, labels)
-            pairs.append((label, *map(usable_repetitions, (first[key], second[key]))))
+            pairs.append((label, usable_repetitions(first[key]), usable_repetitions(second[key])))
         else:
             alone[key in second].append(labels.label(both[key]))
     differences, notes = compare_environments(baseline, candidate, pairs, force=force)
@@ -230,22 +234,22 @@ def compare_sides(
 
 
 def _common_label(first: Configuration, second: Configuration, labels: Labels) -> str:
-    """The parts of a configuration's name in which both agree: the settings that are told, the
-    backend, the sizes."""
-    agreed = Labels(
-        tuple(name for name in labels.several if first.setting(name) == second.setting(name))
-    )
-
-    names = {agreed.implementation(side) for side in (first, second)}
-    name = first.implementation if first.implementation == second.implementation else ""
-    name = names.pop() if len(names) == 1 else name
-    read = attrgetter("backend", "group_size", "replicas_by_node", "batch_size")
-    backend, size, nodes, batch = (
+    """The parts of a configuration's name in which both agree: the implementation with the settings
+    that are told, the backend, the sizes."""
+    differing = {name for name in AXES if first.setting(name) != second.setting(name)}
+    # Names tell no setting that has its default.
+    of_workload = {name: DEFAULTS[name] for name in differing & {*WORKLOAD_FIELDS} & {*DEFAULTS}}
+    own = {name: DEFAULTS[name] for name in (differing & {*DEFAULTS}) - {*of_workload}}
+    agreed = replace(first, workload=replace(first.workload, **of_workload), **own)
+    read = attrgetter("implementation", "backend", "group_size", "replicas_by_node", "batch_size")
+    name, backend, size, nodes, batch = (
         a if a == b else None for a, b in zip(read(first), read(second), strict=True)
     )
-    series = series_name(name, backend) if name else backend or ""
-    whole = f"{agreed.label(first)} -> {agreed.label(second)}"
-    return row_name(series, size, nodes or (), batch) or whole
+    if name:
+        told = Labels(tuple(name for name in labels.several if name not in differing))
+        name = series_name(told.implementation(agreed), backend)
+    both = f"{labels.label(first)} -> {labels.label(second)}"
+    return row_name(name or backend or "", size, nodes or (), batch) or both
 
 
 def readings(records: Records, metric: Metric) -> dict[int, float]:

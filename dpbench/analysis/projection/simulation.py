@@ -73,7 +73,8 @@ def buckets(step: GradientTrace, cap_mb: float | None = None) -> list[tuple[floa
     """
     cap = (DEFAULT_CAP_MB if cap_mb is None else cap_mb) * MEBI
     next_cap = (DEFAULT_FIRST_CAP_MB if cap_mb is None else cap_mb) * MEBI
-    (ready_seconds,), filled, size = step.ready_seconds, [], 0
+    filled, size = list[tuple[float, int]](), 0
+    (ready_seconds,) = step.ready_seconds
     for ready, nbytes in zip(ready_seconds, step.gradient_bytes, strict=True):
         size += nbytes
         if size >= next_cap:
