@@ -40,7 +40,6 @@ RANK_FIELDS = {
     if hint in (scalar, scalar | None)
 }
 """Fields of ranks that are single values."""
-PHASES = ("data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
 RANK_SUMS: dict[str, ValueKind] = {
     "timed_steps": "integer",
     "samples": "integer",
@@ -48,7 +47,10 @@ RANK_SUMS: dict[str, ValueKind] = {
     "cpu_seconds": "number",
     "step_seconds": "number",
     "step_without_sync_seconds": "number",
-    **{name: "number" for name in PHASES},
+    "data_seconds": "number",
+    "forward_seconds": "number",
+    "backward_seconds": "number",
+    "optimizer_seconds": "number",
     "backward_without_sync_seconds": "number",
 }
 """Sums and means over the steps of a rank."""
@@ -134,7 +136,10 @@ def _rank(rank: RankMeasurement) -> dict[str, Any]:
         "cpu_seconds": rank.timed.cpu_seconds,
         "step_seconds": mean_step(rank.timed),
         "step_without_sync_seconds": mean_step(rank.without_sync),
-        **{name: mean_phase(rank.phases, name) for name in PHASES},
+        "data_seconds": mean_phase(rank.phases, "data_seconds"),
+        "forward_seconds": mean_phase(rank.phases, "forward_seconds"),
+        "backward_seconds": mean_phase(rank.phases, "backward_seconds"),
+        "optimizer_seconds": mean_phase(rank.phases, "optimizer_seconds"),
         "backward_without_sync_seconds": mean_phase(rank.phases_without_sync, "backward_seconds"),
     }
 
