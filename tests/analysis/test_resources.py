@@ -19,9 +19,9 @@ def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
     repetitions = runs(spec, (100.0, 100.0), flops_per_item=6.7e10)
     (row,) = summarize(repetitions, environments={"e0": machine(H100, H100)})
     assert (row["mfu"].value, row["mfu"].sample_size) == (pytest.approx(0.05), 2)
-    assert row.notes == (
+    assert row.notes[0] == (
         "MFU: of 134.0 TFLOP/s in float32 without tensor cores, which convolutions in TF32 can "
-        "exceed (NVIDIA H100 data sheet (SXM), 2023)",
+        "exceed (NVIDIA H100 data sheet (SXM), 2023)"
     )
     shared = replace(spec, devices=("cuda:0",) * 2)
     peak, _ = peak_items_per_second(shared, 6.7e10, [machine(H100)])

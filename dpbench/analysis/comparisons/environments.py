@@ -59,7 +59,7 @@ def compare_environments(
     if differences and not force:
         raise NotComparable(
             f"{baseline.label} and {candidate.label} come from different environments: "
-            f" {'; '.join(differences)}. {option_words('force', True)} compares them "
+            f"{'; '.join(differences)}. {option_words('force', True)} compares them "
             "nevertheless"
         )
     known = [[e for e in side.values() if e] for side in (before, after)]

@@ -103,7 +103,8 @@ MIB = float(MEBI)
 def trace_of(*sizes: float, buffers: int = 0) -> GradientTrace:
     """Gradients of so many MiB at 1, 2, … seconds; backward ends with the last, then 0.5 s."""
     count = len(sizes)
-    return gradient_trace(
+    return replace(
+        gradient_trace(),
         ready_seconds=(tuple(range(1, count + 1)),),
         gradient_bytes=tuple(int(size * MIB) for size in sizes),
         backward_end_seconds=(float(count),),

@@ -16,7 +16,7 @@ from dpbench.analysis.rows import Row
 from dpbench.report.charts import style
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from tests.analysis.builders import BACKENDS, run, trial
-from tests.report.charts.pictured import caption, figure, source, sweep
+from tests.report.charts.pictured import caption, collectives, figure, source, sweep
 
 CURVES: dict[str, Callable[[Row], Estimate | None]] = {
     "throughput": lambda row: row.throughput,
@@ -213,7 +213,7 @@ def test_losses_end_where_their_window_ends() -> None:
 def test_bandwidth_is_that_of_the_analysis() -> None:
     chart = figure("bandwidth")
     assert [axes.get_title("left") for axes in chart.axes] == ["all_reduce ×2", "all_reduce ×4"]
-    measured = sweep().collectives
+    measured = collectives().collectives
     assert measured is not None
     rows = [row for row in collective_rows(measured.records) if row.spec.group_size == 4]
     shown = [value for _, _, value, _, _ in bars(chart.axes[1])]
