@@ -9,9 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dpbench.data import registry
 from dpbench.data.batch import Samples, named_leaves, sample_count
@@ -24,9 +22,6 @@ from dpbench.units import counted
 if TYPE_CHECKING:
     from dpbench.architecture import Architecture
 
-INPUTS, TARGETS = "inputs.npy", "targets.npy"
-"""Names of the files of a prepared dataset."""
-Arrays = NDArray[np.float32] | NDArray[np.int64]
 SYNTHETIC_SAMPLES = 4096
 SYNTHETIC_BYTES = 256 * 2**20
 """Bytes of the synthetic samples unless a number of samples is given: most memory that they take in
@@ -72,6 +67,26 @@ class Dataset:
         inputs, targets = self.select(slice(first, end))
         return Dataset(inputs=inputs, targets=targets)
 
+    def save(self, file: Path) -> None:
+        """Write the samples into a file for `read`; raises DataError if it cannot be written."""
+        try:
+            torch.save((self.inputs, self.targets), file)
+        except (OSError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise DataError(
+                f"cannot write the prepared dataset into {file.parent}: {reason}"
+            ) from None
+
+    @classmethod
+    def read(cls, file: Path) -> Dataset:
+        """Samples that were saved, memory-mapped: the ranks of a host share one copy, and a write
+        changes only the writer's."""
+        inputs, targets = torch.load(file, mmap=True, weights_only=True)
+        for tensor in tensors((inputs, targets)):
+            # Touches every page now; otherwise the page faults would fall into the timed window.
+            tensor.flatten()[:: mmap.PAGESIZE // tensor.element_size()].sum()
+        return cls(inputs=inputs, targets=targets)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Splits:
@@ -100,7 +115,7 @@ def load_dataset(
     if name == registry.SYNTHETIC:
         return synthetic_dataset(architecture, seed=seed, samples=samples)
     assert prepared is not None
-    return _read(prepared / name)
+    return Dataset.read(registry.prepared_file(prepared, name))
 
 
 def load_splits(
@@ -124,7 +139,9 @@ def load_splits(
         both = synthetic_dataset(architecture, seed=seed, samples=count + test_count)
         return Splits(train=both.part(0, count), test=both.part(count, len(both)))
     assert prepared is not None
-    train, test = (_read(prepared / name / split) for split in registry.SPLITS)
+    train, test = (
+        Dataset.read(registry.prepared_file(prepared, name, split)) for split in registry.SPLITS
+    )
     return Splits(train=train.part(0, train_samples or len(train)), test=test)
 
 
@@ -134,35 +151,6 @@ def synthetic_samples(architecture: Architecture) -> int:
     tensors_of_one = tensors([one.inputs, one.targets])
     nbytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of_one)
     return max(1, min(SYNTHETIC_SAMPLES, SYNTHETIC_BYTES // nbytes))
-
-
-def _read(folder: Path) -> Dataset:
-    """The dataset in a folder.
-
-    The arrays are memory-mapped: the ranks of a host share one copy, and a write changes only the
-    writer's.
-    """
-    arrays = [
-        np.load(folder / name, mmap_mode="c", allow_pickle=False) for name in (INPUTS, TARGETS)
-    ]
-    for array in arrays:
-        # Touches every page now; otherwise the page faults would fall into the timed window.
-        array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].sum()
-    inputs, targets = map(torch.from_numpy, arrays)
-    return Dataset(inputs=inputs, targets=targets)
-
-
-def write_arrays(folder: Path, inputs: Arrays, targets: Arrays) -> None:
-    """Write both arrays; raises DataError if `folder` cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        np.save(folder / INPUTS, inputs, allow_pickle=False)
-        np.save(folder / TARGETS, targets, allow_pickle=False)
-    except OSError as error:
-        raise DataError(
-            f"cannot write the prepared dataset into {folder}: {error.strerror}; "
-            f"expected a folder that can be written, with {inputs.nbytes + targets.nbytes} B free"
-        ) from error
 
 
 def synthetic_dataset(architecture: Architecture, *, seed: int, samples: int) -> Dataset:

@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch.hub import download_url_to_file
 
+from dpbench.data.datasets import Dataset
 from dpbench.data.registry import MNIST_PLACE, Split
 from dpbench.errors import DataError
 from dpbench.messages import Say
@@ -60,7 +61,7 @@ SOURCE_VARIABLE = "DPBENCH_MNIST_URL"
 """Environment variable that names another mirror."""
 
 
-def read_digits(split: Split | None = None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def read_digits(split: Split | None = None) -> Dataset:
     """Images, float32 (n, 1, 28, 28), and digits, int64 (n,).
 
     These are all 1,797, the 1,442 training or the 355 test samples, in their order. The images are
@@ -73,7 +74,7 @@ def read_digits(split: Split | None = None) -> tuple[NDArray[np.float32], NDArra
     pixels = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False).numpy()
     images = (pixels - pixels.mean()) / pixels.std()
     chosen = slice(None) if split is None else every_fifth(labels) == (split == "test")
-    return images[chosen].astype(np.float32), labels[chosen].astype(np.int64)
+    return _dataset(images[chosen].astype(np.float32), labels[chosen])
 
 
 def every_fifth(targets: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -88,9 +89,12 @@ def every_fifth(targets: NDArray[np.integer]) -> NDArray[np.bool_]:
     return held_out
 
 
-def read_mnist(
-    data_dir: Path | None, split: Split
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _dataset(images: NDArray[np.float32], labels: NDArray[np.uint8]) -> Dataset:
+    targets = labels.astype(np.int64)
+    return Dataset(inputs=torch.from_numpy(images), targets=torch.from_numpy(targets))
+
+
+def read_mnist(data_dir: Path | None, split: Split) -> Dataset:
     """Images, float32 (n, 1, 28, 28), standardized, and digits, int64 (n,).
 
     Raises DataError if a file is missing or damaged.
@@ -109,7 +113,7 @@ def read_mnist(
     inputs /= 255
     inputs -= MNIST_MEAN
     inputs /= MNIST_DEVIATION
-    return inputs, labels.astype(np.int64)
+    return _dataset(inputs, labels)
 
 
 def download_mnist(folder: Path, say: Say) -> None:

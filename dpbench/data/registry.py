@@ -1,7 +1,7 @@
 """The datasets that dpbench knows, and preparing one for the ranks of a sweep or a training.
 
 A dataset is read, checked and normalized once, in the process that starts the ranks; they only
-load the arrays. Importing this module imports neither torch nor numpy.
+load the tensors. Importing this module imports neither torch nor numpy.
 """
 
 from __future__ import annotations
@@ -45,10 +45,15 @@ def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str
     )
 
 
+def prepared_file(folder: Path, name: str, split: Split | None = None) -> Path:
+    """The file of a split, or of the samples of a sweep, in a folder of prepared datasets."""
+    return folder / (f"{name}.pt" if split is None else f"{name}-{split}.pt")
+
+
 def prepare_dataset(
     name: str, *, data_dir: Path | None, cache: Path, held_out: bool = False
 ) -> int | None:
-    """Write the arrays of dataset `name` into the folder `cache`, from which ranks load them.
+    """Write the samples of dataset `name` into the folder `cache`, from which ranks load them.
 
     A user's dataset is only loaded and counted: ranks load it themselves. Returns the number of
     training samples; None if as many as asked for are generated.
@@ -70,14 +75,13 @@ def prepare_dataset(
     if name == SYNTHETIC:
         return None
     from dpbench.data import digits
-    from dpbench.data.datasets import write_arrays
 
     counts = []
     for split in SPLITS if held_out else (None,):
         if name == MNIST:
-            inputs, targets = digits.read_mnist(data_dir, split or "train")
+            samples = digits.read_mnist(data_dir, split or "train")
         else:
-            inputs, targets = digits.read_digits(split)
-        write_arrays(cache / name / (split or ""), inputs, targets)
-        counts.append(len(targets))
+            samples = digits.read_digits(split)
+        samples.save(prepared_file(cache, name, split))
+        counts.append(len(samples))
     return counts[0]

@@ -9,7 +9,6 @@ from sklearn.datasets import load_digits
 
 from dpbench.architecture import load_architecture
 from dpbench.data import datasets, digits, registry
-from dpbench.data.datasets import write_arrays
 from dpbench.data.digits import every_fifth
 from dpbench.errors import DataError, UsageError
 from tests.data.mnist_folder import put_set
@@ -17,20 +16,16 @@ from tests.data.mnist_folder import put_set
 MLP = load_architecture("mlp")
 
 
-def write(folder: Path, count: int) -> None:
-    inputs = np.full((count, 2), count, dtype=np.float32)
-    write_arrays(folder, inputs, np.arange(count))
-
-
-def test_prepared_samples_are_loaded_as_tensors(tmp_path: Path) -> None:
-    write(tmp_path / "digits", 3)
+def test_prepared_digits_are_loaded_whole_or_in_splits(tmp_path: Path) -> None:
+    assert registry.prepare_dataset("digits", data_dir=None, cache=tmp_path) == 1797
     dataset = datasets.load_dataset("digits", tmp_path, MLP, seed=0, samples=1)
-    assert (dataset.inputs.tolist(), dataset.targets.tolist()) == ([[3, 3]] * 3, [0, 1, 2])
-    assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.float32, torch.int64)
-    for split, count in (("train", 5), ("test", 2)):
-        write(tmp_path / "digits" / split, count)
+    assert torch.equal(dataset.inputs, digits.read_digits().inputs)
+    assert torch.equal(dataset.targets, digits.read_digits().targets)
+    registry.prepare_dataset("digits", data_dir=None, cache=tmp_path, held_out=True)
     splits = datasets.load_splits("digits", tmp_path, MLP, seed=0)
-    assert (len(splits.train), len(splits.test)) == (5, 2)
+    assert (len(splits.train), len(splits.test)) == (1442, 355)
+    with pytest.raises(DataError, match=r"cannot write the prepared dataset into .*nowhere"):
+        dataset.save(tmp_path / "nowhere" / "digits.pt")
 
 
 def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_process() -> None:
@@ -75,45 +70,35 @@ def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
     assert registry.unread_notes(None, ["digits"]) == ()
 
 
-def targets(folder: Path) -> int:
-    return len(np.load(folder / "targets.npy"))
-
-
-def test_digits_are_prepared_whole_and_in_splits(tmp_path: Path) -> None:
-    assert registry.prepare_dataset("digits", data_dir=None, cache=tmp_path) == 1797
-    assert np.load(tmp_path / "digits" / "targets.npy").dtype == np.int64
-    count = registry.prepare_dataset("digits", data_dir=None, cache=tmp_path, held_out=True)
-    assert (count, targets(tmp_path / "digits" / "test")) == (1442, 355)
-
-
 def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:
     put_set(tmp_path, "train", 12)
-    cache = tmp_path / "cache"
     with pytest.raises(DataError, match=r"expected t10k-images.* and t10k-labels"):
-        registry.prepare_dataset("mnist", data_dir=tmp_path, cache=cache, held_out=True)
+        registry.prepare_dataset("mnist", data_dir=tmp_path, cache=tmp_path, held_out=True)
     put_set(tmp_path, "test", 4)
-    count = registry.prepare_dataset("mnist", data_dir=tmp_path, cache=cache, held_out=True)
-    assert (count, targets(cache / "mnist" / "test")) == (12, 4)
+    count = registry.prepare_dataset("mnist", data_dir=tmp_path, cache=tmp_path, held_out=True)
+    splits = datasets.load_splits("mnist", tmp_path, MLP, seed=0)
+    assert (count, len(splits.train), len(splits.test)) == (12, 12, 4)
 
 
 def test_digits_are_those_of_scikit_learn_as_normalized_images_of_mnists_size() -> None:
     theirs = load_digits()
     levels = digits.read_idx(digits.DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")
-    images, targets = digits.read_digits()
+    whole = digits.read_digits()
     assert np.array_equal(levels, theirs.images)
-    assert np.array_equal(targets, theirs.target)
-    assert (images.shape, images.dtype) == ((1797, 1, 28, 28), np.float32)
-    assert (targets.shape, targets.dtype) == ((1797,), np.int64)
-    assert images.mean(dtype=np.float64) == pytest.approx(0, abs=1e-6)
-    assert images.std(dtype=np.float64) == pytest.approx(1, abs=1e-6)
+    assert np.array_equal(whole.targets, theirs.target)
+    assert (whole.inputs.shape, whole.inputs.dtype) == ((1797, 1, 28, 28), torch.float32)
+    assert (whole.targets.shape, whole.targets.dtype) == ((1797,), torch.int64)
+    assert whole.inputs.double().mean() == pytest.approx(0, abs=1e-6)
+    assert whole.inputs.double().std(correction=0) == pytest.approx(1, abs=1e-6)
 
 
 def test_the_splits_are_all_images_and_every_fifth_of_each_digit_is_held_out() -> None:
-    images, targets = digits.read_digits()
-    held_out = every_fifth(targets)
+    whole = digits.read_digits()
+    held_out = torch.from_numpy(every_fifth(whole.targets.numpy()))
     for split, chosen in (("train", ~held_out), ("test", held_out)):
-        part_images, part_targets = digits.read_digits(split)  # type: ignore[arg-type]
-        assert np.array_equal(part_images, images[chosen])
-        assert np.array_equal(part_targets, targets[chosen])
-    counts = np.bincount(targets[held_out]).tolist()
+        part = digits.read_digits(split)  # type: ignore[arg-type]
+        inputs, targets = whole.select(chosen)
+        assert torch.equal(part.inputs, inputs)
+        assert torch.equal(part.targets, targets)
+    counts = whole.targets[held_out].bincount().tolist()
     assert counts == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]

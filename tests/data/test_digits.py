@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dpbench.data import digits
 from dpbench.errors import DataError
@@ -31,11 +32,11 @@ def test_a_file_is_decoded_and_damage_is_found(tmp_path: Path) -> None:
 
 def test_images_and_labels_are_read_and_normalized(tmp_path: Path) -> None:
     put_set(tmp_path, "train", 12)
-    inputs, targets = digits.read_mnist(tmp_path, "train")
-    assert (inputs.shape, inputs.dtype) == ((12, 1, 28, 28), np.float32)
-    assert (targets.tolist(), targets.dtype) == ([*range(10), 0, 1], np.int64)
-    assert inputs[0].max() == pytest.approx((0 - 0.1307) / 0.3081, rel=1e-5)
-    assert inputs[1].min() == pytest.approx((1 - 0.1307) / 0.3081, rel=1e-5)
+    train = digits.read_mnist(tmp_path, "train")
+    assert (train.inputs.shape, train.inputs.dtype) == ((12, 1, 28, 28), torch.float32)
+    assert (train.targets.tolist(), train.targets.dtype) == ([*range(10), 0, 1], torch.int64)
+    assert train.inputs[0].max() == pytest.approx((0 - 0.1307) / 0.3081, rel=1e-5)
+    assert train.inputs[1].min() == pytest.approx((1 - 0.1307) / 0.3081, rel=1e-5)
 
 
 def test_missing_files_are_named_with_what_needs_none(tmp_path: Path) -> None:
@@ -69,4 +70,4 @@ def test_published_files_are_downloaded_once_and_others_are_not_kept(
         digits.download_mnist(data, said.append)
     assert len(said) == 4
     assert said[0] == f"downloading {mirror.as_uri()}/{TRAIN_IMAGES} to {data}"
-    assert digits.read_mnist(data, "train")[1].tolist() == [0, 1, 2, 3]
+    assert digits.read_mnist(data, "train").targets.tolist() == [0, 1, 2, 3]

@@ -8,12 +8,11 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from dpbench.data import datasets
-from dpbench.data.datasets import write_arrays
+from dpbench.data.datasets import Dataset
 from dpbench.measure import trial as trial_module
 from dpbench.measure.batches import micro_step_indices
 from dpbench.measure.step import BenchmarkStepper
@@ -86,8 +85,8 @@ def _counted_from_here() -> None:
 
 @pytest.fixture
 def ten_samples(tmp_path: Path) -> Path:
-    inputs = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
-    write_arrays(tmp_path / "digits", inputs, np.arange(10, dtype=np.int64) % 2)
+    inputs = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+    Dataset(inputs=inputs, targets=torch.arange(10) % 2).save(tmp_path / "digits.pt")
     return tmp_path
 
 
