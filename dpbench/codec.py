@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from dpbench.errors import StoreError
-from dpbench.messages import printable
+from dpbench.messages import escaped
 
 T = TypeVar("T")
 
@@ -115,12 +115,17 @@ def content_hash(value: Any, length: int = 12) -> str:
 
 
 def differing_fields(ours: object, theirs: object) -> list[str]:
-    """List "name: theirs -> ours" for every field in which two specifications differ."""
+    """List "name: theirs -> ours" for every field in which two specifications differ, and
+    "name: key theirs -> ours" for those of a dictionary."""
     differences = []
     for field in dataclasses.fields(ours):  # type: ignore[arg-type]
         value, other = getattr(ours, field.name), getattr(theirs, field.name)
         if dataclasses.is_dataclass(value):
             differences += differing_fields(value, other)
+        elif isinstance(value, dict):
+            for key in {**other, **value}:
+                old, new = (each.get(key, "not there") for each in (other, value))
+                differences += [f"{field.name}: {key} {old} -> {new}"] * (old != new)
         elif value != other:
             differences.append(f"{field.name}: {encode(other)!r} -> {encode(value)!r}")
     return differences
@@ -135,8 +140,8 @@ def _misfit(kind: Any, error: Exception) -> str:
     if first["type"] == "json_invalid":
         return f"not JSON: {first['ctx']['error']}"
     where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in first["loc"])
-    place = f"{name}{printable(where, MAX_VALUE_SHOWN)}"
+    place = f"{name}{escaped(where, MAX_VALUE_SHOWN)}"
     if first["type"] == "missing":
         return f"{place}: missing"
     what = first["msg"][:1].lower() + first["msg"][1:]
-    return f"{place}: {what}, got {printable(repr(first['input']), MAX_VALUE_SHOWN)}"
+    return f"{place}: {what}, got {escaped(repr(first['input']), MAX_VALUE_SHOWN)}"

@@ -1,15 +1,5 @@
 """Every error that a user of dpbench can cause, as a sentence: what, got, expected, remedy.
 
-DpbenchError                    exit status 1
-├── UsageError                  2: a value that the user gave; nothing was started
-│   ├── UnknownName             2: a name that is not known; says which names are
-│   └── NotComparable           5: two sides that must not be compared, or have nothing in common
-├── StoreError                  2: a results folder or file that cannot be read or written
-├── DataError                   2: a dataset that is not there or not what it should be
-├── LaunchError                 1: ranks could not be started, or their node or group was lost
-├── TrainingFailed              1: a rank of a training or a script ended before its end
-└── Interrupted                 128 + signal: the user stopped it (130 for Ctrl-C)
-
 Errors of ranks derive from these where they are raised, and reach the launcher as text. A trial
 that fails is a record with a status and a reason, never an exception.
 """
@@ -31,7 +21,7 @@ class DpbenchError(Exception):
 
 
 class UsageError(DpbenchError):
-    """A value given by the user that cannot be used."""
+    """A value given by the user that cannot be used; nothing was started."""
 
     exit_status = USAGE
 
@@ -87,7 +77,7 @@ class DataError(DpbenchError):
 
 
 class LaunchError(DpbenchError):
-    """Ranks could not be started, or were lost as a whole."""
+    """Ranks could not be started, or their node or group was lost."""
 
 
 class TrainingFailed(DpbenchError):

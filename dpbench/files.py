@@ -93,8 +93,6 @@ def make_folder(folder: Path, *names: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             (folder / name).touch(exist_ok=False)  # and so through no link
-        flush_folder(folder)
-        flush_folder(folder.parent)
     except OSError as error:
         raise StoreError(f"cannot make {folder}: {error.strerror}") from None
 
@@ -133,7 +131,7 @@ def write_output(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Put a new file in the place of the path, and return when content and name are on disk."""
+    """Put a new file, whose content is on disk, in the place of the path."""
     temporary = path.with_name(f"{path.name}.{token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -146,16 +144,6 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    flush_folder(path.parent)
-
-
-def flush_folder(folder: Path) -> None:
-    """Return when the names in it are on disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -10,11 +10,6 @@ import os
 import subprocess
 from pathlib import Path
 
-OWN_VARIABLES = {
-    "LC_ALL": "C",
-    "GIT_OPTIONAL_LOCKS": "0",  # `git diff` would rewrite the index to refresh it
-}
-
 
 def without_git_variables() -> dict[str, str]:
     """The environment variables of this process, except those that point Git at a repository."""
@@ -28,10 +23,12 @@ def run_git(
 
     Raises OSError if there is no Git, subprocess.TimeoutExpired.
     """
+    # `git diff` would rewrite the index to refresh it.
+    own_variables = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
     return subprocess.run(
         ["git", "-c", "core.hooksPath=/dev/null", *arguments],
         cwd=folder,
-        env=without_git_variables() | OWN_VARIABLES,
+        env=without_git_variables() | own_variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",

@@ -63,22 +63,17 @@ def said_to(listener: Say) -> Iterator[None]:
         _listener.reset(token)
 
 
-def printable(text: str, longest: int) -> str:
-    """The text with escapes for what a terminal would act upon; "…" where it is cut."""
-    shown = escaped(text[: longest + 1])
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
-
-
 def one_line(text: str) -> str:
     """Text that cannot break a table or a terminal: no control characters, single spaces."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def escaped(text: str) -> str:
-    """Control characters as escapes; asking the whole first is quick, and nearly always enough."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+def escaped(text: str, longest: int | None = None) -> str:
+    """The text with escapes for what a terminal would act upon; "…" where it is cut."""
+    text = text if longest is None else text[: longest + 1]
+    if not text.isprintable():  # to ask the whole is quick, and nearly always enough
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 _in_python: ContextVar[bool] = ContextVar("in_python", default=False)

@@ -14,18 +14,16 @@ from pathlib import Path
 PYTHON = (3, 11)
 TORCH = (2, 9)
 NEWEST_TORCH = (2, 15)
-"""The newest that `make matrix` was run with; later ones are used with a warning."""
+"""The newest that `make matrix` was run with."""
 
 
 def check_requirements() -> None:
     """Raise ImportError in one line where Python or torch is too old; a command ends with it."""
-    reason = python_reason(sys.version_info[:3]) or torch_reason()
-    if reason is None:
-        return
-    # `dpbench` or `python -m dpbench`, and not a program that imports it.
-    if Path(sys.argv[0] if sys.argv else "").name in ("dpbench", "-m"):
-        sys.exit(f"dpbench: {reason}")
-    raise ImportError(reason)
+    if reason := python_reason(sys.version_info[:3]) or torch_reason():
+        # `dpbench` or `python -m dpbench`, and not a program that imports it.
+        if Path(sys.argv[0] if sys.argv else "").name in ("dpbench", "-m"):
+            sys.exit(f"dpbench: {reason}")
+        raise ImportError(reason)
 
 
 def python_reason(version: tuple[int, ...]) -> str | None:
@@ -43,24 +41,13 @@ def torch_reason() -> str | None:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
-    if _first_two(version) >= TORCH:
+    if tuple(map(int, re.findall(r"\d+", version)[:2])) >= TORCH:
         return None
     needed, newest = version_words(TORCH), version_words(NEWEST_TORCH)
     return (
         f"dpbench needs torch {needed} or later, and torch {version} is installed; "
         f"pip install torch=={newest}.*"
     )
-
-
-def untried_torch(version: str) -> str | None:
-    """A warning for a torch that is newer than the newest that was tried; None for others."""
-    if _first_two(version) <= NEWEST_TORCH:
-        return None
-    return f"newer than {version_words(NEWEST_TORCH)}, the newest that was tried"
-
-
-def _first_two(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def version_words(version: tuple[int, ...]) -> str:

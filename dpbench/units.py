@@ -39,23 +39,14 @@ def bytes_binary(value: float) -> str:
     return f"{value:.0f} {unit}" if abs(value) >= 100 or unit == "B" else f"{value:.3g} {unit}"
 
 
-BYTE_UNITS = {
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
-LARGEST_UNITS_FIRST = ("GB", "GiB", "MB", "MiB", "KB", "KiB", "B")
-
-
 def bytes_exact(nbytes: int) -> str:
     """Write a size that somebody chose, in the largest unit of which it is a whole number: 4 KB,
     64 KiB, 256 MB."""
-    unit = next(name for name in LARGEST_UNITS_FIRST if nbytes % BYTE_UNITS[name] == 0)
-    return f"{nbytes // BYTE_UNITS[unit]:,} {unit}"
+    for power, letter in ((3, "G"), (2, "M"), (1, "K")):
+        for unit, name in ((1000**power, f"{letter}B"), (KIBI**power, f"{letter}iB")):
+            if nbytes % unit == 0:
+                return f"{nbytes // unit:,} {name}"
+    return f"{nbytes:,} B"
 
 
 def percent(share: float, digits: int = 2) -> str:
@@ -71,13 +62,6 @@ def percent(share: float, digits: int = 2) -> str:
 def three_digits(value: float) -> str:
     """Writes a value of unknown uncertainty: "0.412", "1.10", "4,988"; whole from 100 up."""
     return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
-
-
-def any_of(counts: Iterable[int], noun: str = "") -> str:
-    """Alternatives, largest last: "50", "1 thread", "4, 8 or 16 steps"."""
-    *others, largest = sorted({*counts})
-    last = counted(largest, noun) if noun else f"{largest}"
-    return f"{', '.join(map(str, others))} or {last}" if others else last
 
 
 def span(counts: Iterable[int], noun: str = "") -> str:

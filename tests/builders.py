@@ -20,7 +20,7 @@ HERE = Environment(
     cpu="A",
     cores=2,
     memory_bytes=2**34,
-    versions=(("torch", "2.13.0"),),
+    versions={"torch": "2.13.0"},
 )
 """The environment of records that are not measured."""
 MACHINE = Machine(environment=HERE)
@@ -69,7 +69,7 @@ def script_trial(
 
 
 def sweep_spec(**changes: Any) -> SweepSpec:
-    """The two implementations of ours on gloo, two group sizes, two batch sizes."""
+    """`single`, the two implementations of ours on gloo, two group sizes, two batch sizes."""
     values: dict[str, Any] = {
         "implementations": ("dp", "ddp"),
         "backends": ("gloo",),
@@ -83,4 +83,6 @@ def sweep_spec(**changes: Any) -> SweepSpec:
     values |= {name: value for name, value in changes.items() if name in own}
     of_base = {name: value for name, value in changes.items() if name not in own}
     of_base = {"implementation": "single", "backend": "none", "group_size": 1, **of_base}
-    return SweepSpec(base=trial_spec(**of_base).configuration, **values)
+    values["implementations"] = tuple(dict.fromkeys(("single", *values["implementations"])))
+    base = trial_spec(**of_base)
+    return SweepSpec(base=base, **{"workloads": (base.workload,), **values})

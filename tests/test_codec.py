@@ -10,7 +10,7 @@ import pytest
 from dpbench import store
 from dpbench.codec import content_hash, decode, encode, from_json
 from dpbench.errors import StoreError
-from dpbench.records.trial import Status, Timing, TrialRecord, Window
+from dpbench.records.trial import Status, TrialRecord, Window
 from dpbench.shipped import RESULTS
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import record, trial
@@ -47,7 +47,6 @@ def test_losses_that_json_has_no_number_for_survive_as_text(value: float) -> Non
 
 
 RECORD = encode(record(trial()))
-TIMING = RECORD["timing"]
 TRIAL = encode(trial_spec())
 WINDOW = {"start_seconds": 0, "seconds": 1, "samples": 1}
 
@@ -56,7 +55,7 @@ WINDOW = {"start_seconds": 0, "seconds": 1, "samples": 1}
     ("kind", "content", "message"),
     [
         (TrialRecord, {**RECORD, "status": "fine"}, r"TrialRecord\.status: .*, got 'fine'"),
-        (Timing, {**TIMING, "duration_seconds": "inf"}, r"\.duration_seconds: .* number"),
+        (TrialRecord, {**RECORD, "duration_seconds": "inf"}, r"\.duration_seconds: .* number"),
         (TrialRecord, {**RECORD, "ranks": [{}]}, r"TrialRecord\.ranks\[0\]\.rank: missing"),
         (TrialRecord, {**RECORD, "color": 1}, r"TrialRecord\.color: unexpected"),
         (TrialRecord, {**RECORD, "reason": ["x" * 900_000]}, r"\.reason: .*…"),

@@ -62,10 +62,3 @@ def test_the_package_metadata_asks_for_the_same() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == ">={}.{}".format(*requirements.PYTHON)
     assert "torch>={}.{}".format(*requirements.TORCH) in project["dependencies"]
-
-
-def test_a_torch_that_nobody_has_tried_is_a_warning() -> None:
-    major, minor = requirements.NEWEST_TORCH
-    assert requirements.untried_torch(f"{major}.{minor}.1+cpu") is None
-    expected = f"newer than {major}.{minor}, the newest that was tried"
-    assert requirements.untried_torch(f"{major}.{minor + 1}.0") == expected

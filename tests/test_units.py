@@ -58,15 +58,6 @@ def test_a_long_list_is_cut_and_the_rest_is_counted() -> None:
     assert units.some_of(["a", "b", "c"], 1, "row") == "a; and 2 more rows"
 
 
-def test_alternatives_rise_and_end_with_the_noun() -> None:
-    assert units.any_of([50, 50]) == "50"
-    assert units.any_of([8, 4, 16]) == "4, 8 or 16"
-    assert (units.any_of([1], "thread"), units.any_of([1, 2], "thread")) == (
-        "1 thread",
-        "1 or 2 threads",
-    )
-
-
 @pytest.mark.parametrize(
     ("share", "digits", "text"),
     [

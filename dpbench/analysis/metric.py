@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import Configuration
+from dpbench.specs import TrialSpec
 
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
@@ -46,7 +46,7 @@ class Metric:
     kind: ValueKind = "number"
     meaning: str = ""
     """Meaning in one sentence."""
-    of_configuration: Callable[[Configuration], PlainValue] | None = None
+    of_configuration: Callable[[TrialSpec], PlainValue] | None = None
     of_trial: Callable[[TrialRecord], PlainValue] | None = None
     """Value in a trial; None if the trial lacks what it needs."""
     combine: Callable[[list[Any], str], Value] | None = None

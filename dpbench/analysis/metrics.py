@@ -187,7 +187,7 @@ METRICS: tuple[Metric, ...] = (
         key="started_utc",
         kind="text",
         meaning="Start of the trial, ISO 8601.",
-        of_trial=attrgetter("timing.started_utc"),
+        of_trial=attrgetter("started_utc"),
     ),
     Metric(
         key="item",
@@ -213,7 +213,7 @@ METRICS: tuple[Metric, ...] = (
         key="duration_seconds",
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
-        of_trial=attrgetter("timing.duration_seconds"),
+        of_trial=attrgetter("duration_seconds"),
         unit="s",
         header="Time",
         style="time",

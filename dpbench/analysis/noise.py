@@ -16,7 +16,7 @@ from dpbench import units
 from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
 from dpbench.messages import option_words
 from dpbench.records.trial import HostLoad, TrialRecord
-from dpbench.specs import Configuration
+from dpbench.specs import TrialSpec
 
 BUSY = 0.1
 """Share of the usable cores from which others' work disturbs trials on the CPU."""
@@ -44,7 +44,7 @@ def is_disturbed(record: TrialRecord) -> bool:
     return _share(load) >= _limit(record.trial)
 
 
-def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[str, ...]:
+def load_warning(load: HostLoad | None, configuration: TrialSpec) -> tuple[str, ...]:
     """What to say before the first trial, if others use the machine; () if they do not."""
     if load is None or _share(load) < _limit(configuration):
         return ()
@@ -140,12 +140,12 @@ def cure(needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[Trial
     if needed is None:
         return f"more than {MAX_ADVISED} repetitions (now {now})"
     passes = 1 + max(record.trial.repetition for record in sweep)
-    took = needed * sum(record.timing.duration_seconds for record in sweep) / passes
+    took = needed * sum(record.duration_seconds for record in sweep) / passes
     more = option_words("repetitions", needed)
     return f"about {needed} repetitions (now {now}), {units.seconds(took)}: {more}"
 
 
-def _limit(configuration: Configuration) -> float:
+def _limit(configuration: TrialSpec) -> float:
     """Share of the cores from which the work of others disturbs its trials."""
     return BUSY if configuration.devices[0] == "cpu" else BUSY_BESIDE_GPUS
 

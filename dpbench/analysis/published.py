@@ -23,7 +23,7 @@ from dpbench.analysis.rows import Row, in_order
 from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY, serial_fraction
 from dpbench.errors import StoreError
 from dpbench.files import protect
-from dpbench.messages import printable
+from dpbench.messages import escaped
 from dpbench.specs.traits import SINGLE
 
 CLAIMED = "_claimed"
@@ -164,7 +164,7 @@ def _read_lines(path: Path) -> list[_Line]:
             first = error.errors()[0]
             column = str(first["loc"][0])
             expected = first["msg"].replace("Input should be", "expected")
-            got = printable(repr(cells.get(column, "")), LONGEST)
+            got = escaped(repr(cells.get(column, "")), LONGEST)
             raise StoreError(f"{place}, column {column!r}: {expected}, got {got}") from None
         if line.speed is None and line.speedup is None:
             needed = "batch_size" if line.seconds_per_step else speeds[-1]

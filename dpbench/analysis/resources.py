@@ -11,7 +11,7 @@ from typing import Any
 
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import Configuration
+from dpbench.specs import TrialSpec
 
 TABLE = "peak_flops.toml"
 PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
@@ -42,7 +42,7 @@ def memory_imbalance(record: TrialRecord) -> float | None:
 
 
 def peak_items_per_second(
-    configuration: Configuration,
+    configuration: TrialSpec,
     flops_per_item: float | None,
     environments: Iterable[Environment | None],
 ) -> tuple[float | None, str]:

@@ -20,7 +20,7 @@ from dpbench.analysis.scaling import OWN_ONE_REPLICA
 from dpbench.analysis.throughput import WarmUp, items_per_second, step_seconds, warm_up
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import Configuration, Labels, plain_label, series_name
+from dpbench.specs import Labels, TrialSpec, plain_label, series_name
 from dpbench.specs.labels import implementation_order, row_name
 from dpbench.specs.traits import SINGLE
 
@@ -51,7 +51,7 @@ class Row:
     """Number of completed repetitions."""
     speedup_reference: str = ""
     """What the speedup is against, in words: "single", or `scaling.OWN_ONE_REPLICA`."""
-    configuration: Configuration | None = None
+    configuration: TrialSpec | None = None
     """The settings that its repetitions share."""
     labels: Labels = field(default_factory=Labels)
     """Names that distinguish it among the rows of its sweep."""
@@ -174,7 +174,7 @@ def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda row: order_of(row, row.implementation_label)))
 
 
-def order_of(row: Row | Configuration, implementation_label: str) -> tuple[Any, ...]:
+def order_of(row: Row | TrialSpec, implementation_label: str) -> tuple[Any, ...]:
     """Sort key: implementation as registered, backend, group size, batch size."""
     implementation = implementation_order(row.implementation, implementation_label)
     return implementation, row.backend or "", row.group_size, row.batch_size or 0
@@ -204,7 +204,7 @@ def summarize(
                 configuration, flops.get(configuration.workload), hosts
             )
             notes += filter(None, [note])
-        again = Counter(filter(None, (r.timing.tried_again_after for r in group)))
+        again = Counter(filter(None, (r.tried_again_after for r in group)))
         for reason, count in again.items():
             trials = units.counted(count, "trial")
             notes.append(f"{trials} tried again, as the first try was ended: {reason}")

@@ -71,4 +71,4 @@ def sweep(typed: dict[str, Any]) -> int:
         stored = measure(plan, progress)
     to_explain = OWN_SCRIPT if typed.get("preset") == "quick" else stored.folder
     show_measured(stored, options, to_explain=to_explain, verbose=options.verbose)
-    return exit_status(stored.records, stored.spec.implementations)
+    return exit_status(stored.records, options.measured_implementations)

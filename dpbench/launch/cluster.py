@@ -30,13 +30,13 @@ from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import POLL_SECONDS, run_placed_ranks, scratch_folder
 from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore
-from dpbench.launch.trial_runner import TrialRunner, outcome_of_ranks
+from dpbench.launch.trial_runner import TrialRunner, failed_record, record_of_ranks
 from dpbench.messages import say
-from dpbench.records.trial import Outcome, RankMeasurement
+from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement, endpoint_text
 from dpbench.rendezvous.store import STORE_PREFIX, tcp_store
-from dpbench.specs import Configuration, TrialSpec, plain_label
+from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 BEAT_SECONDS = 1.0
@@ -295,7 +295,7 @@ class ClusterRunner(TrialRunner):
         self._cluster = cluster
         self._plan = plan
 
-    def unusable_reason(self, configuration: Configuration) -> str | None:
+    def unusable_reason(self, configuration: TrialSpec) -> str | None:
         if configuration.node_count == 1:
             return super().unusable_reason(configuration)
         there, name = f"{configuration.node_count} nodes", configuration.implementation
@@ -311,7 +311,7 @@ class ClusterRunner(TrialRunner):
                 return f"{node.name}: {reason}"
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
         """Raises NodeLost."""
         if trial.node_count == 1:
             return super().run(trial, time_limit_seconds)
@@ -339,12 +339,13 @@ class ClusterRunner(TrialRunner):
             raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
         ranks = [rank for node in nodes for rank in ended[node.number].measurements]
         if len(ranks) == trial.process_count:
-            return outcome_of_ranks(trial, ranks)
-        return RanksFailed(
+            return record_of_ranks(trial, ranks)
+        failed = RanksFailed(
             [failure for node in nodes for failure in ended[node.number].failures],
             time_limit_seconds,
             name=lambda rank: f"rank {rank} on {nodes[trial.node_devices[rank][0]].name}",
-        ).outcome
+        )
+        return failed_record(trial, failed)
 
 
 def follow_orders(

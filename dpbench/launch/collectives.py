@@ -3,7 +3,6 @@ of a backend by the smallest of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,10 +12,9 @@ from dpbench import units
 from dpbench.launch.failures import RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks, scratch_folder
-from dpbench.launch.trial_runner import attempt
 from dpbench.measure.collectives import measure_collective
 from dpbench.records.collectives import CollectiveMeasurement, CollectiveRecord, CollectiveSpec
-from dpbench.records.trial import Outcome, Status
+from dpbench.records.trial import Status
 from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_folder
 
@@ -26,34 +24,22 @@ SELF_TEST_SECONDS = 60.0
 
 def run_collective(
     spec: CollectiveSpec, *, time_limit_seconds: float, logs: Path
-) -> Outcome[CollectiveMeasurement]:
-    """Run the measurement in separate processes, and leave none behind. A failure never raises; it
-    leaves the ranks' output in `logs`."""
+) -> CollectiveRecord:
+    """Run the measurement in separate processes, and leave none behind; see `recorded` for what its
+    record lacks. A failure never raises; it leaves the ranks' output in `logs`."""
     work = partial(measure_collective, spec)
     try:
         with scratch_folder(logs, spec.label) as scratch:
             reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
     except RanksFailed as failed:
-        return failed.outcome
+        return CollectiveRecord(
+            collective=spec, status=failed.status, reason=str(failed), killed=failed.killed
+        )
     measured = tuple(report for report in reports if isinstance(report, CollectiveMeasurement))
     if len(measured) == len(reports):
-        return Outcome(status=Status.COMPLETED, ranks=measured)
+        return CollectiveRecord(collective=spec, status=Status.COMPLETED, ranks=measured)
     wrong = next(report for report in reports if isinstance(report, str) and report)
-    return Outcome(status=Status.FAILED, reason=f"wrong result: {wrong}")
-
-
-def collective_record(
-    spec: CollectiveSpec, run: Callable[[], Outcome[CollectiveMeasurement]], environment_id: str
-) -> CollectiveRecord:
-    """The record of one measurement, which `run` makes; it is retried once if something outside
-    ended it, such as the kernel's out-of-memory killer."""
-    outcome, timing = attempt(spec.label, run)
-    return CollectiveRecord(
-        collective=spec,
-        environment_ids=(environment_id,),
-        timing=timing,
-        **outcome.fields(),
-    )
+    return CollectiveRecord(collective=spec, status=Status.FAILED, reason=f"wrong result: {wrong}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,11 +78,11 @@ def self_test(backend: str, machine: Machine) -> SelfTest:
         threads_per_replica=1,
     )
     with temporary_folder() as logs:
-        outcome = run_collective(spec, time_limit_seconds=SELF_TEST_SECONDS, logs=logs)
+        record = run_collective(spec, time_limit_seconds=SELF_TEST_SECONDS, logs=logs)
     return SelfTest(
         backend=backend,
-        passed=outcome.status is Status.COMPLETED,
+        passed=record.status is Status.COMPLETED,
         ranks=len(devices),
-        seconds=max((median(rank.timings[0].seconds) for rank in outcome.ranks), default=None),
-        reason=outcome.reason,
+        seconds=max((median(rank.timings[0].seconds) for rank in record.ranks), default=None),
+        reason=record.reason,
     )

@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -27,7 +26,7 @@ from dpbench.errors import DpbenchError, LaunchError
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.measure.device import peak_memory_words
 from dpbench.parallel.groups import PeerFailed
-from dpbench.records.trial import Outcome, Status
+from dpbench.records.trial import Status
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 _DPBENCH = Path(__file__).parents[1]
@@ -109,12 +108,13 @@ class ScriptFailed(DpbenchError):
 
 
 class RanksFailed(LaunchError):
-    """Some ranks did not return; the message says what the first cause is.
+    """Some ranks did not return; the message is the reason, which names the first cause.
 
     Attributes:
         failures: those of all ranks that were not ended because of another.
         cause: the one that the others follow from, in the order of this module; None without any.
-        outcome: of the trial of these ranks.
+        status: of the trial of these ranks.
+        killed: whether something outside ended the rank that is the cause.
     """
 
     def __init__(
@@ -142,9 +142,8 @@ class RanksFailed(LaunchError):
             reason = f"no result after {units.seconds(time_limit_seconds)}: {'; '.join(where)}"
         super().__init__(reason)
         self.cause = cause
-        status = cause.status if cause else Status.FAILED
-        killed = bool(cause and cause.killed)
-        self.outcome: Outcome[Any] = Outcome(status=status, reason=reason, killed=killed)
+        self.status = cause.status if cause else Status.FAILED
+        self.killed = bool(cause and cause.killed)
 
 
 def failure_of_exception(rank: int, error: BaseException, started: float) -> RankFailure:

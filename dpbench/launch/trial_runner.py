@@ -1,4 +1,4 @@
-"""Trials on this node, each in fresh processes of its own, and the outcome of a trial."""
+"""Trials on this node, each in fresh processes of its own, and the status of their records."""
 
 from __future__ import annotations
 
@@ -19,25 +19,18 @@ from dpbench.launch.ranks import run_one_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import measure_trial
 from dpbench.messages import say
-from dpbench.records.trial import (
-    HostLoad,
-    Outcome,
-    RankMeasurement,
-    Status,
-    Timing,
-    worst_verification,
-)
-from dpbench.specs import Configuration, TrialSpec, plain_label
+from dpbench.records.trial import HostLoad, RankMeasurement, Record, Status, TrialRecord
+from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-M = TypeVar("M")
+R = TypeVar("R", bound=Record)
 
 START_SECONDS = 180.0
 """Python and torch start in seconds, but on a machine that is short of memory in minutes."""
 
 
 class TrialRunner:
-    """Runs trials on this node, one at a time; a trial that fails has an outcome, too."""
+    """Runs trials on this node, one at a time; a trial that fails has a record, too."""
 
     load: HostLoad | None = None
     """The load of other processes before the first trial; None if it cannot be read."""
@@ -52,7 +45,7 @@ class TrialRunner:
         run_one_rank(int, START_SECONDS)  # the first trial would pay for the server's start
         self.load = meter.load()
 
-    def unusable_reason(self, configuration: Configuration) -> str | None:
+    def unusable_reason(self, configuration: TrialSpec) -> str | None:
         """Why this machine cannot run the configuration; None if it can."""
         if configuration.node_count > 1:
             return f"needs {configuration.node_count} nodes, and this one is alone: --nnodes"
@@ -62,8 +55,9 @@ class TrialRunner:
         """The function that each rank of the trial on this node runs."""
         return partial(measure_trial, trial, self._prepared)
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
-        """Run the trial in separate processes, and leave none behind."""
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
+        """Run the trial in separate processes, and leave none behind; see `recorded` for what its
+        record lacks."""
         deadline = monotonic() + time_limit_seconds
         meter = LoadMeter()
         try:
@@ -75,14 +69,14 @@ class TrialRunner:
                     over_tcp = True
                 count = trial.process_count
                 ranks = run_ranks(work, count, scratch, time_limit_seconds, over_tcp=over_tcp)
-            outcome = outcome_of_ranks(trial, ranks)
+            record = record_of_ranks(trial, ranks)
         except RanksFailed as failed:
-            outcome = failed.outcome
-        return replace(outcome, host_load=meter.load())
+            record = failed_record(trial, failed)
+        return replace(record, host_load=meter.load())
 
 
-def attempt(label: str, run: Callable[[], Outcome[M]]) -> tuple[Outcome[M], Timing]:
-    """The outcome of `run`, and when and how often it ran.
+def recorded(label: str, run: Callable[[], R], environment_ids: Sequence[str]) -> R:
+    """The record of `run`, with the time and the environments in which it ran.
 
     It runs once more, and the user reads why, if something outside killed it, such as the kernel's
     out-of-memory killer.
@@ -90,41 +84,45 @@ def attempt(label: str, run: Callable[[], Outcome[M]]) -> tuple[Outcome[M], Timi
     started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
     started = monotonic()
     first_reason: str | None = None
-    outcome = run()
-    if outcome.killed:
-        first_reason = outcome.reason or "it was ended from outside"
+    record = run()
+    if record.killed:
+        first_reason = record.reason or "it was ended from outside"
         say(f"{label}: {first_reason}; it is tried once more")
-        outcome = run()
-    timing = Timing(
+        record = run()
+    return replace(
+        record,
+        tried_again_after=first_reason,
         started_utc=started_utc,
         duration_seconds=monotonic() - started,
-        tried_again_after=first_reason,
+        environment_ids=tuple(environment_ids),
     )
-    return outcome, timing
 
 
-def outcome_of_ranks(
-    trial: TrialSpec, ranks: Sequence[RankMeasurement]
-) -> Outcome[RankMeasurement]:
-    """The outcome: completed, unless gradients were wrong, replicas ended with different
+def failed_record(trial: TrialSpec, failed: RanksFailed) -> TrialRecord:
+    """The record of a trial whose ranks failed."""
+    return TrialRecord(trial=trial, status=failed.status, reason=str(failed), killed=failed.killed)
+
+
+def record_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> TrialRecord:
+    """The record: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
-    worst = worst_verification(ranks)
+    record = TrialRecord(trial=trial, status=Status.COMPLETED, ranks=tuple(ranks))
+    worst = record.verification
     one_process = IMPLEMENTATIONS[trial.implementation].one_process
     checksums = {rank.final_checksum for rank in ranks}
     losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))
     diverged = [step for step, loss in losses if not math.isfinite(loss)]
-    status, reason = Status.COMPLETED, None
     if worst is not None and not worst.passed:
-        status = Status.WRONG_GRADIENTS
         reason = (
             f"gradients differ from one process by {worst.max_relative_error:.2g} relative "
             f"(tolerance {worst.tolerance:.0e}), worst in {worst.worst_parameter}"
             + ("; no layer may mix samples of different replicas" if one_process else "")
         )
-    elif IMPLEMENTATIONS[trial.implementation].communicates and len(checksums) > 1:
-        status = Status.WRONG_GRADIENTS
+        return replace(record, status=Status.WRONG_GRADIENTS, reason=reason)
+    if IMPLEMENTATIONS[trial.implementation].communicates and len(checksums) > 1:
         reason = "replicas hold different parameters after the timed window"
-    elif diverged:
-        status = Status.DIVERGED
+        return replace(record, status=Status.WRONG_GRADIENTS, reason=reason)
+    if diverged:
         reason = f"the loss is not finite at timed step {min(diverged)}"
-    return Outcome(status=status, reason=reason, ranks=tuple(ranks))
+        return replace(record, status=Status.DIVERGED, reason=reason)
+    return record

@@ -16,13 +16,14 @@ from time import perf_counter
 
 import torch
 
+from dpbench.data.sharding import split_by_shares
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import StepIndices
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Window
-from dpbench.specs.configuration import MIN_SEGMENT, split_evenly
+from dpbench.specs.trial import MIN_SEGMENT
 from dpbench.temporary import no_garbage_collection
 
 
@@ -80,4 +81,5 @@ SEGMENTS = 4
 def segment_sizes(timed_steps: int) -> tuple[int, ...]:
     """Steps of the segments of a timed window, between which steps without synchronization are
     timed."""
-    return split_evenly(timed_steps, max(1, min(SEGMENTS, timed_steps // MIN_SEGMENT)))
+    count = max(1, min(SEGMENTS, timed_steps // MIN_SEGMENT))
+    return split_by_shares(timed_steps, (1.0,) * count)

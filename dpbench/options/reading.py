@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dpbench.errors import UnknownName, UsageError
-from dpbench.messages import in_python, option_words, printable, say
+from dpbench.messages import escaped, in_python, option_words, say
 from dpbench.options.model import Options, options_of
 
 M = TypeVar("M", bound=Options)
@@ -74,7 +74,7 @@ def _problem(error: ValidationError) -> str:
     """What the first wrong value was and what was expected, by all alternatives of its type."""
     errors = error.errors(include_url=False)
     wrong = errors[0]["input"]
-    got = f"got {printable(repr(wrong), MAX_SHOWN)}"
+    got = f"got {escaped(repr(wrong), MAX_SHOWN)}"
     if errors[0]["type"] == "value_error":
         return f"{got}; {errors[0]['ctx']['error']}"
     alternatives = [

@@ -26,9 +26,9 @@ from dpbench.options.types import (
     word_for_none,
 )
 from dpbench.specs import AXES
-from dpbench.specs.configuration import Scaling
 from dpbench.specs.parallel import COMM_HOOKS
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
+from dpbench.specs.trial import Scaling
 
 DEFAULT_WINDOW_SECONDS = 1.0
 """Time that a window fills where --steps is not given; it has at least MIN_STEPS."""

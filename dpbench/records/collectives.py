@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from dpbench.codec import Float
-from dpbench.records.trial import Outcome, Timing
-from dpbench.specs.nodes import Replicas
+from dpbench.records.trial import Record
+from dpbench.specs.nodes import ReplicaCount
 
 Collective = Literal["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
@@ -24,7 +24,7 @@ class CollectiveSpec:
 
     collective: Collective
     backend: str
-    group_size: Replicas
+    group_size: ReplicaCount
     devices: tuple[str, ...]
     """The device of each rank."""
     sizes_bytes: tuple[int, ...]
@@ -72,17 +72,12 @@ class CollectiveMeasurement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveRecord(Outcome[CollectiveMeasurement]):
-    """The outcome of one CollectiveSpec: a line of collectives.jsonl.
+class CollectiveRecord(Record):
+    """The record of one CollectiveSpec: a line of collectives.jsonl.
 
     Its results were compared with what they must be, for every size; a wrong one is `failed`, with
     the size in the reason, and no time of it is recorded.
     """
 
     collective: CollectiveSpec
-    environment_ids: tuple[str, ...]
-    """Id of the environment that it ran in, under the name that trials have for those of their
-    hosts."""
-    timing: Timing
-    # Declared again, as pydantic does not see which type the base class has here.
     ranks: tuple[CollectiveMeasurement, ...] = ()

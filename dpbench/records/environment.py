@@ -11,23 +11,22 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import psutil
 
-from dpbench import __version__, requirements, units
+from dpbench import __version__, units
 from dpbench.codec import content_hash, differing_fields
 from dpbench.git import run_git
 
-PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
-"""Packages whose versions are recorded."""
+PACKAGES = ("torch", "numpy", "pandas", "scipy")
+"""Packages whose versions are recorded, beside that of the dpbench that runs, which a checkout need
+not have installed."""
 COMPARABLE_ANYWAY: dict[str, Any] = {"git_commit": None, "hostname": "", "affinity": None}
 """Fields that may differ between comparable environments, each with the value that replaces it in
 the first hash of an id."""
-PAIRS = ("versions", "variables")
-"""Fields that hold (name, value) pairs."""
 GIT_SECONDS = 5.0
 RECORDED_VARIABLES = re.compile(
     "OMP_|MKL_|KMP_|NCCL_|GLOO_|TORCH_(NCCL|GLOO|DIST)|TORCHINDUCTOR_(?!CACHE_DIR)|"
@@ -64,16 +63,14 @@ class Environment:
     memory_bytes: int
     accelerators: tuple[Accelerator, ...] = ()
     governor: str | None = None
-    versions: tuple[tuple[str, ...], ...] = ()
-    variables: tuple[tuple[str, ...], ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
     git_commit: str | None = None
     cuda: str | None = None
     affinity: str | None = None
     """The numbers of the usable cores, "0-3,8"; other cores of equal number may be compared."""
     quota_cores: float | None = None
     """Cores' worth of time that the cgroup allows; None without a limit."""
-    boost: bool | None = None
-    """Whether cores may run above their nominal frequency; None where that is not readable."""
     gpu_driver: str | None = None
 
     @property
@@ -90,15 +87,8 @@ class Environment:
     def differences_from(self, other: Environment) -> list[str]:
         """List the differences that forbid a comparison: "cpu: A -> B", "versions: torch 2.6.0 ->
         2.13.0"."""
-        others = {name: getattr(other, name) for name in (*COMPARABLE_ANYWAY, *PAIRS)}
-        differences = differing_fields(replace(self, **others), other)
-        for pairs in PAIRS:
-            before, after = dict(getattr(other, pairs)), dict(getattr(self, pairs))
-            for name in {**before, **after}:
-                old, new = before.get(name, "not there"), after.get(name, "not there")
-                if old != new:
-                    differences.append(f"{pairs}: {name} {old} -> {new}")
-        return differences
+        others = {name: getattr(other, name) for name in COMPARABLE_ANYWAY}
+        return differing_fields(replace(self, **others), other)
 
 
 def comparable_part(environment_id: str) -> str:
@@ -119,10 +109,8 @@ def environment_line(environments: Mapping[str, Environment], used: set[str]) ->
     gpus = [accelerator.name for accelerator in machine.accelerators]
     what = [machine.cpu, units.counted(machine.usable_cores, "core")]
     what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
-    versions = {version[0]: version[-1] for version in machine.versions}
-    if "torch" in versions:
-        warning = requirements.untried_torch(versions["torch"])
-        what.append(f"torch {versions['torch']}{f' ({warning})' if warning else ''}")
+    if "torch" in machine.versions:
+        what.append(f"torch {machine.versions['torch']}")
     return f"{f'{len(hosts)} hosts, each ' if len(hosts) > 1 else ''}{', '.join(what)}"
 
 
@@ -133,42 +121,35 @@ def capture(
     nccl: str | None = None,
 ) -> Environment:
     """Describe this machine and process as they are now."""
-    cores = core_numbers()
-    starts = (str(core) for core in cores if core - 1 not in cores)
-    ends = (str(core) for core in cores if core + 1 not in cores)
-    ranges = zip(starts, ends, strict=True)
+    affinity = re.search(r"^Cpus_allowed_list:\s*(.+)", read_text("/proc/self/status") or "", re.M)
     model = re.search(r"^(?:model name|Model)\s*:\s*(.+)", read_text("/proc/cpuinfo") or "", re.M)
-    versions = [(name, _version(name)) for name in PACKAGES]
+    versions = {"dpbench": __version__, **{name: _version(name) for name in PACKAGES}}
     if nccl is not None:
-        versions.append(("nccl", nccl))
+        versions["nccl"] = nccl
     return Environment(
         hostname=platform.node(),
         system=platform.system(),
         kernel=platform.release(),
         python=platform.python_version(),
         cpu=model.group(1) if model else platform.processor() or platform.machine(),
-        cores=len(cores),
+        cores=len(core_numbers()),
         memory_bytes=psutil.virtual_memory().total,
         accelerators=tuple(accelerators),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        versions=tuple(versions),
+        versions=versions,
         variables=recorded_variables(),
         git_commit=_git_commit(),
         cuda=cuda,
-        affinity=",".join(first if first == last else f"{first}-{last}" for first, last in ranges),
+        affinity=affinity.group(1) if affinity else None,
         quota_cores=quota_cores(),
-        boost=boost(),
         gpu_driver=read_text("/sys/module/nvidia/version"),
     )
 
 
-def recorded_variables() -> tuple[tuple[str, str], ...]:
-    """The environment variables that change a result, by name."""
-    return tuple(
-        (name, value)
-        for name, value in sorted(os.environ.items())
-        if RECORDED_VARIABLES.match(name)
-    )
+def recorded_variables() -> dict[str, str]:
+    """The environment variables that change a result, in the order of their names."""
+    named = sorted(filter(RECORDED_VARIABLES.match, os.environ))
+    return {name: os.environ[name] for name in named}
 
 
 def core_numbers() -> tuple[int, ...]:
@@ -209,18 +190,7 @@ def quota_cores() -> float | None:
     return min(limits, default=None)
 
 
-def boost() -> bool | None:
-    """Whether the cores may exceed their nominal frequency; None if that is not readable."""
-    on = read_text("/sys/devices/system/cpu/cpufreq/boost")
-    off = read_text("/sys/devices/system/cpu/intel_pstate/no_turbo")
-    if on is None and off is None:
-        return None
-    return on == "1" or off == "0"
-
-
 def _version(package: str) -> str:
-    if package == "dpbench":
-        return __version__  # that of the code that runs, which a checkout need not have installed
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Literal, Self
 
 from dpbench.codec import Float
 from dpbench.specs import TrialSpec
 
-SCHEMA_VERSION = 7
-
-M = TypeVar("M")
-"""The type of one rank's measurement."""
+SchemaVersion = Literal[8]
+"""The version of what is stored; files of another one are refused."""
+SCHEMA_VERSION: SchemaVersion = 8
 
 
 class Status(enum.Enum):
@@ -277,45 +276,31 @@ class HostLoad:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
-    """When, for how long and how often the processes of a record ran."""
-
-    started_utc: str
-    """ISO 8601, to the millisecond."""
-    duration_seconds: float
-    """Wall time as the sweep saw it, launch and a first try included."""
-    tried_again_after: str | None = None
-    """Why a first try ended that something outside had ended, as kill -9 does."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome(Generic[M]):
-    """The end of the processes of a trial, or of a measured collective."""
+class Record:
+    """How a trial or the measurement of a collective ended, when, and where."""
 
     status: Status
     reason: str | None = None
     """Why it did not complete."""
     killed: bool = False
     """True if something outside ended it, such as kill -9: another try may succeed."""
-    ranks: tuple[M, ...] = ()
-    """Measurements of each rank, whatever was wrong with them; () if a rank did not end well."""
+    tried_again_after: str | None = None
+    """Why its first try ended, where something outside had ended that."""
+    started_utc: str = ""
+    """ISO 8601, to the millisecond."""
+    duration_seconds: float = 0.0
+    """Wall time as the sweep saw it, launch and a first try included."""
+    environment_ids: tuple[str, ...] = ()
+    """Ids of the environments of all hosts that it ran on, in order."""
     host_load: HostLoad | None = None
     """Other load on the first host; None if nothing was run, or it is unknown."""
 
-    def fields(self) -> dict[str, Any]:
-        """Return the fields by name, as arguments for the record that is made from them."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialRecord(Outcome[RankMeasurement]):
-    """The outcome of one trial: a line of trials.jsonl."""
+class TrialRecord(Record):
+    """The record of one trial: a line of trials.jsonl."""
 
     trial: TrialSpec
-    environment_ids: tuple[str, ...]
-    """Ids of the environments of all hosts that it ran on, in order."""
-    timing: Timing
-    # Declared again, as pydantic does not see which type the base class has here.
     ranks: tuple[RankMeasurement, ...] = ()
     """Measurements of each rank, whatever was wrong with them; () if a rank did not end well."""
 
@@ -336,11 +321,6 @@ class TrialRecord(Outcome[RankMeasurement]):
 
     @property
     def verification(self) -> Verification | None:
-        """The verification with the largest error of all ranks."""
-        return worst_verification(self.ranks)
-
-
-def worst_verification(ranks: Sequence[RankMeasurement]) -> Verification | None:
-    """The verification with the largest error; None if no rank has one."""
-    verifications = [rank.verification for rank in ranks if rank.verification is not None]
-    return max(verifications, key=lambda one: one.max_relative_error, default=None)
+        """The verification with the largest error of all ranks; None if no rank has one."""
+        verifications = [rank.verification for rank in self.ranks if rank.verification is not None]
+        return max(verifications, key=lambda one: one.max_relative_error, default=None)

@@ -1,12 +1,7 @@
 """Ranks that wait for each other in a store: all of them, or for one that works alone.
 
 Every wait outside of a collective is `wait_until`: processes look into their store, or for another
-process, until what they wait for is there. On it stand
-
-    wait_for_ranks   all ranks come, or those that did not are named; needs no process group
-    barrier          its public form, for the ranks of a group
-    on_first_rank    one rank works alone for any length of time, which in a collective would end
-                     with the group's timeout
+process, until what they wait for is there.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ store."""
 
 
 def wait_for_ranks(store: Store, rank: int, size: int, label: str, timeout: timedelta) -> None:
-    """Wait for all of the `size` ranks that share the store.
+    """Wait for all of the `size` ranks that share the store; it needs no process group.
 
     The first rank that runs out of time decides for all: one that comes later gets the same
     failure, not a barrier of its own. Raises RuntimeError with the ranks that did not come, or that
@@ -109,8 +104,8 @@ def barrier(
 
     Args:
         label: says where in the program this is; it must be the same on all ranks.
-        timeout: how long to wait for the others. The first rank that runs out of it decides for
-            all: one that comes later gets the same error, not a barrier of its own.
+        timeout: how long to wait for the others; the first rank that runs out of it decides for
+            all.
         process_group: the ranks; None means the default group.
 
     Raises:
@@ -133,7 +128,8 @@ def on_first_rank(
     """Call `work` on rank 0 of the group, and return when it has ended; a collective.
 
     It uses the group's store and no tensor, so no device and no collective waits meanwhile. The
-    others wait without limit: if rank 0 dies, the launcher has to end them.
+    others wait without limit, and not until the group's timeout: if rank 0 dies, the launcher has
+    to end them.
 
     Args:
         work: called on rank 0 only. It must not talk to the other ranks.

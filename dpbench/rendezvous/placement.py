@@ -103,11 +103,6 @@ def local_gpu_index(rank: int, world_size: int, environ: Mapping[str, str]) -> i
     process that sees only one GPU through CUDA_VISIBLE_DEVICES, as when each process was started by
     hand for its own GPU, takes that one: index 0.
 
-    Args:
-        rank: the process's rank among all.
-        world_size: number of all processes.
-        environ: the environment variables, e.g. os.environ.
-
     Raises:
         ValueError: a variable is set to something else than it must be, or rank and world_size do
             not fit each other.

@@ -30,8 +30,9 @@ from dpbench.report.headline import headline_sentences
 from dpbench.report.markup import render_template, visible
 from dpbench.report.notes import notes_of
 from dpbench.report.table import MISSING, Table
-from dpbench.specs import AXES, Configuration
+from dpbench.specs import AXES, TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.workload import positional_words
 
 REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
 """Names of the folder in a results folder, and in it of the page and of the folder with the files
@@ -207,7 +208,7 @@ def _about(analysis: Analysis) -> Iterator[str]:
             )
         )
     yield environment_line(stored.environments, {*stored.environments})
-    first = min((record.timing.started_utc for record in stored.records), default="")
+    first = min((record.started_utc for record in stored.records), default="")
     if first:
         yield f"{first[:10]} {first[11:16]} UTC"
     if analysis.sweep is None:
@@ -246,7 +247,7 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     )
 
 
-def command_of_row(command: Sequence[str], configuration: Configuration | None) -> str:
+def command_of_row(command: Sequence[str], configuration: TrialSpec | None) -> str:
     """The command that measures one row of a sweep again; empty for rows of other commands, which
     do not measure rows alone.
 
@@ -256,7 +257,7 @@ def command_of_row(command: Sequence[str], configuration: Configuration | None) 
     if configuration is None or not command or command[0] != "sweep":
         return ""
     options: dict[str, str | None] = {}
-    script = configuration.workload.positional_words
+    script = positional_words(configuration.workload.script)
     left = [*command[1 : len(command) - len(script)]]
     while left:
         name = left.pop(0)

@@ -11,6 +11,7 @@ from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch import collectives as launch_collectives
 from dpbench.launch.machine import Machine
+from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
@@ -58,7 +59,7 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
         for spec in specs:
             progress.started(spec)
             work = partial(run, spec, time_limit_seconds=options.time_limit, logs=logs)
-            record = launch_collectives.collective_record(spec, work, environment.environment_id)
+            record = recorded(spec.label, work, [environment.environment_id])
             results.append(record)
             progress.finished(record)
             done += 1

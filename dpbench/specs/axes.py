@@ -154,7 +154,7 @@ AXES = {
         kind="integer",
     ),
 }
-"""The axes by their field of a Configuration or its workload, in the order in which configurations
+"""The axes by their field of a TrialSpec or its workload, in the order in which configurations
 vary and names tell them."""
 PLACEHOLDERS = {"batch_size": "batch_size"} | {
     axis.placeholder: field for field, axis in AXES.items() if axis.placeholder

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench.specs.axes import AXES
-from dpbench.specs.configuration import DEFAULTS, Configuration
 from dpbench.specs.nodes import on_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.trial import DEFAULTS, TrialSpec
 
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
@@ -21,7 +21,7 @@ class Labels:
     several: tuple[str, ...] = ()
 
     @classmethod
-    def among(cls, configurations: Iterable[Configuration]) -> Labels:
+    def among(cls, configurations: Iterable[TrialSpec]) -> Labels:
         """Names that distinguish these configurations."""
         listed = [*configurations]
         return cls(
@@ -32,7 +32,7 @@ class Labels:
             )
         )
 
-    def work_label(self, configuration: Configuration) -> str:
+    def work_label(self, configuration: TrialSpec) -> str:
         """The settings that make its work another one than that of others, in words: "gpt,
         strong"; "" if all have the same work."""
         return ", ".join(
@@ -46,7 +46,7 @@ class Labels:
         """Names without what `work_label` says."""
         return Labels(tuple(name for name in self.several if not AXES[name].changes_work))
 
-    def implementation(self, configuration: Configuration) -> str:
+    def implementation(self, configuration: TrialSpec) -> str:
         """The implementation with the settings that it shows: "ddp(bf16, 5 MiB)", "local-sgd(4)"
         for the steps between two averages."""
         words = []
@@ -59,11 +59,11 @@ class Labels:
         name = configuration.implementation
         return f"{name}({shown})" if shown else name
 
-    def series(self, configuration: Configuration) -> str:
+    def series(self, configuration: TrialSpec) -> str:
         """Name of its scaling curve: "ddp/gloo"."""
         return series_name(self.implementation(configuration), configuration.backend)
 
-    def label(self, configuration: Configuration) -> str:
+    def label(self, configuration: TrialSpec) -> str:
         """The whole name: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 nodes), batch 32" across
         nodes."""
         nodes = configuration.replicas_by_node
@@ -77,7 +77,7 @@ def _told_only_if_several(setting: str) -> bool:
     return AXES[setting].changes_work or setting not in DEFAULTS
 
 
-def plain_label(configuration: Configuration) -> str:
+def plain_label(configuration: TrialSpec) -> str:
     """Name of a configuration where no others are listed."""
     return Labels().label(configuration)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 MAX_GROUP = 65_536
-Replicas = Annotated[int, Field(ge=1, le=MAX_GROUP)]
+ReplicaCount = Annotated[int, Field(ge=1, le=MAX_GROUP)]
 """A number of replicas. Decoding refuses more, as a few bytes could ask for more than the memory
 holds."""
 MAX_NODES_LISTED = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dpbench.specs.nodes import Replicas
+from dpbench.specs.nodes import ReplicaCount
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import WorkloadSpec, scale_lr
 
@@ -21,7 +21,7 @@ class ParallelSpec:
     workload: WorkloadSpec
     implementation: str
     backend: str
-    group_size: Replicas
+    group_size: ReplicaCount
     """Number of replicas, on all nodes."""
     batch_size: int
     """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong);

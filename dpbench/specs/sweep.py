@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from dpbench.specs.configuration import MAX_REPETITIONS, Configuration, TrialSpec
-from dpbench.specs.nodes import Replicas, fill_nodes
-from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
+from dpbench.specs.nodes import ReplicaCount, fill_nodes
+from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.trial import MAX_REPETITIONS, TrialSpec
 from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
 
 AxisValue = str | int | float | None
@@ -22,41 +22,35 @@ T = TypeVar("T")
 class SweepSpec:
     """The axes of a grid of configurations, and what all of them share."""
 
-    base: Configuration
+    base: TrialSpec
     """The configuration that all others are made from: SINGLE on the first device, with the first
     value of each setting."""
     implementations: tuple[str, ...]
+    """In the order in which they are measured: SINGLE, if it is one of them, comes first."""
     backends: tuple[str, ...]
-    group_sizes: tuple[Replicas, ...]
+    group_sizes: tuple[ReplicaCount, ...]
     batch_sizes: tuple[int, ...]
     devices: tuple[str, ...]
     """A device for each replica of the largest group; smaller groups take the first ones."""
+    workloads: tuple[WorkloadSpec, ...]
+    """The workload of each architecture, each with its own data and files."""
     repetitions: Annotated[int, Field(ge=1, le=MAX_REPETITIONS)]
     time_limit_seconds: float
     largest_group_only: tuple[str, ...] = ()
     """Implementations that are measured at the largest group size alone."""
-    more_workloads: tuple[WorkloadSpec, ...] = ()
-    """Workloads of the further architectures, each with its own data and files."""
     axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
     """The settings that have several values, each by its key in AXES; architectures are in
     `workloads`."""
-    measures_single: bool = True
-    """Whether SINGLE is measured beside the implementations."""
-    devices_by_node: tuple[Replicas, ...] = ()
+    devices_by_node: tuple[ReplicaCount, ...] = ()
     """How many of the `devices` are those of the first node, of the second, …, each as its own node
     calls it; () for one node."""
-
-    @property
-    def workloads(self) -> tuple[WorkloadSpec, ...]:
-        """The workload of each architecture."""
-        return (self.base.workload, *self.more_workloads)
 
 
 def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
     """All trials in the order they run; `repetitions` may differ from the sweep's own where they
     grow."""
     passes = palindrome(configurations(spec), range(repetitions or spec.repetitions))
-    return tuple(configuration.trial(repetition) for configuration, repetition in passes)
+    return tuple(replace(configuration, repetition=number) for configuration, number in passes)
 
 
 def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[tuple[T, int]]:
@@ -67,21 +61,19 @@ def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[
             yield item, repetition
 
 
-def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
+def configurations(spec: SweepSpec) -> tuple[TrialSpec, ...]:
     """The measured configurations, each once.
 
-    Those that are compared most often run closest together in time. If the sweep measures
-    `single`, it comes first, as every speedup needs it. An implementation
-    has none at a group size that it does not have, and one for all values of a setting that it
-    lacks.
+    Those that are compared most often run closest together in time. An implementation has none at a
+    group size that it does not have, and one for all values of a setting that it lacks.
     """
-    first = (SINGLE,) if spec.measures_single else ()
-    names = dict.fromkeys((*first, *spec.implementations))
     group_sizes = [*dict.fromkeys((1, *spec.group_sizes))]
-    planned: dict[Configuration, None] = {}
+    planned: dict[TrialSpec, None] = {}
     if spec.base.workload.script:
         group_sizes.sort(reverse=True)  # if its largest group fails, no other run is worth its time
-    for batch_size, group_size, name in product(spec.batch_sizes, group_sizes, names):
+    for batch_size, group_size, name in product(
+        spec.batch_sizes, group_sizes, spec.implementations
+    ):
         traits = IMPLEMENTATIONS[name]
         if name in spec.largest_group_only:
             has_size = group_size == max(spec.group_sizes) > 1
@@ -109,8 +101,8 @@ def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
 
 
 def _vary(
-    configuration: Configuration, workload: WorkloadSpec, settings: Mapping[str, Any]
-) -> Configuration:
+    configuration: TrialSpec, workload: WorkloadSpec, settings: Mapping[str, Any]
+) -> TrialSpec:
     """The configuration with this workload and these settings, but for those that it cannot have:
     those that its implementation lacks, and workers where nothing is loaded ahead."""
     in_workload = {name: settings[name] for name in settings if name in WORKLOAD_FIELDS}

@@ -45,7 +45,7 @@ class ImplementationTraits:
     averages_parameters: bool = False
     """True where ranks train alone and average parameters every `sync_every` steps."""
     settings: tuple[str, ...] = ()
-    """Settings that it has and some others do not, by their field of a Configuration."""
+    """Settings that it has and some others do not, by their field of a TrialSpec."""
     shards: Literal["parameters", "optimizer"] | None = None
     """"parameters" where they are DTensors, of which each rank may hold a part; "optimizer" where
     each rank steps a part of them, on gradients that it alone has."""
@@ -72,7 +72,7 @@ class ImplementationTraits:
         return self.averages_parameters or self.shards == "parameters"
 
     def has_setting(self, name: str) -> bool:
-        """Whether its rows differ by this field of a Configuration; most settings belong to all."""
+        """Whether its rows differ by this field of a TrialSpec; most settings belong to all."""
         return name in self.settings or name not in OPTIONAL_SETTINGS
 
 
@@ -108,26 +108,22 @@ def module_name(implementation: str) -> str:
 
 def read_traits(path: Path) -> ImplementationTraits | None:
     """The literal `TRAITS` of a file, read without importing it; None for a helper module, which
-    has neither `TRAITS` nor a function `wrap`.
+    has no function `wrap`.
 
-    Raises UsageError if the file has only one of the two, or if `TRAITS` is not a literal of the
-    fields of ImplementationTraits.
+    Raises UsageError if a file with `wrap` has no `TRAITS`, or none that is a literal of the fields
+    of ImplementationTraits.
     """
     literal, wraps = None, False
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
         match statement:
-            case (
-                ast.Assign(targets=[ast.Name(id="TRAITS")])
-                | ast.AnnAssign(target=ast.Name(id="TRAITS"))
-            ):
+            case ast.Assign(targets=[ast.Name(id="TRAITS")]):
                 literal = statement.value
             case ast.FunctionDef(name="wrap"):
                 wraps = True
-    if literal is None and not wraps:
+    if not wraps:
         return None
-    if literal is None or not wraps:
-        missing = "TRAITS" if literal is None else "wrap(module, settings, rank)"
-        raise UsageError(f"implementation {path}: the file has no {missing}")
+    if literal is None:
+        raise UsageError(f"implementation {path}: the file has no TRAITS")
     try:
         return ImplementationTraits(name=path.stem.replace("_", "-"), **ast.literal_eval(literal))
     except (TypeError, ValueError) as error:

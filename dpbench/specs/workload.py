@@ -26,7 +26,6 @@ DTYPE_NAMES = {
     "tf32": "tf32",
 }
 """Every spelling of a dtype; f16, which has a loss scale, and tf32 are for CUDA only."""
-DEFAULT_OPTIMIZER = "sgd"
 LR_RULES = ("none", "linear", "sqrt")
 ALWAYS_OURS = (
     *("--gpus", "--dry-run", "--oversubscribe", "--repetitions"),
@@ -44,7 +43,7 @@ class WorkloadSpec:
     """A name from `architectures/`, or "package.module:factory"; for a script, its name."""
     dataset: str
     """A name from the registry of datasets, or the user's function; "" for a script."""
-    optimizer: str = DEFAULT_OPTIMIZER
+    optimizer: str = "sgd"
     learning_rate: float = 0.01
     learning_rate_rule: str = "none"
     """Scaling of the learning rate with the samples behind an optimizer step; see
@@ -61,19 +60,11 @@ class WorkloadSpec:
     """Hash of the user's files that architecture, dataset or script name, and of the training
     text."""
 
-    @property
-    def positional_words(self) -> tuple[str, ...]:
-        """The script and its arguments as they stand behind the options of a command, which has
-        --module among them; after "--" if dpbench would take an argument for its own."""
-        return behind_options(self.script[1:] if self.script[:1] == ("-m",) else self.script)
 
-    def __post_init__(self) -> None:
-        # 1 and 1.0 are equal, so they must not give two trial ids.
-        object.__setattr__(self, "learning_rate", float(self.learning_rate))
-
-
-def behind_options(script: tuple[str, ...]) -> tuple[str, ...]:
-    """See WorkloadSpec.positional_words."""
+def positional_words(script: tuple[str, ...]) -> tuple[str, ...]:
+    """The script and its arguments as they stand behind the options of a command, which has
+    --module among them; after "--" if dpbench would take an argument for its own."""
+    script = script[1:] if script[:1] == ("-m",) else script
     is_ambiguous = any(word.partition("=")[0] in ALWAYS_OURS for word in script[1:])
     return ("--", *script) if is_ambiguous else script
 

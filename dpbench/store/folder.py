@@ -27,17 +27,10 @@ from dpbench.files import folder_inside, is_free, make_folder
 from dpbench.messages import option_words
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion, TrialRecord
 from dpbench.specs import SweepSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.store.record_log import (
-    LineWriter,
-    read_lines,
-    read_object,
-    read_versioned,
-    write_object,
-    write_versioned,
-)
+from dpbench.store.record_log import LineWriter, read_lines, read_object, write_object
 
 SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
@@ -56,6 +49,7 @@ R = TypeVar("R")
 class ResultsHeader:
     """The content of sweep.json or comm.json."""
 
+    schema_version: SchemaVersion
     command: tuple[str, ...]
     """The command line after "dpbench"."""
     sweep: SweepSpec | None = None
@@ -103,7 +97,8 @@ class ResultsStore:
         require_free(folder)
         header, records = (SWEEP_FILE, TRIALS_FILE) if spec else (COMM_FILE, COLLECTIVES_FILE)
         make_folder(folder, records)
-        write_versioned(folder / header, ResultsHeader(command=tuple(command), sweep=spec))
+        content = ResultsHeader(schema_version=SCHEMA_VERSION, command=tuple(command), sweep=spec)
+        write_object(folder / header, content)
         return cls(folder)
 
     def append(self, record: TrialRecord | CollectiveRecord) -> None:
@@ -142,7 +137,7 @@ def holds_collectives(folder: Path) -> bool:
 
 
 def load_sweep(folder: Path) -> StoredSweep:
-    """Read a results folder; raises StoreError if it is not one, or is of a later dpbench."""
+    """Read a results folder; raises StoreError if it is not one, or is of another dpbench."""
     header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
     spec = header.sweep
     if spec is None:
@@ -159,8 +154,8 @@ def load_sweep(folder: Path) -> StoredSweep:
 
 
 def load_collectives(folder: Path) -> StoredCollectives:
-    """Read the collectives of a results folder; raises StoreError if it holds none, or is of a
-    later dpbench."""
+    """Read the collectives of a results folder; raises StoreError if it holds none, or is of
+    another dpbench."""
     header = _read_header(folder, COMM_FILE, "dpbench comm")
     return StoredCollectives(**_read_rest(folder, header, COLLECTIVES_FILE, CollectiveRecord))
 
@@ -184,7 +179,7 @@ def _read_header(folder: Path, file: str, maker: str) -> ResultsHeader:
         inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
         named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
         raise StoreError(f"{folder} {lack}; expected a results folder of {maker}{named}")
-    return read_versioned(folder / file, ResultsHeader)
+    return read_object(folder / file, ResultsHeader)
 
 
 def _read_rest(folder: Path, header: ResultsHeader, file: str, kind: type[R]) -> dict[str, Any]:

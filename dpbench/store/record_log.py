@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from dpbench.codec import decode, encode, from_json, json_bytes, json_object
+from dpbench.codec import encode, from_json, json_bytes
 from dpbench.errors import StoreError
 from dpbench.files import open_to_append, open_to_read, read_bytes, write_inside
-from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.temporary import no_garbage_collection
 
 R = TypeVar("R")
@@ -111,9 +110,9 @@ def read_lines(path: Path, kind: type[R]) -> tuple[tuple[R, ...], tuple[str, ...
     )
 
 
-def write_object(path: Path, value: Any, **more: Any) -> None:
-    """Write a dataclass as a JSON object, after `more` fields; returns when it is on disk."""
-    write_inside(path, json_bytes({**more, **encode(value)}, indent=1) + b"\n")
+def write_object(path: Path, value: Any) -> None:
+    """Write a dataclass as a JSON object; returns when it is on disk."""
+    write_inside(path, json_bytes(encode(value), indent=1) + b"\n")
 
 
 def read_object(path: Path, kind: type[T]) -> T:
@@ -121,27 +120,6 @@ def read_object(path: Path, kind: type[T]) -> T:
     content = read_bytes(path)
     with about(path):
         return from_json(kind, content)
-
-
-def write_versioned(path: Path, value: Any) -> None:
-    """Write a dataclass as a JSON object with the version of the schema."""
-    write_object(path, value, schema_version=SCHEMA_VERSION)
-
-
-def read_versioned(path: Path, kind: type[T]) -> T:
-    """Read what `write_versioned` wrote; raises StoreError, also for a later version."""
-    content = read_bytes(path)
-    with about(path):
-        fields = json_object(content)
-        version = fields.pop("schema_version", None)
-        if not isinstance(version, int):
-            raise StoreError("it has no schema_version; it was not written by dpbench")
-        if version > SCHEMA_VERSION:
-            raise StoreError(
-                f"it has schema version {version}; this dpbench reads up to {SCHEMA_VERSION}. "
-                "Upgrade dpbench to read it."
-            )
-        return decode(kind, fields)
 
 
 @contextmanager

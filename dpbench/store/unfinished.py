@@ -10,6 +10,7 @@ from dpbench.messages import escaped
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.sweep import plan_trials
+from dpbench.specs.workload import positional_words
 from dpbench.store.folder import StoredSweep
 
 
@@ -34,7 +35,7 @@ def unfinished(spec: SweepSpec, records: Sequence[TrialRecord]) -> str:
 def finishing_command(command: Sequence[str], spec: SweepSpec, name: str) -> str:
     """The command that finishes the sweep in the folder of that name, from the one that began it,
     whose last words are those of the training script, if it measures one."""
-    script = spec.base.workload.positional_words
+    script = positional_words(spec.base.workload.script)
     words = ["dpbench", *command[: len(command) - len(script)]]
     words += [] if "--name" in words else ["--name", name]
     words += [] if "--resume" in words else ["--resume"]

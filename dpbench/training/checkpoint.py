@@ -19,7 +19,7 @@ from torch import Tensor
 from dpbench.codec import Float, decode, encode
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import write_inside, write_named
-from dpbench.messages import printable
+from dpbench.messages import escaped
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
 HEADER = {"kind": "dpbench training checkpoint", "format_version": 4}
@@ -96,7 +96,7 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
                 raise zipfile.BadZipFile("a checksum does not match")
         content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes can make the readers raise anything
-        reason = printable(str(error).partition("\n")[0], MAX_REASON)
+        reason = escaped(str(error).partition("\n")[0], MAX_REASON)
         raise UsageError(
             f"{where}: it is damaged, or no checkpoint ({type(error).__name__}: {reason})"
         ) from None

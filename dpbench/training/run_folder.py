@@ -23,8 +23,9 @@ from dpbench.errors import StoreError
 from dpbench.files import folder_inside, is_free, make_folder, remove_leftovers
 from dpbench.messages import option_words
 from dpbench.records.environment import Environment
+from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion
 from dpbench.specs.training import RESUME_LATEST, TrainingRunOptions, TrainingSpec
-from dpbench.store.record_log import LineReader, LineWriter, read_versioned, write_versioned
+from dpbench.store.record_log import LineReader, LineWriter, read_object, write_object
 from dpbench.training.events import Event, from_line, to_line
 
 RUN_FILE = "run.json"
@@ -52,6 +53,7 @@ class RunStart:
 class RunManifest:
     """The content of run.json."""
 
+    schema_version: SchemaVersion
     spec: TrainingSpec
     run: TrainingRunOptions
     starts: tuple[RunStart, ...]
@@ -71,13 +73,13 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Read run.json; raises StoreError if there is none, or it is damaged or of a later
-        dpbench."""
+        """Read run.json; raises StoreError if there is none, or it is damaged or of
+        another dpbench."""
         file = path / RUN_FILE
         if not os.path.lexists(file):
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
             raise StoreError(f"{path} {missing}; expected a run folder of dpbench train")
-        manifest = read_versioned(file, RunManifest)
+        manifest = read_object(file, RunManifest)
         folder_inside(path, CHECKPOINTS)
         return cls(path, manifest)
 
@@ -107,7 +109,10 @@ class RunFolder:
             started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
         starts = (*(earlier.manifest.starts if earlier else ()), start)
-        folder = cls(path, RunManifest(spec=spec, run=run, starts=starts, status="running"))
+        manifest = RunManifest(
+            schema_version=SCHEMA_VERSION, spec=spec, run=run, starts=starts, status="running"
+        )
+        folder = cls(path, manifest)
         with closing(TrainingLog(path)):  # rank 0 opens it again, which may be another process
             try:
                 for place in (path, folder_inside(path, CHECKPOINTS, make=True)):
@@ -122,7 +127,7 @@ class RunFolder:
         self.manifest = replace(self.manifest, status=status, reason=reason)
         file = self.path / RUN_FILE
         try:
-            write_versioned(file, self.manifest)
+            write_object(file, self.manifest)
         except OSError as error:
             raise StoreError(f"cannot write {file}: {error.strerror}") from None
 

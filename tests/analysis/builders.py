@@ -15,7 +15,6 @@ from dpbench.records.trial import (
     Phases,
     RankMeasurement,
     Status,
-    Timing,
     TrialRecord,
     Verification,
     Window,
@@ -41,7 +40,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 def machine(*gpus: str) -> Environment:
     """A host with these GPUs."""
     found = (Accelerator(index=i, name=name, memory_bytes=1) for i, name in enumerate(gpus))
-    return replace(HERE, hostname="host", cpu="Some CPU", versions=(), accelerators=tuple(found))
+    return replace(HERE, hostname="host", cpu="Some CPU", versions={}, accelerators=tuple(found))
 
 
 def trial(
@@ -78,28 +77,21 @@ def rank(number: int, timed: Window, **changes: Any) -> RankMeasurement:
 
 
 def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: Any) -> TrialRecord:
-    """`changes` are fields of the record, of its timing, or of all its ranks."""
+    """`changes` are fields of the record, or of all its ranks."""
     values: dict[str, Any] = {
         "trial": spec,
         "environment_ids": ("e0",),
         "status": Status.COMPLETED if ranks else Status.FAILED,
+        "started_utc": "2025-01-01T00:00:00.000Z",
+        "duration_seconds": 1.0,
     }
     if changes.get("verification") is WRONG:
         values["status"] = Status.WRONG_GRADIENTS
-    changes = {
-        "started_utc": "2025-01-01T00:00:00.000Z",
-        "duration_seconds": 1.0,
-        "item": "images",
-        **changes,
-    }
-
-    def changed(kind: Any) -> dict[str, Any]:
-        names = {field.name for field in fields(kind)}
-        return {name: changes.pop(name) for name in [*changes] if name in names}
-
-    timing, of_ranks = Timing(**changed(Timing)), changed(RankMeasurement)
+    changes = {"item": "images", **changes}
+    names = {field.name for field in fields(RankMeasurement)}
+    of_ranks = {name: changes.pop(name) for name in [*changes] if name in names}
     values["ranks"] = tuple(replace(one, **of_ranks) for one in ranks)
-    return TrialRecord(**{**values, "timing": timing, **changes})
+    return TrialRecord(**{**values, **changes})
 
 
 def two_ranks(**changes: Any) -> TrialRecord:

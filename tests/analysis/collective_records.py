@@ -11,7 +11,7 @@ from dpbench.records.collectives import (
     CollectiveSpec,
     SizeTiming,
 )
-from dpbench.records.trial import Status, Timing
+from dpbench.records.trial import Status
 
 SIZES = tuple(4**power for power in range(1, 15))
 """4 B to 256 MiB."""
@@ -34,7 +34,8 @@ def collective_spec(**changes: Any) -> CollectiveSpec:
 def record_of(spec: CollectiveSpec, **changes: Any) -> CollectiveRecord:
     values: dict[str, Any] = {
         "environment_ids": ("e0",),
-        "timing": Timing(started_utc="2026-01-01T00:00:00Z", duration_seconds=1.0),
+        "started_utc": "2026-01-01T00:00:00Z",
+        "duration_seconds": 1.0,
         "status": Status.COMPLETED,
     }
     return CollectiveRecord(collective=spec, **{**values, **changes})

@@ -11,9 +11,7 @@ from dpbench.records.trial import TrialRecord
 from dpbench.store import ResultsStore
 from tests.builders import HERE, sweep_spec
 
-NOTHING_MISSING = sweep_spec(
-    group_sizes=(1,), largest_group_only=("dp", "ddp"), measures_single=False
-)
+NOTHING_MISSING = replace(sweep_spec(), implementations=())
 """Plans no trial, so whatever records a folder has, its sweep is finished."""
 
 

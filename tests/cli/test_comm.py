@@ -8,8 +8,9 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.records.collectives import CollectiveMeasurement, CollectiveSpec
-from dpbench.records.trial import Outcome, Status
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.trial import Status
+from tests.analysis.collective_records import failed_record
 from tests.launch import synthetic
 
 Captured = pytest.CaptureFixture[str]
@@ -50,9 +51,9 @@ def test_a_failure_is_a_row_and_the_exit_status(
 ) -> None:
     works = synthetic.run_collective
 
-    def fails_on_shm(spec: CollectiveSpec, **more: object) -> Outcome[CollectiveMeasurement]:
+    def fails_on_shm(spec: CollectiveSpec, **more: object) -> CollectiveRecord:
         if spec.backend == "shm":
-            return Outcome(status=Status.FAILED, reason="rank 1 raised OSError: no room")
+            return failed_record(spec, Status.FAILED, "rank 1 raised OSError: no room")
         return works(spec, **more)
 
     monkeypatch.setattr(synthetic, "run_collective", fails_on_shm)
@@ -65,7 +66,7 @@ def test_ctrl_c_keeps_what_is_measured(
 ) -> None:
     works = synthetic.run_collective
 
-    def interrupted(spec: CollectiveSpec, **more: object) -> Outcome[CollectiveMeasurement]:
+    def interrupted(spec: CollectiveSpec, **more: object) -> CollectiveRecord:
         if spec.repetition == 1:
             raise KeyboardInterrupt
         return works(spec, **more)

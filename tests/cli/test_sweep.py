@@ -23,7 +23,7 @@ from dpbench.cli.app import run
 from dpbench.cli.init import TEMPLATE
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Accelerator
-from dpbench.records.trial import Outcome, RankMeasurement, Status
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from tests.cli.command import dpbench, start
 from tests.launch import synthetic
@@ -145,9 +145,11 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
 ) -> None:
     original = SyntheticRunner.run
 
-    def failing(self: SyntheticRunner, trial: TrialSpec, limit: float) -> Outcome[RankMeasurement]:
+    def failing(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
         if trial.implementation == "dp":
-            return Outcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
+            return TrialRecord(
+                trial=trial, status=Status.FAILED, reason="rank 0 was killed by SIGKILL"
+            )
         return original(self, trial, limit)
 
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]
@@ -177,9 +179,7 @@ def test_a_sweep_is_not_finished_with_other_files(
     model, original = here / "model.py", SyntheticRunner.run
     model.write_text(TEMPLATE.read_text())
 
-    def run_and_edit(
-        self: SyntheticRunner, trial: TrialSpec, limit: float
-    ) -> Outcome[RankMeasurement]:
+    def run_and_edit(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
         if trial.repetition:
             model.write_text(f"{TEMPLATE.read_text()}# edited")
         return original(self, trial, limit)
@@ -274,9 +274,9 @@ def test_a_rank_that_is_missing_is_named_with_the_collective_soon_after_the_limi
     assert "--debug: TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_DEBUG=INFO" in ended.stderr
     stored = store.load_sweep(tmp_path / "results" / "a")
     (environment,) = stored.environments.values()
-    assert dict(environment.variables)["NCCL_DEBUG"] == "INFO"
+    assert environment.variables["NCCL_DEBUG"] == "INFO"
     (record,) = [r for r in stored.records if r.trial.group_size == 2]
     assert record.status is Status.TIMED_OUT
-    assert record.timing.duration_seconds < 30  # rank 1 sleeps for 60
+    assert record.duration_seconds < 30  # rank 1 sleeps for 60
     assert "rank 1 was in loss (late.py:" in (record.reason or "")
     assert "; rank 0 waited in the all-reduce of gradients" in (record.reason or "")

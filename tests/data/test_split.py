@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dpbench.data.sharding import split_by_shares
 from dpbench.parallel.dp.scatter_gather import balanced_split
-from dpbench.specs.configuration import split_evenly
+from tests.builders import trial_spec
 
 quick = settings(max_examples=100, deadline=None)
 shares_of_ranks = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=8)
@@ -31,9 +31,10 @@ def test_a_batch_is_divided_among_ranks_as_it_is_scattered_over_replicas(
     parts: int, total: int
 ) -> None:
     """dpbench.parallel stands alone, so its function is another one."""
-    assert [size for size in split_evenly(total, parts) if size] == balanced_split(total, parts)
+    trial = trial_spec(scaling="strong", batch_size=total, group_size=parts)
+    assert [size for size in trial.replica_batch_sizes if size] == balanced_split(total, parts)
     if total >= parts:
-        assert split_by_shares(total, (1.0,) * parts) == split_evenly(total, parts)
+        assert split_by_shares(total, (1.0,) * parts) == trial.replica_batch_sizes
 
 
 @pytest.mark.parametrize(

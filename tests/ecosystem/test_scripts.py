@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.records.trial import Outcome, RankMeasurement, Status
+from dpbench.records.trial import Status, TrialRecord
 from tests.builders import MACHINE, script_trial
 
 pytestmark = pytest.mark.full
@@ -14,7 +14,7 @@ MICRO_STEPS = {"accelerated": 2, "lightning_module": 1, "timm_classifier": 1, "t
 """Micro-steps of each script in an optimizer step; only the last of them averages gradients."""
 
 
-def run(folder: Path, implementation: str, name: str, *arguments: str) -> Outcome[RankMeasurement]:
+def run(folder: Path, implementation: str, name: str, *arguments: str) -> TrialRecord:
     size = 1 if implementation == "single" else 2
     script = SCRIPTS / f"{name}.py"
     trial = script_trial(script, *arguments, implementation=implementation, group_size=size)

@@ -131,10 +131,9 @@ def _make_constant(records: Path, example: Path) -> None:
     shutil.copytree(example / "environments", records.parent / "environments")
     lines = [json.loads(line) for line in records.read_text().splitlines()]
     for number, line in enumerate(lines):
-        if "timing" in line:
-            line["timing"]["duration_seconds"] = 1.5
-            started = f"2026-11-01T12:{number // 60:02}:{number % 60:02}.000+00:00"
-            line["timing"]["started_utc"] = started
+        if "duration_seconds" in line:
+            line["duration_seconds"] = 1.5
+            line["started_utc"] = f"2026-11-01T12:{number // 60:02}:{number % 60:02}.000+00:00"
         if "environment_ids" in line:
             line["environment_ids"] = environment_ids
     records.write_text("".join(f"{json.dumps(line)}\n" for line in lines))

@@ -19,13 +19,13 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.collectives import (
     CollectiveMeasurement,
+    CollectiveRecord,
     CollectiveSpec,
     SizeTiming,
 )
 from dpbench.records.environment import capture
 from dpbench.records.trial import (
     GradientTrace,
-    Outcome,
     Phases,
     RankMeasurement,
     Status,
@@ -36,7 +36,7 @@ from dpbench.records.trial import (
 from dpbench.run.sweep.measuring import SweepRun
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.run.this_machine import TEST_RUNNERS
-from dpbench.specs import Configuration, SweepSpec, TrialSpec
+from dpbench.specs import SweepSpec, TrialSpec
 from tests.builders import MACHINE
 
 VARIABLES = {TEST_RUNNERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -86,14 +86,14 @@ class SyntheticRunner(TrialRunner):
     def __init__(self) -> None:
         pass
 
-    def unusable_reason(self, configuration: Configuration) -> str | None:
+    def unusable_reason(self, configuration: TrialSpec) -> str | None:
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
         trial = replace(trial, batch_size=trial.batch_size or OF_SCRIPTS)
         timed = trial.filling_steps(_compute_seconds(trial))
         ranks = tuple(_rank(trial, rank, timed) for rank in range(trial.process_count))
-        return Outcome(status=Status.COMPLETED, ranks=ranks)
+        return TrialRecord(trial=trial, status=Status.COMPLETED, ranks=ranks)
 
 
 def run_trials(
@@ -197,10 +197,10 @@ BYTES_PER_SECOND = {"gloo": 1.5e9, "shm": 1e10, **dict.fromkeys(NCCL, 1e11)}
 """Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
 
 
-def run_collective(spec: CollectiveSpec, **_: object) -> Outcome[CollectiveMeasurement]:
+def run_collective(spec: CollectiveSpec, **_: object) -> CollectiveRecord:
     """Answers from the cost model; every measurement completes."""
     ranks = tuple(_collective_rank(spec, rank) for rank in range(spec.group_size))
-    return Outcome(status=Status.COMPLETED, ranks=ranks)
+    return CollectiveRecord(collective=spec, status=Status.COMPLETED, ranks=ranks)
 
 
 def seconds(spec: CollectiveSpec, nbytes: int) -> float:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch import collectives
-from dpbench.launch.collectives import collective_record, run_collective, self_test
+from dpbench.launch.collectives import run_collective, self_test
 from dpbench.launch.ranks import run_ranks
 from dpbench.measure.collectives import CollectiveOperation, measure_collective
 from dpbench.records.collectives import (
@@ -29,8 +29,7 @@ MANY = 8 * 9001
 
 
 def measured(spec: CollectiveSpec, folder: Path) -> CollectiveRecord:
-    run = partial(run_collective, spec, time_limit_seconds=20, logs=folder / "logs")
-    return collective_record(spec, run, "e")
+    return run_collective(spec, time_limit_seconds=20, logs=folder / "logs")
 
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])

@@ -22,10 +22,10 @@ from dpbench.launch.failures import (
     failure_of_hang,
 )
 from dpbench.launch.rank_process import main_thread_stack, stack_path
-from dpbench.launch.trial_runner import outcome_of_ranks
+from dpbench.launch.trial_runner import record_of_ranks
 from dpbench.measure import device
 from dpbench.parallel.groups import PeerFailed
-from dpbench.records.trial import RankMeasurement, Status, Verification, worst_verification
+from dpbench.records.trial import RankMeasurement, Status, Verification
 from tests.analysis.builders import PASSED, WRONG, rank, window
 from tests.builders import trial_spec
 from tests.recording_cuda import GPU, RecordingCuda
@@ -88,10 +88,10 @@ WAITING = RankFailure(
     ],
 )
 def test_the_first_cause_is_named(found: list[RankFailure], reason: str) -> None:
-    outcome = RanksFailed(found, 3).outcome
-    assert outcome.reason == reason
-    assert outcome.killed == ("SIGKILL" in reason or "SIGTERM" in reason)
-    assert (outcome.status is Status.TIMED_OUT) == reason.startswith("no result")
+    failed = RanksFailed(found, 3)
+    assert str(failed) == reason
+    assert failed.killed == ("SIGKILL" in reason or "SIGTERM" in reason)
+    assert (failed.status is Status.TIMED_OUT) == reason.startswith("no result")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_of_hung_ranks_the_one_outside_a_collective_is_named(
         hung = [failure_of_hang(rank, main_thread_stack(tmp_path, rank)) for rank in range(2)]
         first = "rank 0 did not respond; " if not stack else ""
         reason = f"no result after 3 s: {first}rank 1 {place}{waited}"
-        assert RanksFailed(hung, 3).outcome.reason == reason
+        assert str(RanksFailed(hung, 3)) == reason
 
 
 def test_a_rank_has_the_name_that_the_caller_gives_it() -> None:
@@ -147,12 +147,12 @@ def test_the_place_of_an_error_is_the_users_line_that_called_torch(
 
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
-    outcome = RanksFailed([failure_of_exception(1, error, 0.0)], 3).outcome
-    assert outcome.status is Status.OUT_OF_MEMORY
-    assert (outcome.reason or "").startswith(
+    failed = RanksFailed([failure_of_exception(1, error, 0.0)], 3)
+    assert failed.status is Status.OUT_OF_MEMORY
+    assert str(failed).startswith(
         "rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: you "
     )
-    assert re.search(r"; its peak was \d[\d.]* [MG]iB on the host; take ", outcome.reason or "")
+    assert re.search(r"; its peak was \d[\d.]* [MG]iB on the host; take ", str(failed))
 
 
 def test_lack_of_memory_on_a_gpu_gives_the_peak_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def measured(
 
 
 def test_ranks_that_agree_are_a_completed_trial_with_all_they_measured() -> None:
-    outcome = outcome_of_ranks(trial_spec(), [measured(0), measured(1)])
+    outcome = record_of_ranks(trial_spec(), [measured(0), measured(1)])
     assert (outcome.status, outcome.reason) == (Status.COMPLETED, None)
     assert [rank.rank for rank in outcome.ranks] == [0, 1]
 
@@ -186,7 +186,7 @@ def test_a_loss_that_is_not_finite_is_a_divergence_from_that_step_on(
 ) -> None:
     losses = [2.0, 1.5, 1.0]
     losses[position] = bad
-    outcome = outcome_of_ranks(trial_spec(), [measured(0), measured(1, losses)])
+    outcome = record_of_ranks(trial_spec(), [measured(0), measured(1, losses)])
     assert outcome.status is Status.DIVERGED
     assert outcome.reason == f"the loss is not finite at timed step {named}"
     assert len(outcome.ranks) == 2  # what was measured is kept
@@ -206,14 +206,14 @@ def test_replicas_that_ended_apart_had_wrong_gradients_unless_they_are_independe
     implementation: str, backend: str, status: Status, reason: str | None
 ) -> None:
     trial = trial_spec(implementation=implementation, backend=backend)
-    outcome = outcome_of_ranks(trial, [measured(0, checksum="a"), measured(1, checksum="b")])
+    outcome = record_of_ranks(trial, [measured(0, checksum="a"), measured(1, checksum="b")])
     assert (outcome.status, outcome.reason) == (status, reason)
 
 
 def test_the_worst_verification_of_all_ranks_is_that_of_the_trial() -> None:
     ranks = [measured(k, verification=one) for k, one in enumerate((PASSED, WRONG, PASSED))]
-    outcome = outcome_of_ranks(trial_spec(group_size=3), ranks)
-    assert worst_verification(outcome.ranks) == WRONG
+    outcome = record_of_ranks(trial_spec(group_size=3), ranks)
+    assert outcome.verification == WRONG
     assert outcome.status is Status.WRONG_GRADIENTS
     words = "gradients differ from one process by 0.25 relative (tolerance 1e-06), worst in conv1.w"
     assert (outcome.reason or "").startswith(words)

@@ -21,7 +21,7 @@ from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.ranks import run_ranks
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.rank_group import rank_group
-from dpbench.records.trial import Outcome, RankMeasurement, Status
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from tests.builders import MACHINE, WORKLOAD, trial_spec
 from tests.ports import listening
@@ -45,7 +45,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> TrialRunner:
     return runner
 
 
-def ended(runner: TrialRunner, trial: TrialSpec, limit: float = 60) -> Outcome[RankMeasurement]:
+def ended(runner: TrialRunner, trial: TrialSpec, limit: float = 60) -> TrialRecord:
     outcome = runner.run(trial, limit)
     assert ranks_alive() == []
     return outcome

@@ -16,12 +16,12 @@ from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.launch.script import script_environment
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.script.watching import replaced_arguments
-from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
+from dpbench.records.trial import HostLoad, Status, TrialRecord
 from tests.analysis.builders import record
 from tests.builders import MACHINE, script_trial
 
 SCRIPT = Path(__file__).with_name("training_script.py")
-Run = Callable[..., Outcome[RankMeasurement]]
+Run = Callable[..., TrialRecord]
 
 
 def long(*values: Any) -> Any:
@@ -184,7 +184,7 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
     assert seen == ["4,6", "6"]
 
 
-def kinds(outcome: Outcome[RankMeasurement]) -> list[str]:
+def kinds(outcome: TrialRecord) -> list[str]:
     """The kinds of causes in one repetition, in which no time is blamed."""
     ran = record(trial_of(), outcome.ranks, host_load=HostLoad(cores=2, during=0.0, stolen=0.0))
     return [one.kind for one in script_causes([ran], break_down([ran], {}), is_warm=True)]

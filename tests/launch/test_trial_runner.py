@@ -11,7 +11,7 @@ import pytest
 from dpbench.data.registry import prepare_dataset
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.records.trial import Outcome, RankMeasurement, Status
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 # As narrow as still makes two buckets.
 MLP = replace(WORKLOAD, architecture="mlp:width=512")
 MLP_BYTES = 4 * 669_706
-Completed = Callable[[TrialSpec], Outcome[RankMeasurement]]
+Completed = Callable[[TrialSpec], TrialRecord]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def completed(runner: TrialRunner) -> Completed:
     """Runs a trial, once for all tests that look at it."""
 
     @cache
-    def run(trial: TrialSpec) -> Outcome[RankMeasurement]:
+    def run(trial: TrialSpec) -> TrialRecord:
         outcome = runner.run(trial, 60)
         assert outcome.reason is None
         assert outcome.status is Status.COMPLETED

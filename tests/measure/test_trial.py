@@ -21,7 +21,7 @@ from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
-from dpbench.specs.configuration import MAX_FILLING_STEPS
+from dpbench.specs.trial import MAX_FILLING_STEPS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 

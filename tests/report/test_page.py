@@ -27,7 +27,7 @@ from dpbench.report.configurations import rows_text
 from dpbench.report.headline import headline_sentences
 from dpbench.report.page import Page, build_page, command_of_row, results_table, write_page
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.specs import Configuration
+from dpbench.specs import TrialSpec
 from dpbench.specs.sweep import configurations, plan_trials
 from tests.analysis.builders import record, run, trial
 from tests.analysis.collective_records import sample_collectives
@@ -122,7 +122,7 @@ def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     assert section.notes == (f"failed, {labels}: {reason.strip()}",)
 
 
-def planned(words: Sequence[str]) -> set[Configuration]:
+def planned(words: Sequence[str]) -> set[TrialSpec]:
     """The configurations that a command measures on two cores."""
     pairs = zip(words[1::2], words[2::2], strict=True)
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
@@ -138,7 +138,7 @@ def test_the_command_of_a_row_measures_that_row_alone() -> None:
         " --backends gloo,shm --batch-sizes 8,16 --dtypes f32,bf16 --sync-every 1,4"
         " --bucket-cap-mb auto,5 --scaling weak,strong --lr 0.1,0.01 --warmup 1 --steps 4"
     )
-    measured = sorted(planned(command), key=lambda each: each.trial().trial_id)
+    measured = sorted(planned(command), key=lambda each: each.trial_id)
     assert len(measured) > 300
     for configuration in measured[:40]:
         program, *words = shlex.split(command_of_row(command, configuration))

@@ -10,7 +10,7 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.records.trial import Outcome, RankMeasurement
+from dpbench.records.trial import TrialRecord
 from dpbench.run.interrupts import end_at_once
 from dpbench.specs import TrialSpec
 from tests.launch.synthetic import SyntheticRunner
@@ -29,9 +29,7 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     original = SyntheticRunner.run
     end_at_once()
 
-    def interrupted(
-        self: SyntheticRunner, trial: TrialSpec, limit: float
-    ) -> Outcome[RankMeasurement]:
+    def interrupted(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
         if trial.implementation == "dp":
             os.kill(os.getpid(), number)
         return original(self, trial, limit)
@@ -47,7 +45,7 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
 def test_an_interrupted_explanation_says_how_to_finish_and_then_explain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> Outcome[RankMeasurement]:
+    def interrupted(*_: object) -> TrialRecord:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(SyntheticRunner, "run", interrupted)

@@ -6,10 +6,10 @@ import random
 from dataclasses import fields, replace
 
 from dpbench.options.sweep import SweepOptions
-from dpbench.specs import AXES, Configuration, Labels, WorkloadSpec, plain_label
-from dpbench.specs.configuration import DEFAULTS
+from dpbench.specs import AXES, Labels, TrialSpec, WorkloadSpec, plain_label
 from dpbench.specs.labels import implementation_order
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+from dpbench.specs.trial import DEFAULTS
 from tests.builders import trial_spec as trial
 
 PLAIN = Labels()
@@ -56,7 +56,7 @@ def test_groups_of_one_size_on_other_nodes_have_other_names() -> None:
 
 
 def test_every_axis_is_a_setting_of_a_configuration_and_an_option_of_a_sweep() -> None:
-    settings = {one.name for spec in (Configuration, WorkloadSpec) for one in fields(spec)}
+    settings = {one.name for spec in (TrialSpec, WorkloadSpec) for one in fields(spec)}
     assert {*AXES} <= settings
     assert {*OPTIONAL_SETTINGS} <= {*AXES}
     assert {axis.option_field for axis in AXES.values()} <= {*SweepOptions.model_fields}

@@ -81,9 +81,8 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     folder, file = written(tmp_path / "s", RECORDS[:1]), store.SWEEP_FILE
     content = json.loads((folder / file).read_text())
     (folder / file).write_text(json.dumps({**content, "schema_version": 99}) + "\n")
-    with pytest.raises(
-        StoreError, match=f"schema version 99; this dpbench reads up to {SCHEMA_VERSION}"
-    ):
+    words = f"ResultsHeader.schema_version: input should be {SCHEMA_VERSION}, got 99"
+    with pytest.raises(StoreError, match=words):
         store.load_sweep(folder)
 
 

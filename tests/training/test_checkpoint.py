@@ -169,7 +169,6 @@ AFTER_A_KILL = {
     "flushing": (os, "fsync", 1, (2, 1)),
     "naming the best": (Path, "replace", 1, (2, 1)),
     "naming the step": (Path, "replace", 2, (2, 3)),
-    "flushing the folder": (files, "flush_folder", 2, (3, 3)),
     "removing the oldest": (Path, "unlink", 1, (3, 3)),
 }
 """Where a kill comes, and the steps of the latest and of the best checkpoint after it."""

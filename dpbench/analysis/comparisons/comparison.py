@@ -24,10 +24,10 @@ from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.analysis.rows import order_of
 from dpbench.errors import NotComparable, UsageError
 from dpbench.messages import option_words
-from dpbench.specs import AXES, Configuration, Labels, series_name
-from dpbench.specs.configuration import DEFAULTS
+from dpbench.specs import AXES, Labels, TrialSpec, series_name
 from dpbench.specs.labels import row_name
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+from dpbench.specs.trial import DEFAULTS
 from dpbench.specs.workload import WORKLOAD_FIELDS
 
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
@@ -233,7 +233,7 @@ def compare_sides(
     )
 
 
-def _common_label(first: Configuration, second: Configuration, labels: Labels) -> str:
+def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:
     """The parts of a configuration's name in which both agree: the implementation with the settings
     that are told, the backend, the sizes."""
     differing = {name for name in AXES if first.setting(name) != second.setting(name)}

@@ -12,7 +12,7 @@ from dpbench.codec import differing_fields
 from dpbench.errors import UnknownName, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import AXES, Configuration, plain_label
+from dpbench.specs import AXES, TrialSpec, plain_label
 from dpbench.specs.nodes import node_counts
 
 Typed = str | int | float
@@ -21,7 +21,7 @@ Identity = tuple[Typed, ...]
 Records = tuple[TrialRecord, ...]
 
 
-def _typed(name: str, configuration: Configuration) -> Typed:
+def _typed(name: str, configuration: TrialSpec) -> Typed:
     """A setting in the form in which it is typed; numbers of steps and the like stay numbers. A
     rule that scales the learning rate counts by the rate that it gives."""
     if name == "learning_rate":
@@ -32,7 +32,7 @@ def _typed(name: str, configuration: Configuration) -> Typed:
     return value if type(value) is int else AXES[name].text(value)
 
 
-IDENTITY: dict[str, Callable[[Configuration], Typed]] = {
+IDENTITY: dict[str, Callable[[TrialSpec], Typed]] = {
     "implementation": attrgetter("implementation"),
     **{name: partial(_typed, name) for name in AXES},
     "backend": attrgetter("backend"),

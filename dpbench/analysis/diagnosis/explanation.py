@@ -31,7 +31,7 @@ from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import rank_step_seconds, slow_steps, steps_without_sync
 from dpbench.messages import option_words
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import Configuration
+from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 HALF = 0.5
@@ -78,9 +78,9 @@ class Explanation:
     """One configuration: its row of the table, its factors, and what else was found."""
 
     row: Row
-    configuration: Configuration
+    configuration: TrialSpec
     breakdown: Breakdown
-    others: Mapping[Configuration, Breakdown]
+    others: Mapping[TrialSpec, Breakdown]
     """The breakdowns of all explained configurations of the sweep."""
 
     @cached_property
@@ -356,7 +356,7 @@ def _may_try_shm(explanation: Explanation) -> bool:
     )
 
 
-def _accumulate(configuration: Configuration) -> str:
+def _accumulate(configuration: TrialSpec) -> str:
     return option_words("accumulate", configuration.accumulation_steps * ACCUMULATE_TIMES)
 
 

@@ -15,7 +15,7 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row, noise_lines
 from dpbench.errors import UsageError
-from dpbench.specs import Configuration
+from dpbench.specs import TrialSpec
 from dpbench.specs.labels import row_name
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
@@ -59,7 +59,7 @@ class Series:
         return row_name(first.series, batch_size=first.batch_size)
 
     @property
-    def configuration(self) -> Configuration | None:
+    def configuration(self) -> TrialSpec | None:
         """The configuration at group size 1; None for published numbers."""
         first = self.rows[0].configuration
         return None if first is None else first.of_one_replica

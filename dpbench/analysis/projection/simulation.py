@@ -25,7 +25,7 @@ from dpbench.analysis.projection.series import ProjectedPoint, Projection, Serie
 from dpbench.analysis.throughput import free_communication_seconds, mean_rank_step_seconds
 from dpbench.errors import UsageError
 from dpbench.records.trial import GradientTrace
-from dpbench.specs import Configuration
+from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.units import MEBI
 
@@ -191,7 +191,7 @@ def project_by_simulation(
     )
 
 
-def _refusal(series: Series, configuration: Configuration, *, has_trace: bool) -> str | None:
+def _refusal(series: Series, configuration: TrialSpec, *, has_trace: bool) -> str | None:
     """Why the series cannot be simulated; None if it can."""
     if configuration.implementation not in BUCKETED:
         return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpbench.measure.implementations.model import ParallelModel, threads_kept
-from dpbench.specs import Configuration, ParallelSpec
+from dpbench.specs import ParallelSpec, TrialSpec
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -45,7 +45,7 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> FabricMo
 
     places = (
         settings.node_devices
-        if isinstance(settings, Configuration)
+        if isinstance(settings, TrialSpec)
         else tuple((0, device) for device in settings.devices)
     )
     node, device = places[rank]

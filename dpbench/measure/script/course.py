@@ -20,8 +20,8 @@ from dpbench.measure.script.clock import ScriptSegment
 from dpbench.records.trial import Mode
 from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.specs import TrialSpec
-from dpbench.specs.configuration import MAX_FILLING_STEPS, MIN_SEGMENT
 from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.trial import MAX_FILLING_STEPS, MIN_SEGMENT
 
 SEGMENT_SECONDS = 0.1
 QUEUE_LIMIT = 64

@@ -137,7 +137,7 @@ def _seconds_of_repetition(verdict: Verdict) -> float:
     sides = (side for row in verdict.rows for side in (row.baseline_records, row.candidate_records))
     records = {id(record): record for side in sides for record in side}.values()
     count = len({record.trial.repetition for record in records})
-    return sum(record.timing.duration_seconds for record in records) / max(1, count)
+    return sum(record.duration_seconds for record in records) / max(1, count)
 
 
 def _what_would_decide(metric: MetricVerdict, seconds: float) -> str:

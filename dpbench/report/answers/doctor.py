@@ -10,7 +10,7 @@ from dpbench import units
 from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
 from dpbench.report.table import Table, text_column
-from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
+from dpbench.requirements import PYTHON, TORCH, version_words
 
 
 def doctor_answer(environment: Environment, backends: Mapping[str, Any]) -> Answer:
@@ -19,11 +19,6 @@ def doctor_answer(environment: Environment, backends: Mapping[str, Any]) -> Answ
     lines = (
         *environment_lines(environment),
         ("needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"),
-        *(
-            ("warning", f"torch {version} is {warning}")
-            for name, version in environment.versions
-            if name == "torch" and (warning := untried_torch(version))
-        ),
         *(("backend", f"{name}: {backend.text}") for name, backend in backends.items()),
     )
     return Answer(
@@ -68,8 +63,11 @@ def environment_lines(environment: Environment) -> Iterator[tuple[str, str]]:
         yield "gpu", f"none visible (torch is {build})"
     if environment.gpu_driver:
         yield "driver", f"NVIDIA {environment.gpu_driver}"
-    yield "versions", ", ".join(f"{name} {version}" for name, version in environment.versions)
-    for name, value in environment.variables:
+    yield (
+        "versions",
+        ", ".join(map(" ".join, environment.versions.items())),
+    )
+    for name, value in environment.variables.items():
         yield "variable", f"{name}={value}"
     if environment.git_commit is not None:
         yield "commit", environment.git_commit

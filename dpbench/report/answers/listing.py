@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dpbench import units
 from dpbench.report.answer import Answer
 from dpbench.report.table import MISSING, Column, Table, column, text_column
-from dpbench.specs import Configuration, Labels
+from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.nodes import on_nodes
 
 
@@ -26,7 +26,7 @@ class NameEntry(NamedTuple):
 class PlannedRow(NamedTuple):
     """A configuration of a sweep."""
 
-    configuration: Configuration
+    configuration: TrialSpec
     runs: int
     """Trials of it that are left."""
     reason: str | None

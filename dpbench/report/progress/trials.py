@@ -19,7 +19,6 @@ from dpbench.specs import TrialSpec
 
 REDRAWS_PER_SECOND = 2
 Spec = TrialSpec | CollectiveSpec
-Record = TrialRecord | CollectiveRecord
 
 
 def can_draw(console: Console) -> bool:
@@ -27,7 +26,7 @@ def can_draw(console: Console) -> bool:
     return console.file.isatty() and not console.is_dumb_terminal and not console.quiet
 
 
-def describe(record: Record, label: Callable[[Any], str]) -> str:
+def describe(record: TrialRecord | CollectiveRecord, label: Callable[[Any], str]) -> str:
     """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"; `label` names the
     configuration."""
     if record.status is not Status.COMPLETED:
@@ -40,7 +39,7 @@ def describe(record: Record, label: Callable[[Any], str]) -> str:
 
         result = f"{units.three_digits(items_per_second(record))} {record.item}/s"
     spec = record.trial if isinstance(record, TrialRecord) else record.collective
-    took = units.seconds(record.timing.duration_seconds)
+    took = units.seconds(record.duration_seconds)
     return f"{label(spec)}, repetition {spec.repetition + 1}: {result} ({took})"
 
 
@@ -92,10 +91,10 @@ class TrialProgress:
     def started(self, spec: Spec) -> None:
         self._bar.update(self._task, description=escape(self._label(spec)))
 
-    def finished(self, record: Record) -> None:
+    def finished(self, record: TrialRecord | CollectiveRecord) -> None:
         self._done += 1
-        if record.timing.duration_seconds > 0:  # a skipped trial tells nothing about others
-            self._took.append(record.timing.duration_seconds)
+        if record.duration_seconds > 0:  # a skipped trial tells nothing about others
+            self._took.append(record.duration_seconds)
         waiting = self._total - self._done
         left = units.seconds(ceil(fmean(self._took) * waiting)) if self._took and waiting else ""
         rest = f", {left} of measuring left" if left else ""

@@ -66,7 +66,7 @@ def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str
     spec, notes = build_sweep_spec(options, [node])
     base = replace(spec.base, phase_steps=0, gradient_steps=0, wants_unsynced_window=False)
     return SweepPlan(
-        spec=replace(spec, base=base, measures_single=False),
+        spec=replace(spec, base=base, implementations=options.measured_implementations),
         nodes=[node],
         folder=folder,
         command=tuple(command),

@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.report.answers.listing import PlannedRow
 from dpbench.run.sweep.measuring import kept_records, runner_for, unusable_configurations
 from dpbench.run.sweep.plan import SweepPlan
-from dpbench.specs.configuration import MAX_FILLING_STEPS
+from dpbench.specs.trial import MAX_FILLING_STEPS
 from dpbench.store.unfinished import missing
 
 SECONDS_PER_TRIAL = 0.3
@@ -38,7 +38,7 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     usable = [trial for trial in plan.trials if trial.configuration not in reasons]
     left = missing(usable, kept_records(plan.earlier.records) if plan.earlier else ())
     duration = "as long as its steps take"
-    timed = units.any_of(trial.timed_steps for trial in plan.trials)
+    timed = units.span(trial.timed_steps for trial in plan.trials)
     if (window := plan.spec.base.window_seconds) is not None:
         windows = sum(2 if trial.has_unsynced_window else 1 for trial in left)
         is_script = any(trial.workload.script for trial in left)
@@ -48,11 +48,11 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
             duration += ", plus what the script does around its timed steps, in each trial"
         timed = f"{plan.spec.base.timed_steps} to {MAX_FILLING_STEPS:,}"
     done = units.stored(len(usable) - len(left), len(usable))
-    warmup = units.any_of(trial.warmup_steps for trial in plan.trials)
+    warmup = units.span(trial.warmup_steps for trial in plan.trials)
     summary = (
         f"{f'Resuming: {done}. ' if plan.earlier else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
-        f"{units.any_of((trial.threads_per_replica for trial in plan.trials), 'thread')} per "
+        f"{units.span((trial.threads_per_replica for trial in plan.trials), 'thread')} per "
         f"replica; {duration}. {needs}This plan stored nothing."
     )
     runs = Counter(trial.configuration for trial in left)

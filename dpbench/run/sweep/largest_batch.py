@@ -59,7 +59,7 @@ def with_largest_batch(options: SweepOptions, node: Node) -> SweepOptions:
     implementation = options.measured_implementations[0]
     tried = next(each for each in alone if each.implementation == implementation)
     steps = 2 * tried.sync_every
-    trial = replace(tried.trial(), warmup_steps=1, timed_steps=steps, window_seconds=None)
+    trial = replace(tried, warmup_steps=1, timed_steps=steps, window_seconds=None)
     with temporary_folder() as scratch:
         runner = TrialRunner(node.machine, scratch / "logs", scratch)
         if reason := runner.unusable_reason(trial):
@@ -89,15 +89,15 @@ def _peak(runner: TrialRunner, trial: TrialSpec, batch_size: int) -> int | None:
 
     Raises UsageError for a failure that is not of memory or time.
     """
-    outcome = runner.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
-    if outcome.status is not Status.COMPLETED:
-        words = f"{_option()}: batch {batch_size} {outcome.status.words}: {outcome.reason}"
-        if outcome.status not in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
+    record = runner.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
+    if record.status is not Status.COMPLETED:
+        words = f"{_option()}: batch {batch_size} {record.status.words}: {record.reason}"
+        if record.status not in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
             raise UsageError(words)
         say(words)
         return None
     peak = max(
-        rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in outcome.ranks
+        rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in record.ranks
     )
     say(f"{_option()}: {batch_size} takes {units.bytes_binary(peak)}")
     return peak

@@ -20,14 +20,14 @@ from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, DataError, UsageErro
 from dpbench.files import folder_inside
 from dpbench.launch.cluster import ClusterRunner, follow_orders
 from dpbench.launch.preflight import run_user_code
-from dpbench.launch.trial_runner import TrialRunner, attempt
+from dpbench.launch.trial_runner import TrialRunner, recorded
 from dpbench.messages import option_words, say
-from dpbench.records.trial import Outcome, RankMeasurement, Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.run.this_machine import test_runners
-from dpbench.specs import Configuration, Labels, TrialSpec, plain_label
+from dpbench.specs import Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from dpbench.store import LOGS_FOLDER, ResultsStore, StoredSweep
@@ -99,7 +99,7 @@ class SweepRun:
         self.unusable = unusable_configurations(plan.trials, runner)
         """Configurations that cannot run here, each with the reason."""
         self._trials = plan.trials
-        self._records = defaultdict[Configuration, list[TrialRecord]](list)
+        self._records = defaultdict[TrialSpec, list[TrialRecord]](list)
         for record in kept_records(plan.earlier.records, self.unusable) if plan.earlier else ():
             self._records[record.trial.configuration].append(record)
 
@@ -117,21 +117,17 @@ class SweepRun:
         """
         repetitions = self._records[trial.configuration]
 
-        def outcome_now() -> Outcome[RankMeasurement]:
+        def run_now() -> TrialRecord:
             reason = self.unusable.get(trial.configuration) or self._failed_before(trial)
             if reason:
-                return Outcome(status=Status.SKIPPED, reason=reason)
+                return TrialRecord(trial=trial, status=Status.SKIPPED, reason=reason)
             limit = self._plan.spec.time_limit_seconds
             return self._runner.run(_with_chosen_steps(trial, repetitions), limit)
 
-        outcome, timing = attempt(plain_label(trial), outcome_now)
         nodes = self._plan.nodes[: trial.node_count]
-        record = TrialRecord(
-            trial=trial,
-            environment_ids=tuple(node.machine.environment.environment_id for node in nodes),
-            timing=timing,
-            **outcome.fields(),
-        )
+        environment_ids = [node.machine.environment.environment_id for node in nodes]
+        record = recorded(plain_label(trial), run_now, environment_ids)
+        record = replace(record, trial=trial)  # with the steps that it was planned with
         repetitions.append(record)
         return record
 
@@ -191,7 +187,7 @@ def _with_chosen_steps(trial: TrialSpec, repetitions: Sequence[TrialRecord]) -> 
 
 
 def kept_records(
-    records: Sequence[TrialRecord], unusable: Container[Configuration] = ()
+    records: Sequence[TrialRecord], unusable: Container[TrialSpec] = ()
 ) -> list[TrialRecord]:
     """The records that a resumed sweep keeps: the last one of each trial that has completed, or
     whose configuration cannot run here."""
@@ -205,7 +201,7 @@ def kept_records(
 
 def unusable_configurations(
     trials: Sequence[TrialSpec], runner: TrialRunner
-) -> dict[Configuration, str]:
+) -> dict[TrialSpec, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none of those with a process group can run."""
     configurations = dict.fromkeys(trial.configuration for trial in trials)
@@ -225,7 +221,7 @@ def unusable_configurations(
     return unusable
 
 
-def _skip_lines(unusable: Mapping[Configuration, str]) -> Iterator[str]:
+def _skip_lines(unusable: Mapping[TrialSpec, str]) -> Iterator[str]:
     """A line for each reason, with the series that it concerns."""
     for reason in dict.fromkeys(unusable.values()):
         skipped = [configuration for configuration, why in unusable.items() if why == reason]

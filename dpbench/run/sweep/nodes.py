@@ -9,7 +9,7 @@ import os
 
 from dpbench.errors import UsageError
 from dpbench.launch.signed_store import TOKEN_REMEDY, VARIABLE, given_token
-from dpbench.messages import as_typed, option_words, printable
+from dpbench.messages import as_typed, escaped, option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
@@ -49,7 +49,7 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
     if options.rdzv_endpoint is not None:
         if (parsed := parse_endpoint(options.rdzv_endpoint)) is None:
             raise UsageError(
-                f"--rdzv-endpoint {printable(repr(options.rdzv_endpoint), 60)}: expected HOST:PORT "
+                f"--rdzv-endpoint {escaped(repr(options.rdzv_endpoint), 60)}: expected HOST:PORT "
                 f"with a port from 1 to {MAX_PORT}, as in host0:29503 or [fe80::1]:29503"
             )
         address, port = parsed
@@ -78,10 +78,9 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
 
 def common_options(options: SweepOptions, environment: Environment) -> dict[str, str]:
     """The options and versions that all nodes must have in common, by name."""
-    versions = {name: version for name, version, *_ in environment.versions}
     values = options.model_dump(mode="json", exclude_unset=True)
     return {
         info.name: as_typed(values[name])
         for name, info in options.given.items()
         if info.scope == "measured" and not info.per_node
-    } | {name: versions[name] for name in ("dpbench", "torch")}
+    } | {name: environment.versions[name] for name in ("dpbench", "torch")}

@@ -20,7 +20,7 @@ from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, DEFAULT_SCRIPT_WINDOW_
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
-from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
+from dpbench.specs import AXES, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS
@@ -72,7 +72,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     workloads, notes = _workloads(options, of_workload)
     notes += unread_notes(options.data_dir, [each.dataset for each in workloads])
     devices = tuple(device for node in nodes for device in node.devices)
-    base = Configuration(
+    base = TrialSpec(
         workload=workloads[0],
         implementation=SINGLE,
         backend="none",
@@ -84,8 +84,9 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     )
     spec = SweepSpec(
         base=base,
-        more_workloads=tuple(workloads[1:]),
-        implementations=options.measured_implementations,
+        workloads=tuple(workloads),
+        # Every speedup needs the first.
+        implementations=tuple(dict.fromkeys((SINGLE, *options.measured_implementations))),
         largest_group_only=() if options.implementations else (INDEPENDENT,),
         backends=values["backends"] or (("nccl",) if nodes[0].machine.gpus else ("gloo",)),
         group_sizes=group_sizes,

@@ -60,8 +60,7 @@ def test_another_machine_is_refused_and_the_difference_named() -> None:
 
 
 def test_another_class_of_process_group_is_named_beside_the_version() -> None:
-    torch = (("torch", "2.14.0"),), (("torch", "2.15.0"),)
-    environments = [replace(HERE, versions=versions) for versions in torch]
+    environments = [replace(HERE, versions={"torch": torch}) for torch in ("2.14.0", "2.15.0")]
     sides = []
     for one, name in zip(environments, ("ProcessGroupNCCL", "ProcessGroupNCCL2"), strict=True):
         ranks = [rank(0, window([0.1], 32), group_class=name)]

@@ -17,7 +17,7 @@ from dpbench.launch.machine import Machine
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Accelerator
-from dpbench.records.trial import Outcome, RankMeasurement, Status
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep import largest_batch
 from dpbench.run.sweep.largest_batch import NOISE_BYTES, by_predicting, with_largest_batch
 from dpbench.specs import TrialSpec
@@ -35,18 +35,18 @@ class Filling(SyntheticRunner):
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
         peak = (100 + trial.batch_size) * MIB
         if peak > 1000 * MIB:
-            return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
+            return TrialRecord(trial=trial, status=Status.OUT_OF_MEMORY, reason="too large")
         outcome = super().run(trial, time_limit_seconds)
         ranks = tuple(replace(rank, peak_host_memory_bytes=peak) for rank in outcome.ranks)
         return replace(outcome, ranks=ranks)
 
 
 class Failing(Filling):
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
-        return Outcome(status=Status.FAILED, reason="no such layer")
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
+        return TrialRecord(trial=trial, status=Status.FAILED, reason="no such layer")
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from dpbench.cli.app import run
 from dpbench.errors import DataError
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.trial import HostLoad, Outcome, RankMeasurement, Status
+from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.run.sweep.measuring import exit_status, runner_for
 from dpbench.run.sweep.plan import SweepPlan, this_node
-from dpbench.specs import Configuration, TrialSpec, WorkloadSpec, plain_label
+from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
 from tests.analysis.builders import record, trial
 from tests.builders import sweep_spec
 from tests.launch.synthetic import SyntheticRunner, run_trials
@@ -54,7 +54,7 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
 ) -> None:
     original, ran = SyntheticRunner.run, list[int | None]()
 
-    def noted(self: SyntheticRunner, trial: TrialSpec, limit: float) -> Outcome[RankMeasurement]:
+    def noted(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
         ran.append(None if trial.window_seconds else trial.timed_steps)
         filling = trial if ran[-1] else replace(trial, window_seconds=2.0 * len(ran))
         return original(self, filling, limit)
@@ -87,13 +87,13 @@ def test_a_busy_machine_is_named_once_before_the_first_trial(
 class Answering(SyntheticRunner):
     """Ends a trial as `answer` says, and completes it where that is None."""
 
-    def __init__(self, answer: Callable[[TrialSpec], Outcome[RankMeasurement] | None]) -> None:
+    def __init__(self, answer: Callable[[TrialSpec], TrialRecord | None]) -> None:
         self.answer, self.ran = answer, list[TrialSpec]()
 
-    def unusable_reason(self, configuration: Configuration) -> str | None:
+    def unusable_reason(self, configuration: TrialSpec) -> str | None:
         return "no such thing here" if configuration.backend == "nccl" else None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome[RankMeasurement]:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
         self.ran.append(trial)
         return self.answer(trial) or super().run(trial, time_limit_seconds)
 
@@ -112,7 +112,7 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     spec = sweep_spec(
         implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
     )
-    failed = Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
+    failed = record(trial(), status=Status.OUT_OF_MEMORY, reason="too large")
     runner = Answering(lambda trial: failed if trial.group_size >= 2 else None)
     records = run_trials(spec, runner, stop_after_failure=True)
     sizes = [trial.group_size for trial in runner.ran if trial.implementation == "ddp"]
@@ -137,7 +137,7 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
         batch_sizes=(0,),
         repetitions=3,
     )
-    failed = Outcome(status=Status.FAILED, reason="status 2")
+    failed = record(trial(), status=Status.FAILED, reason="status 2")
     runner = Answering(lambda trial: failed if trial.implementation == fails else None)
     records = run_trials(spec, runner)
     skipped = {one.reason for one in records if one.status is Status.SKIPPED}
@@ -147,16 +147,16 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     """A crash of the trial's own is not, nor is a second kill."""
-    killed = Outcome(status=Status.FAILED, reason="killed", killed=True)
-    again = Outcome(status=Status.FAILED, reason="killed again", killed=True)
-    completed = Outcome(status=Status.COMPLETED)
-    crashed = Outcome(status=Status.FAILED, reason="crashed")
+    killed = record(trial(), status=Status.FAILED, reason="killed", killed=True)
+    again = record(trial(), status=Status.FAILED, reason="killed again", killed=True)
+    completed = record(trial(), status=Status.COMPLETED)
+    crashed = record(trial(), status=Status.FAILED, reason="crashed")
     answers = [killed, completed, crashed, killed, again]
     said: list[str] = []
     spec = sweep_spec(implementations=("dp",), group_sizes=(1, 2), batch_sizes=(4,), repetitions=1)
     with said_to(said.append):
         records = run_trials(spec, Answering(lambda _: answers.pop(0)))
-    assert [(r.status, r.reason, r.timing.tried_again_after) for r in records] == [
+    assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
         (Status.COMPLETED, None, "killed"),
         (Status.FAILED, "crashed", None),
         (Status.FAILED, "killed again", "killed"),

@@ -1,4 +1,4 @@
-"""What a sweep measures: its configurations, and the trials that repeat each of them.
+"""What a sweep measures: trials, of which several repeat one configuration.
 
 All specifications are frozen values. A trial is identified by the hash of its canonical JSON
 without the fields that are at their default, so a new option orphans no old result.
@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from dpbench.codec import content_hash
 from dpbench.specs.axes import PLACEHOLDER, PLACEHOLDERS
-from dpbench.specs.nodes import Replicas
+from dpbench.specs.nodes import ReplicaCount
 from dpbench.specs.parallel import ParallelSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
@@ -28,8 +28,11 @@ MIN_SEGMENT = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Configuration(ParallelSpec):
-    """All settings of a measurement: what its repetitions share, and a row of results shows."""
+class TrialSpec(ParallelSpec):
+    """One run in processes of its own: a configuration, and the number of its repetition.
+
+    A configuration, which a row of results shows, is written as its first repetition.
+    """
 
     warmup_steps: int
     timed_steps: int
@@ -52,12 +55,18 @@ class Configuration(ParallelSpec):
     window_seconds: float | None = None
     """Seconds that the timed window fills. It then has `timed_steps` or more, up to
     MAX_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
-    replicas_by_node: tuple[Replicas, ...] = ()
+    replicas_by_node: tuple[ReplicaCount, ...] = ()
     """Number of replicas on each node, in the order of ranks; () when all are on one."""
+    repetition: int = 0
 
-    def trial(self, repetition: int = 0) -> TrialSpec:
-        """Make the trial that is the repetition of that number, from 0."""
-        return TrialSpec(**_settings(self), repetition=repetition)
+    @property
+    def trial_id(self) -> str:
+        return content_hash(self)
+
+    @property
+    def configuration(self) -> Self:
+        """The settings that its repetitions share, as the first of them has them."""
+        return replace(self, repetition=0)
 
     def setting(self, field: str) -> Any:
         """The value of a field of the workload or of the configuration."""
@@ -109,10 +118,13 @@ class Configuration(ParallelSpec):
 
     @property
     def replica_batch_sizes(self) -> tuple[int, ...]:
-        """Samples of each replica per micro-step; in strong scaling they differ by at most one."""
+        """Samples of each replica per micro-step; in strong scaling they differ by at most one,
+        and the first ones are larger."""
         if self.scaling == "weak":
             return (self.batch_size,) * self.group_size
-        return split_evenly(self.batch_size, self.group_size)
+        return tuple(
+            len(range(rank, self.batch_size, self.group_size)) for rank in range(self.group_size)
+        )
 
     def sample_range(self, rank: int) -> range:
         """The samples of every global batch that the process of `rank` takes."""
@@ -139,37 +151,11 @@ class Configuration(ParallelSpec):
         return replace(self, **{name: DEFAULTS[name] for name in foreign})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSpec(Configuration):
-    """A configuration with the number of a repetition: one run, in processes of its own."""
-
-    repetition: int = 0
-
-    @property
-    def trial_id(self) -> str:
-        return content_hash(self)
-
-    @property
-    def configuration(self) -> Configuration:
-        """The settings that its repetitions share."""
-        return Configuration(**_settings(self))
-
-
-def _settings(configuration: Configuration) -> dict[str, Any]:
-    return {field.name: getattr(configuration, field.name) for field in fields(Configuration)}
-
-
 DEFAULTS = {
     field.name: field.default
-    for spec in (WorkloadSpec, Configuration)
+    for spec in (WorkloadSpec, TrialSpec)
     for field in fields(spec)
     if field.default is not MISSING
 }
 """The stored defaults. They decide the trial ids of existing results, so they never change.
 Settings without one are in every trial."""
-
-
-def split_evenly(total: int, parts: int) -> tuple[int, ...]:
-    """The sizes of `parts` of a whole, which differ by one at most; the first ones are larger."""
-    each, more = divmod(total, parts)
-    return (each + 1,) * more + (each,) * (parts - more)
