@@ -21,8 +21,8 @@ from torch.nn.parameter import is_lazy
 from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
-from dpbench.parallel.ddp.averaging import Hook, HookAverager
 from dpbench.parallel.ddp.buckets import MEBIBYTE, Bucket, caps_in_bytes
+from dpbench.parallel.ddp.comm_hook import Hook
 from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.ddp.usage import FindUnused, GradientUsage, StaticGraph
@@ -207,7 +207,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
                 "register_comm_hook or register_builtin_comm_hook can only be called once."
             )
         self._hook = partial(hook, state)
-        self._reducer.averager = HookAverager(self._hook)
+        self._reducer.hook = self._hook
 
     def keep_buckets(self, *, overlap: bool) -> Sequence[Bucket]:
         """Make the buckets before the first forward, and keep their order after it; a collective on
@@ -270,8 +270,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
             as_view=self.gradient_as_bucket_view,
             overlap=self.overlap,
         )
-        if self._hook is not None:
-            self._reducer.averager = HookAverager(self._hook)
+        self._reducer.hook = self._hook
 
     def _send_buffers(self, *, has_data: bool = True) -> None:
         """Send the buffers of the last rank that has data to all, where a forward has to.

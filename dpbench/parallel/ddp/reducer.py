@@ -8,16 +8,17 @@ backward ─ hook_fired, per parameter     a gradient fewer is pending in its bu
          └ _end_of_backward              send the rest, wait for all buckets, finalize them
 
 A class in `usage` says how often each hook fires before its gradient is ready, and whether the end
-of backward sends what is still pending, with zeros for missing gradients; `unfinished` has what
-happens where it does not. A class in `averaging` averages a bucket. Gradients from `no_sync` are in
-`.grad` already, so the next backward that reduces averages them too. Sparse gradients are exchanged
-at the end; the last bucket waits for them. Without `overlap`, the end sends all buckets.
+of backward sends what is still pending, with zeros for missing gradients; `unfinished_reduction`
+has what happens where it does not. Gradients from `no_sync` are in `.grad` already, so the next
+backward that reduces averages them too. Sparse gradients are exchanged at the end; the last bucket
+waits for them. Without `overlap`, the end sends all buckets.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,26 +29,28 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from dpbench.parallel.ddp.averaging import AllReduceAverager, BucketAverager
-from dpbench.parallel.ddp.buckets import Bucket, BucketOrder, Reduction, assign_buckets
+from dpbench.parallel.ddp.buckets import Bucket, assign_buckets
+from dpbench.parallel.ddp.comm_hook import Hook, start_hook
 from dpbench.parallel.ddp.sparse import average_rows
-from dpbench.parallel.ddp.unfinished import AbortFlag, unfinished_reduction
+from dpbench.parallel.ddp.unfinished_reduction import missing_gradients_error
 from dpbench.parallel.ddp.usage import GradientUsage
 from dpbench.parallel.groups import Wait
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
 
+_ASYNC = dist.AllreduceOptions()
+_ASYNC.asyncOp = True
+
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class ReducingBackward:
-    """One backward that reduces, from the forward that arms it to its end.
+    """One backward that reduces, from the forward that arms it to its end; buckets have the rest of
+    its state.
 
     A rank that has no data left runs no forward and no backward; `reduce_zeros` makes one for it,
     to send zeros where the other ranks send their gradients.
     """
 
-    reductions: Sequence[Reduction]
-    """One for each bucket, in the order in which they are sent."""
     divisor: int | None = None
     """What sums over the ranks are divided by: how many ranks have data, or had at first. None on a
     rank without data, which sends zeros."""
@@ -56,21 +59,16 @@ class ReducingBackward:
     fired: list[int] = field(default_factory=list)
     """Indices of the parameters whose hooks fired, in that order."""
     waits: list[Wait] = field(default_factory=list)
-    """One for each of the reductions that have been sent."""
+    """One for each of the buckets that have been sent."""
     end_is_queued: bool = False
     """Whether the backward that is running calls `_end_of_backward`."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether no gradient is pending."""
-        return not any(reduction.pending for reduction in self.reductions)
 
 
 class Reducer:
     """Averages the gradients of some parameters during backward.
 
     Attributes:
-        averager: averages buckets; to be set before the first forward.
+        hook: averages buckets in place of an all-reduce; to be set before the first forward.
         reduced_bytes: bytes of dense gradients reduced since construction.
         collectives: that averaged dense gradients since construction.
     """
@@ -102,11 +100,11 @@ class Reducer:
         self._device = self._parameters[0].device
         self._as_view, self._overlap = as_view, overlap
         self._usage = usage
-        self.averager: BucketAverager = AllReduceAverager(group)
+        self.hook: Hook | None = None
         # The buckets, made before the first forward, and again in the order of the first backward.
-        self._order = BucketOrder(len(named), learns=usage.keeps_order)
         self._buckets: list[Bucket] = []
-        self._bucket_of: dict[int, int] = {}  # the number of the bucket that waits for a gradient
+        # By index the bucket that waits for a gradient, and its place there; none if it is sparse.
+        self._places: dict[int, tuple[Bucket, int | None]] = {}
         self._backward: ReducingBackward | None = None  # what hooks count for
         self._lock = threading.RLock()  # autograd has a thread for each device
         # Parameters with a gradient since the last reduction: no_sync adds to them.
@@ -124,31 +122,32 @@ class Reducer:
         self._leaf.register_post_accumulate_grad_hook(partial(_backward_started, alive))  # type: ignore[no-untyped-call]
 
     def close_last_backward(self) -> None:
-        """Store what the last backward has sent, if it failed after its last gradient.
+        """Raise what the last backward has left undone.
 
         Raises:
-            UnfinishedReduction: it has not reached all parameters; see `unfinished`.
+            UnfinishedReduction: it has not reached all parameters; see `unfinished_reduction`.
         """
         backward = self._backward
         if backward is None or not backward.fired:
             return
-        if backward.is_ready:
+        if self._is_ready():
+            # It failed after its last gradient, as in a user's hook of the gradient of an input, so
+            # that autograd did not call its end; other ranks may wait for what is sent there.
             self._end_of_backward()
             return
         self._backward, self._used_since_reduction = None, set()
         missing = [index for index, count in enumerate(backward.fires_left) if count > 0]
         # A hook does not send the flag, and to read it on CUDA would wait for the device.
-        others_hear = isinstance(self.averager, AllReduceAverager) and self._device.type == "cpu"
-        if others_hear:
-            flag = AbortFlag(self._buckets[-1])
-            flag.set()
-            for reduction in backward.reductions:
-                reduction.pending, reduction.scale = 0, 0.0
+        all_raise = self.hook is None and self._device.type == "cpu"
+        if all_raise:
+            self._buckets[-1].set_abort_flag()
+            for bucket in self._buckets:
+                bucket.pending, bucket.scale = 0, 0.0
             self._send_ready(backward)
             for wait in backward.waits:
                 wait()
-            flag.pop()
-        raise unfinished_reduction(self._names, missing, self._group, ask_all=others_hear)
+            self._buckets[-1].take_abort_flag()
+        raise missing_gradients_error(self._names, missing, self._group, ask_all=all_raise)
 
     def ensure_buckets(self, *, reorder: bool) -> None:
         """Make the buckets; with `reorder` once more, in the order of rank 0's first backward.
@@ -156,25 +155,22 @@ class Reducer:
         Both are collectives: `shm` allocates memory, and the order goes from rank 0 to all. In eval
         mode `reorder` is False, so that one rank can evaluate alone.
         """
-        is_new = reorder and self._order.update(self._group, self._device)
+        is_new = reorder and self._usage.update_order()
         if self._buckets and not is_new:
             return
-        self._backward, self._buckets = None, []  # before the new ones need memory
-        dense = [index for index in self._order.indices if index not in self._sparse]
+        self._backward, self._buckets, self._places = None, [], {}  # free them before the new ones
+        dense = [index for index in self._usage.order if index not in self._sparse]
         # Where all gradients are sparse, one bucket carries the abort flag alone.
         assigned = assign_buckets(dense, self._parameters, self._caps) or [[]]
-        make = partial(Bucket, parameters=self._parameters, group=self._group)
         for number, indices in enumerate(assigned):
-            is_last = number == len(assigned) - 1
-            self._buckets.append(
-                make(indices, number=number, is_last=is_last, as_view=self._as_view)
-            )
-        self._buckets[-1].awaited += sorted(self._sparse)
-        self._bucket_of = {i: bucket.number for bucket in self._buckets for i in bucket.awaited}
+            bucket = Bucket(number, indices, self._parameters, self._group, as_view=self._as_view)
+            self._buckets.append(bucket)
+            self._places |= {index: (bucket, place) for place, index in enumerate(indices)}
+        self._places |= dict.fromkeys(self._sparse, (self._buckets[-1], None))
 
     def keep_buckets(self, caps: Sequence[int]) -> Sequence[Bucket]:
         """Make the buckets if there are none, and never in another order; a collective."""
-        self._order.learns, self._caps = False, caps
+        self._usage.learns_order, self._caps = False, caps
         self.ensure_buckets(reorder=False)
         return self._buckets
 
@@ -184,14 +180,11 @@ class Reducer:
         The sums over the ranks are divided by `divisor`; None means the number of ranks.
         """
         expected, divisor = self._usage.expected_fires(), divisor or self._size
-        reductions = []
+        pending = Counter(self._places[i][0].number for i, fires in enumerate(expected) if fires)
         for bucket in self._buckets:
-            fires = [expected[index] for index in bucket.awaited]
-            scale = self.averager.scale(divisor)
-            reductions.append(Reduction(bucket, len(fires) - fires.count(0), scale))
-        self._backward = ReducingBackward(
-            reductions=reductions, divisor=divisor, fires_left=expected
-        )
+            scale = 1 / divisor if self.hook is None else 1.0
+            bucket.start(pending=pending[bucket.number], scale=scale)
+        self._backward = ReducingBackward(divisor=divisor, fires_left=expected)
         return self._with_start(output) if self._usage.waits_for_end else output
 
     def _with_start(self, output: Any) -> Any:
@@ -242,11 +235,11 @@ class Reducer:
                 "used outside of the forward, or the graph has changed in spite of static_graph."
             )
         # Buckets have one device, so only one thread counts for a bucket.
-        reduction = backward.reductions[self._bucket_of[index]]
-        reduction.pending -= 1
-        if has_gradient and reduction.bucket.copies_early:
-            reduction.copy_early(index)
-        if not reduction.pending and self._overlap:
+        bucket, place = self._places[index]
+        bucket.pending -= 1
+        if has_gradient and bucket.has_large_gradients and place is not None:
+            bucket.copy_early(place)
+        if not bucket.pending and self._overlap:
             with self._lock:
                 self._send_ready(backward)
 
@@ -262,25 +255,38 @@ class Reducer:
 
     def reduce_zeros(self) -> None:
         """Take part in a reduction for a rank that has no data left."""
-        backward = ReducingBackward(reductions=[Reduction(b, 0, 0.0) for b in self._buckets])
+        for bucket in self._buckets:
+            bucket.start(pending=0, scale=0.0)
         self._used_since_reduction = set()
-        self._send_ready(backward)
+        self._send_ready(backward := ReducingBackward())
         self._finish(backward)
+
+    def _is_ready(self) -> bool:
+        """Whether no gradient is pending."""
+        return not any(bucket.pending for bucket in self._buckets)
 
     def _send_ready(self, backward: ReducingBackward) -> None:
         """Send buckets that are ready in their order, which is the same on all ranks."""
-        for reduction in backward.reductions[len(backward.waits) :]:
-            if reduction.pending:
+        for bucket in self._buckets[len(backward.waits) :]:
+            if bucket.pending:
                 return
-            bucket = reduction.bucket
-            reduction.pack(self._used_since_reduction)
+            bucket.pack(self._used_since_reduction)
             try:
-                backward.waits.append(self.averager.start(bucket))
+                backward.waits.append(self._start_average(bucket))
             except BaseException:
                 self._backward = None  # no error of this backward concerns the next forward
                 raise
             self.collectives += bool(bucket.parameters)
             self.reduced_bytes += bucket.nbytes
+
+    def _start_average(self, bucket: Bucket) -> Wait:
+        if self.hook is None:
+            # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
+            wait: Wait = self._group.allreduce([bucket.wire], _ASYNC).wait
+            return wait
+        if not bucket.parameters:
+            return lambda: None
+        return start_hook(self.hook, bucket, is_last=bucket is self._buckets[-1])
 
     def _end_of_backward(self) -> None:
         """Finish the reduction, unless another backward has to bring the gradients that are missing
@@ -290,10 +296,10 @@ class Reducer:
             if backward is None:
                 return
             backward.end_is_queued = False
-            if self._usage.waits_for_end or backward.is_ready:
+            if self._usage.waits_for_end or self._is_ready():
                 self._usage.observe(backward.fired)
-                for reduction in backward.reductions:
-                    reduction.pending = 0  # what is pending is missing
+                for bucket in self._buckets:
+                    bucket.pending = 0  # what is pending is missing
                 self._send_ready(backward)
                 self._finish(backward)
 
@@ -306,15 +312,15 @@ class Reducer:
         self._backward = None
         for wait in backward.waits:
             wait()
-        if AbortFlag(self._buckets[-1]).pop():
-            raise unfinished_reduction(self._names, [], self._group, ask_all=True)
+        if self._buckets[-1].take_abort_flag():
+            raise missing_gradients_error(self._names, [], self._group, ask_all=True)
         used = self._usage.used_anywhere(self._used_since_reduction)
-        for reduction in backward.reductions:
-            reduction.finalize(used)
+        for bucket in self._buckets:
+            bucket.finalize(used)
         if tables := [self._parameters[index] for index in sorted(self._sparse) if index in used]:
             average_rows(tables, backward.divisor, self._group)
         self._used_since_reduction = set()
-        self._order.learn(backward.fired)
+        self._usage.learn_order(backward.fired)
 
 
 def _backward_started(alive: weakref.ref[Reducer], leaf: Tensor) -> None:

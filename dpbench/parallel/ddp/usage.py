@@ -1,4 +1,4 @@
-"""Which gradients a backward gives: a class for each promise that the user makes about it.
+"""Which gradients a backward gives, and in which order: a class for each promise of the user.
 
                 gradients of a backward           known before its end   in the first one's order
 GradientUsage   one of each parameter             always                 yes
@@ -13,31 +13,38 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 import torch.distributed as dist
 
 
-@dataclass
 class GradientUsage:
-    """One gradient of each parameter in every backward (the default)."""
+    """One gradient of each parameter in every backward (the default).
 
-    parameter_count: int
-    group: dist.ProcessGroup
-    device: torch.device
-    """A device whose tensors the group takes."""
-    needs_gradient: ClassVar[bool] = False
-    """Whether a hook that fires without a gradient has not fired."""
-    keeps_order: ClassVar[bool] = True
-    """Whether gradients become ready in the order of the first backward."""
-    waits_for_end: bool = field(default=False, init=False)
-    """Whether only the end of the next backward tells which gradients it gives."""
+    Attributes:
+        needs_gradient: whether a hook that fires without a gradient has not fired.
+        waits_for_end: whether only the end of the next backward tells which gradients it gives.
+        order: indices of all parameters in the order in which their gradients are expected, the
+            same on all ranks. At first it is the reverse of the parameters', and later, once, that
+            of rank 0's first backward.
+        learns_order: whether the next backward is the first one, and its order is to be taken.
+    """
+
+    needs_gradient = False
+    waits_for_end = False
+    learns_order = True
+
+    def __init__(
+        self, parameter_count: int, group: dist.ProcessGroup, device: torch.device
+    ) -> None:
+        """`device` is one whose tensors the group takes."""
+        self._count, self._group, self._device = parameter_count, group, device
+        self.order = list(range(parameter_count))[::-1]
+        self._learned_order: list[int] = []
 
     def expected_fires(self) -> list[int]:
         """How often the hook of each parameter fires in the next backward."""
-        return [1] * self.parameter_count
+        return [1] * self._count
 
     def observe(self, fired: Sequence[int]) -> None:
         """Learn from the indices of the hooks that have fired, at the end of a backward."""
@@ -47,26 +54,45 @@ class GradientUsage:
 
         A collective, unless the answer is known. `used_here` are those that this rank has used.
         """
-        return range(self.parameter_count)
+        return range(self._count)
+
+    def learn_order(self, fired: Sequence[int]) -> None:
+        """Note the order of the first backward, from the indices of the hooks that fired in it."""
+        if not self.learns_order:
+            return
+        self.learns_order = False
+        # A gradient that is accumulated several times is ready at the last of them.
+        last_first = dict.fromkeys(reversed(fired))
+        missing = [index for index in self.order if index not in last_first]
+        self._learned_order = [*reversed(last_first), *missing]
+
+    def update_order(self) -> bool:
+        """Take the order that rank 0 has learned, if that is new; a collective. Returns whether it
+        is."""
+        if not self._learned_order:
+            return False
+        agreed = torch.tensor(self._learned_order, device=self._device)
+        dist.broadcast(agreed, group=self._group, group_src=0)
+        self.order, self._learned_order = agreed.tolist(), []
+        return True
 
 
 class FindUnused(GradientUsage):
     """Finds out at the end of each backward which parameters no rank has used."""
 
     waits_for_end = True
-    keeps_order = False
+    learns_order = False
 
     def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
-        every_index = range(self.parameter_count)
-        flags = torch.ones(self.parameter_count, dtype=torch.int32, device=self.device)
+        every_index = range(self._count)
+        flags = torch.ones(self._count, dtype=torch.int32, device=self._device)
         if unused := sorted(set(every_index).difference(used_here)):
             flags[unused] = 0
-        dist.all_reduce(flags, group=self.group)
+        dist.all_reduce(flags, group=self._group)
         # The host waits for a GPU when it reads the flags, so only where they tell something.
         return set(flags.nonzero().flatten().tolist()) if unused else every_index
 
 
-@dataclass
 class StaticGraph(FindUnused):
     """Counts in the first backward how often each hook fires, and expects the same of all others.
 
@@ -75,21 +101,19 @@ class StaticGraph(FindUnused):
     """
 
     needs_gradient = True
-    keeps_order = True
-    _first_fires: list[int] = field(default_factory=list)
-    """How often each hook fired in the first backward; empty before its end."""
-    _first_used: Collection[int] | None = None
-    """The parameters that some rank used in it; None before its end."""
+    learns_order = True
+    _first_fires: Sequence[int] = ()  # how often each hook fired in it; empty before its end
+    _first_used: Collection[int] | None = None  # the parameters that some rank used in it
 
     def expected_fires(self) -> list[int]:
         # In the first backward more than any hook fires: no bucket is ready before its end.
-        return self._first_fires.copy() or [sys.maxsize] * self.parameter_count
+        return [*self._first_fires] or [sys.maxsize] * self._count
 
     def observe(self, fired: Sequence[int]) -> None:
         if self.waits_for_end:
             self.waits_for_end = False
             times = Counter(fired)
-            self._first_fires = [times[index] for index in range(self.parameter_count)]
+            self._first_fires = [times[index] for index in range(self._count)]
 
     def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
         if self._first_used is None:

@@ -13,10 +13,10 @@ import torch.distributed as dist
 from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
-from dpbench.parallel.ddp.averaging import HookBucket
+from dpbench.parallel.ddp.comm_hook import HookBucket
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.sparse import sparse_weights
-from dpbench.parallel.ddp.unfinished import UnfinishedReduction
+from dpbench.parallel.ddp.unfinished_reduction import UnfinishedReduction
 from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
 from dpbench.parallel.sharded.shard_transfers import ShardTransfers
 from dpbench.parallel.sharded.shards import SCALAR_STATE, BucketShard, elements

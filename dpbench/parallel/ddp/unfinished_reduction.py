@@ -1,4 +1,4 @@
-"""A backward that left parameters out on one rank, and how all ranks hear of it.
+"""The error about a backward that left parameters out on one rank; all ranks raise it.
 
 Where the backward of rank A left parameters out and that of rank B did not, B waits for the buckets
 that A has not sent. On a CPU and without a communication hook they meet like this; elsewhere only A
@@ -16,7 +16,6 @@ from itertools import chain
 
 import torch.distributed as dist
 
-from dpbench.parallel.ddp.buckets import Bucket
 from dpbench.parallel.groups import gather_values
 
 
@@ -32,7 +31,7 @@ class UnfinishedReduction(RuntimeError):
         self.names = names
 
 
-def unfinished_reduction(
+def missing_gradients_error(
     names: Sequence[str], missing: Sequence[int], group: dist.ProcessGroup, *, ask_all: bool
 ) -> UnfinishedReduction:
     """The error for the parameters that are missing here, as indices in `names`; with `ask_all` for
@@ -56,26 +55,3 @@ def unfinished_reduction(
         f"indices which did not receive grad for {where}",
         names=[names[index] for index in sorted(set(chain(*by_rank.values())))],
     )
-
-
-class AbortFlag:
-    """Set by a rank whose gradients are missing: the padding of the last bucket, which is not zero
-    after the sum over the ranks if any of them has set it."""
-
-    def __init__(self, last: Bucket) -> None:
-        self._padding = last.padding
-
-    def set(self) -> None:
-        """Tell all ranks when the bucket is sent."""
-        self._padding.fill_(1)
-
-    def pop(self) -> bool:
-        """Whether any rank has set the flag; resets it.
-
-        On CUDA it is always False, as reading it would wait for the device; there the timeout of
-        the collective ends the wait, as with torch's class.
-        """
-        if not self._padding.is_cpu or not self._padding.any():
-            return False
-        self._padding.zero_()
-        return True
