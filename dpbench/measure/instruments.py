@@ -18,11 +18,11 @@ Operations: the floating-point operations of the plain model, counted without ti
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from time import perf_counter
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -35,11 +35,10 @@ from dpbench.data.user_dataset import SampleSource
 from dpbench.measure.batches import Segment
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.rank_model import StepPhase
 from dpbench.measure.step import BenchmarkStepper, StepIndices
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
-from dpbench.parallel.dp.meter import Phase
+from dpbench.parallel.phase_clock import Mark, Phase, seconds_by_phase
 from dpbench.records.trial import GradientTrace, Phases, ReplicaPhases
 
 COUNTED_SAMPLES = 2
@@ -53,38 +52,28 @@ def time_phases(
 ) -> tuple[Phases, ReplicaPhases | None]:
     """Take the steps of a segment; the second result is of the phases within an implementation that
     drives all replicas."""
-    names = get_args(StepPhase)
-    phases_by_step: list[dict[str, float]] = []
-    meter = stepper.model.wrapper.meter
-    replica_seconds: Mapping[Phase, float] = {} if meter is None else meter.seconds
-    totals = [dict(replica_seconds)]
 
-    def enter(phase: StepPhase | None) -> None:
+    def now() -> float:
         synchronize(*devices)
-        marks.append((phase, perf_counter()))
+        return perf_counter()
 
+    model = stepper.model
+    steps: list[Counter[Phase]] = []
+    replicas: list[Counter[Phase]] = []
     with between_barriers(devices, ranks):
-        if meter is not None:
-            meter.waits = True
         for indices in segment.steps:
-            marks: list[tuple[StepPhase | None, float]] = []
-            stepper.step(indices, unsynced=segment.mode == "unsynced", enter=enter)
-            seconds = dict.fromkeys(names, 0.0)
-            for (phase, start), (_, end) in pairwise(marks):
-                seconds[str(phase)] += end - start
-            phases_by_step.append(seconds)
-            totals.append(dict(replica_seconds))
-        if meter is not None:
-            meter.waits = False
+            with model.clock.running(now) as marks, model.wrapper.clock.running(now) as within:
+                stepper.step(indices, unsynced=segment.mode == "unsynced")
+            steps.append(seconds_by_phase(marks))
+            replicas.append(seconds_by_phase(within))
     phases = Phases(
-        **{f"{name}_seconds": tuple(step[name] for step in phases_by_step) for name in names}
+        data_seconds=tuple(step["data"] for step in steps),
+        forward_seconds=tuple(step["forward"] for step in steps),
+        backward_seconds=tuple(step["backward"] for step in steps),
+        optimizer_seconds=tuple(step["optimizer"] for step in steps),
     )
-    if meter is None:
+    if not any(replicas):
         return phases, None
-    replicas = [
-        {phase: after[phase] - before[phase] for phase in after}
-        for before, after in pairwise(totals)
-    ]
     return phases, ReplicaPhases(
         scatter_seconds=tuple(step["scatter"] for step in replicas),
         replicate_seconds=tuple(step["replicate"] for step in replicas),
@@ -107,13 +96,10 @@ def trace_gradients(
     now, module = clock_of(device), stepper.model.module
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     ready: list[dict[str, Any]] = []
-    marks: list[list[tuple[StepPhase | None, Any]]] = []
+    marks: list[Sequence[Mark]] = []
 
     def note(name: str, _: torch.Tensor) -> None:
         ready[-1][name] = now()
-
-    def enter(phase: StepPhase | None) -> None:
-        marks[-1].append((phase, now()))
 
     hooks = [
         parameter.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
@@ -122,8 +108,9 @@ def trace_gradients(
     with between_barriers([device], ranks):
         for indices in steps:
             ready.append({})
-            marks.append([(None, now())])
-            stepper.step(indices, enter=enter)
+            with stepper.model.clock.running(now) as step_marks:
+                stepper.step(indices)
+            marks.append(step_marks)
         synchronize(device)
     for hook in hooks:
         hook.remove()

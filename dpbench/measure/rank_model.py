@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,20 +18,13 @@ from dpbench.architecture import Architecture
 from dpbench.data.loading import Batch
 from dpbench.measure.device import FLOAT32, AmpState
 from dpbench.measure.implementations import ParallelModel, wrap
+from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.specs import ParallelSpec, WorkloadSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import GRAPHED_MODES, OPTIMIZER_CLASSES
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
 """The mean loss of outputs and targets."""
-
-StepPhase = Literal["data", "forward", "backward", "optimizer"]
-EnterPhase = Callable[[StepPhase | None], None]
-"""Called at every change of phase within a step, and with None at its end."""
-
-
-def ignore_phase(phase: StepPhase | None) -> None:
-    """Phase callback of a timed step: it does nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -45,14 +38,11 @@ class RankModel:
     optimizer: torch.optim.Optimizer
     loss: LossFunction
     amp: AmpState = FLOAT32
+    clock: PhaseClock = field(default_factory=PhaseClock)
+    """Notes the phases of instrumented steps."""
 
     def accumulate_gradients(
-        self,
-        batches: Iterable[Batch],
-        count: int,
-        *,
-        unsynced: bool = False,
-        enter: EnterPhase = ignore_phase,
+        self, batches: Iterable[Batch], count: int, *, unsynced: bool = False
     ) -> list[torch.Tensor]:
         """Add up the gradients of `count` micro-batches, and reduce them with the last one.
 
@@ -66,11 +56,11 @@ class RankModel:
             else:
                 reduction = nullcontext() if number == count else self.wrapper.accumulate_only()
             with reduction:
-                enter("forward")
+                self.clock.enter("forward")
                 with self.amp.autocast:
                     loss = self.loss(self.wrapper.forward(batch.inputs), batch.targets)
                 weighted = loss if batch.weight == 1.0 else loss * batch.weight
-                enter("backward")
+                self.clock.enter("backward")
                 self.wrapper.backward(self.amp.scaler.scale(weighted))
             losses.append(loss.detach())
         return losses

@@ -8,7 +8,7 @@ import torch
 
 from dpbench.data.batch import Samples
 from dpbench.data.loading import Batch
-from dpbench.measure.rank_model import EnterPhase, RankModel, ignore_phase
+from dpbench.measure.rank_model import RankModel
 
 StepIndices = Sequence[torch.Tensor]
 """The sample indices of each micro-step of one step, int64 (samples,)."""
@@ -27,30 +27,28 @@ class BenchmarkStepper:
         self.steps = 0
         """Number of steps so far, without unsynced ones."""
 
-    def step(
-        self, indices: StepIndices, *, unsynced: bool = False, enter: EnterPhase = ignore_phase
-    ) -> torch.Tensor:
+    def step(self, indices: StepIndices, *, unsynced: bool = False) -> torch.Tensor:
         """Take one optimizer step; returns its mean loss, on the device, without waiting for it.
 
         If `unsynced`, nothing is exchanged with other ranks, and the gradients are wrong.
         """
-        model = self.model
-        enter("optimizer")
+        model, clock = self.model, self.model.clock
+        clock.enter("optimizer")
         model.optimizer.zero_grad()
-        batches = self._loaded(indices, enter)
-        losses = model.accumulate_gradients(batches, len(indices), unsynced=unsynced, enter=enter)
-        enter("optimizer")
+        batches = self._loaded(indices)
+        losses = model.accumulate_gradients(batches, len(indices), unsynced=unsynced)
+        clock.enter("optimizer")
         model.amp.step(model.optimizer)
         if not unsynced:
             self.steps += 1
-            enter("backward")  # where communication is counted, see measure.instruments
+            clock.enter("backward")  # where communication is counted, see measure.instruments
             model.wrapper.after_step(self.steps)
-        enter(None)
+        clock.enter(None)
         # torch.stack().mean() would add kernels to every timed step of one micro-step.
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
-    def _loaded(self, indices: StepIndices, enter: EnterPhase) -> Iterator[Batch]:
+    def _loaded(self, indices: StepIndices) -> Iterator[Batch]:
         weight = self._weight / len(indices)
         for micro_step in indices:
-            enter("data")
+            self.model.clock.enter("data")
             yield Batch(*self._load(micro_step), weight, len(micro_step))

@@ -20,6 +20,7 @@ from dpbench.measure.rank_model import RankModel
 from dpbench.measure.step import BenchmarkStepper, LoadSamples
 from dpbench.records.trial import GradientTrace, Mode
 from tests.launch.faulty import Healthy
+from tests.recording_cuda import GPU, RecordingCuda, put_into_parallel
 
 CPU = torch.device("cpu")
 ALONE = RankGroup()
@@ -105,6 +106,16 @@ def test_each_part_is_counted_in_its_phase(clock: Clock, mode: Mode, after_step:
     assert measured.optimizer_seconds == (65.0, 65.0)
     assert of_replicas is None
     assert stepper.steps == (2 if mode == "as-is" else 0)
+
+
+def test_each_phase_ends_when_all_gpus_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = RecordingCuda()
+    put_into_parallel(cuda, monkeypatch)
+    segment, gpus = Segment([[torch.arange(4)]], "as-is"), [torch.device("cuda:0"), GPU]
+    time_phases(stepper_of(nn.Linear(4, 2)), segment, gpus, ALONE)
+    changes = ("optimizer", "data", "forward", "backward", "optimizer", "after_step", None)
+    waits = ["synchronize cuda:0", "synchronize cuda:1"] * len(changes)
+    assert cuda.calls[len(waits) // len(changes) :][: len(waits)] == waits
 
 
 def test_every_gradient_is_noted_when_it_is_ready(clock: Clock) -> None:

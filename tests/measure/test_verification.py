@@ -120,7 +120,7 @@ class ForgetsToReduce(OurDataParallel):
         super().__init__(right.module)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        with self.module.without_reduction():
+        with self.module.unsynced():
             return super().forward(inputs)
 
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn, optim
 from dpbench import parallel
 from dpbench.parallel import groups
 from dpbench.parallel.devices import parse_device, parse_devices
-from dpbench.parallel.dp.meter import StepMeter
 from dpbench.parallel.dp.parallel_apply import sum_over_replicas
 from dpbench.parallel.sharded import shards
 from dpbench.parallel.tree import move
@@ -92,17 +91,6 @@ def test_inputs_are_copied_beside_computation_which_then_waits_for_them(
         *(f"begin {SIDE}", f"copy to {GPU}", f"end {SIDE}"),
         *(f"{CURRENT} waits for {SIDE}", f"{CURRENT} uses the tensor"),
     ]
-
-
-def test_a_phase_that_is_measured_waits_for_every_gpu(cuda: RecordingCuda) -> None:
-    meter = StepMeter([OTHER_GPU, GPU])
-    with meter.time("forward"):
-        pass
-    assert cuda.calls == []
-    meter.waits = True
-    with meter.time("backward"):
-        pass
-    assert cuda.calls == ["synchronize cuda:0", "synchronize cuda:1"]
 
 
 def test_gradients_of_gpus_are_summed_in_pieces_except_those_that_a_replica_lacks(

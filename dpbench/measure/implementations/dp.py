@@ -8,6 +8,7 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel
+from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -25,12 +26,11 @@ class OurDataParallel(ParallelModel):
     module: parallel.DataParallel
 
     def unsynced(self) -> AbstractContextManager[None]:
-        return self.module.without_reduction()
+        return self.module.unsynced()
 
     def communication(self) -> CommunicationTotals | None:
-        return CommunicationTotals(
-            self.module.meter.reduced_bytes, self.module.meter.summed_backwards
-        )
+        reduced = self.module.reduced
+        return CommunicationTotals(reduced.bytes, reduced.backwards)
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDataParallel:
@@ -38,4 +38,4 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDataP
     threads = settings.threads_per_replica
     wrapped = parallel.DataParallel(module, settings.devices, threads_per_replica=threads)
     # One replica is a plain call of the module, without phases.
-    return OurDataParallel(wrapped, wrapped.meter if settings.group_size > 1 else None)
+    return OurDataParallel(wrapped, wrapped.clock if settings.group_size > 1 else PhaseClock())

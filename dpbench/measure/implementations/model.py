@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from dpbench.data.batch import Samples, call
-from dpbench.parallel.dp.meter import StepMeter
+from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.specs import ParallelSpec
 
 
@@ -41,8 +41,8 @@ class ParallelModel:
     """
 
     module: torch.nn.Module
-    meter: StepMeter | None = None
-    """Times the work for the replicas, where this process drives several and reports on them."""
+    clock: PhaseClock = field(default_factory=PhaseClock)
+    """Notes the phases within a pass, where this process drives several replicas."""
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The optimizer to step with, instead of one over all parameters; called once."""

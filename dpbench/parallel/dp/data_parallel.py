@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.dp.meter import StepMeter
-from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
+from dpbench.parallel.dp.parallel_apply import Call, ParallelApply, ReducedTotals
 from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replicator, check_location
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
 from dpbench.parallel.dp.workers import WorkerPool
+from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.parallel.state_dicts import LoadsUnwrapped
 from dpbench.parallel.tree import tensors
 
@@ -108,8 +108,8 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         # By whether some part of the module is in training mode.
         on_cpu = self.devices[0].type == "cpu"
         self._random = {mode: RandomUse(None if on_cpu else False) for mode in (False, True)}
-        self.meter = StepMeter(self.devices)
-        """Seconds by phase, and the gradients summed, of all steps since construction."""
+        self.clock = PhaseClock()
+        self.reduced = ReducedTotals()
         self._reduces = True
         self._last_loss: Tensor | None = None
         self._no_loss = "there was no forward yet"
@@ -127,15 +127,16 @@ class DataParallel(LoadsUnwrapped, nn.Module):
             Exception: what a replica raises, with a note of the replica and its device.
         """
         self._last_loss, self._no_loss = None, "the last forward failed"
-        with self.meter.time("scatter"):
-            calls, sizes = scatter_shards((args, kwargs), self.devices, self.dim)
+        self.clock.enter("scatter")
+        calls, sizes = scatter_shards((args, kwargs), self.devices, self.dim)
         outputs = self._run_replicas(calls)
         weights = [1.0] * len(outputs)
         if self.loss_reduction == "mean" and sizes:
             weights = [size / sum(sizes) for size in sizes]
         join = partial(weighted_sum, weights=weights)
-        with self.meter.time("gather"):
-            output = gather_outputs(outputs, self.output_device, self.dim, join)
+        self.clock.enter("gather")
+        output = gather_outputs(outputs, self.output_device, self.dim, join)
+        self.clock.enter(None)
         losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
         if len(losses) != 1:
             self._no_loss = (
@@ -153,13 +154,14 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         if len(calls) == 1:
             [(args, kwargs)] = calls
             return [self.module(*args, **kwargs)]
-        with self.meter.time("replicate"):
-            replicas = self._replicator.replicate(self.module, len(calls))
+        self.clock.enter("replicate")
+        replicas = self._replicator.replicate(self.module, len(calls))
         random = self._random[any(child.training for child in self.module.modules())]
         apply = ParallelApply(
             originals=[p for p in self.module.parameters() if p.requires_grad],
             workers=self._workers,
-            meter=self.meter,
+            clock=self.clock,
+            reduced=self.reduced,
             in_turn=random.draws is None,
             reduces=self._reduces,
         )
@@ -193,7 +195,7 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         return loss.detach()
 
     @contextmanager
-    def without_reduction(self) -> Iterator[None]:
+    def unsynced(self) -> Iterator[None]:
         """Leave the sum over replicas out of the backward of forwards made in this context.
 
         For measuring what the reduction costs: all replicas compute their gradients, but the

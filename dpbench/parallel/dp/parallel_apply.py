@@ -25,14 +25,24 @@ from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
 
 from dpbench.parallel.devices import sum_to_first
-from dpbench.parallel.dp.meter import StepMeter
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool, caller_modes
+from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.parallel.torch_private import keeps_graph
 from dpbench.parallel.tree import map_tensors, tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Gradients = list[Tensor | None]
+
+
+@dataclass(slots=True)
+class ReducedTotals:
+    """What a DataParallel has summed over replicas since its construction."""
+
+    bytes: int = 0
+    """Of dense gradients."""
+    backwards: int = 0
+    """Number of backward passes with gradients to sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,8 @@ class ParallelApply:
     them through what it shares with the module, such as a forward hook that is a bound method; on
     CUDA, torch refuses tensors of another device."""
     workers: WorkerPool
-    meter: StepMeter
+    clock: PhaseClock
+    reduced: ReducedTotals
     in_turn: bool
     """Whether the replicas run one after another, forward and backward."""
     reduces: bool
@@ -86,8 +97,8 @@ class ParallelApply:
                 return replica.module(*args, **kwargs)
 
         jobs = [partial(call, index) for index in range(len(replicas))]
-        with self.meter.time("forward"):
-            outputs = self.workers.run(jobs, in_turn=self.in_turn)
+        self.clock.enter("forward")
+        outputs = self.workers.run(jobs, in_turn=self.in_turn)
         recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
         if not any(recorded):
             return outputs
@@ -116,27 +127,30 @@ class ParallelApply:
         every_end = list(zip(outputs, received, strict=True))
         ends_left = iter(every_end)
         device = self.workers.devices[0]
-        with self.meter.time("backward"):
-            if device.type == "cuda":
-                # A worker would wait for its device's autograd thread, which may be the thread that
-                # waits here. A nested backward is served, on all devices at the same time.
-                every_leaf = [leaf for leaves, _ in graphs for leaf in leaves]
-                every_gradient = iter(_gradients(every_end, every_leaf, [], retain))
-                by_replica = [list(islice(every_gradient, len(leaves))) for leaves, _ in graphs]
-            else:
-                jobs = [
-                    partial(_gradients, [*islice(ends_left, count)], leaves, self.originals, retain)
-                    for leaves, count in graphs
-                ]
-                by_replica = self.workers.run(jobs, in_turn=self.in_turn)
+        self.clock.enter("backward")
+        if device.type == "cuda":
+            # A worker would wait for its device's autograd thread, which may be the thread that
+            # waits here. A nested backward is served, on all devices at the same time.
+            every_leaf = [leaf for leaves, _ in graphs for leaf in leaves]
+            every_gradient = iter(_gradients(every_end, every_leaf, [], retain))
+            by_replica = [list(islice(every_gradient, len(leaves))) for leaves, _ in graphs]
+        else:
+            jobs = [
+                partial(_gradients, [*islice(ends_left, count)], leaves, self.originals, retain)
+                for leaves, count in graphs
+            ]
+            by_replica = self.workers.run(jobs, in_turn=self.in_turn)
         trained = len(self.originals)
         of_inputs = chain.from_iterable(gradients[trained:] for gradients in by_replica)
         of_parameters = [gradients[:trained] for gradients in by_replica]
-        if not self.reduces:
-            return [*of_parameters[0], *of_inputs]
-        with self.meter.time("reduce"):
+        total = of_parameters[0]
+        if self.reduces:
+            self.clock.enter("reduce")
             total = sum_over_replicas(of_parameters, device)
-            self.meter.count(total)
+            summed = [gradient for gradient in total if gradient is not None]
+            self.reduced.backwards += bool(summed)
+            self.reduced.bytes += sum(g.nbytes for g in summed if g.layout is torch.strided)
+        self.clock.enter(None)
         return [*total, *of_inputs]
 
 
@@ -233,6 +247,6 @@ def sum_over_replicas(
     for gradients in replicas[1:]:
         for place, gradient in enumerate(gradients):
             if gradient is not None and place not in dense:
-                there, before = gradient.to(device), total[place]
-                total[place] = there if before is None else before + there
+                moved, before = gradient.to(device), total[place]
+                total[place] = moved if before is None else before + moved
     return total

@@ -17,6 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DataParallel
+from dpbench.parallel.dp.parallel_apply import ReducedTotals
 from tests.parallel.ddp.one_process import Checkpointed, assert_same, gradients, perceptron
 from tests.parallel.dp.modules import F64, Losses, batch, check_like_alone, parallel, square_mean
 
@@ -175,23 +176,23 @@ def test_losses_of_uneven_replicas_weigh_as_their_samples(
     assert_same({"x": x.grad, **gradients(module)}, {"x": same.grad, **gradients(alone)})
 
 
-def test_without_reduction_the_gradients_are_those_of_replica_zero() -> None:
-    """The meter of a wrapper times the phases of its steps, and counts what they reduce."""
+def test_unsynced_the_gradients_are_those_of_replica_zero() -> None:
+    """The wrapper notes the phases of its steps, and counts what they reduce."""
     module, x = perceptron(), batch(4)
     wrapper = parallel(module, 2)
-    assert set(wrapper.meter.seconds.values()) == {0.0}
-    with wrapper.without_reduction():
+    with wrapper.unsynced():
         loss = wrapper(x).sum()
     loss.backward()
     got = gradients(module)
-    assert wrapper.meter.summed_backwards == wrapper.meter.reduced_bytes == 0
+    assert wrapper.reduced == ReducedTotals()
     module.zero_grad()
     module(x[:2]).sum().backward()
     assert_same(got, gradients(module))
-    wrapper(x).sum().backward()
-    assert min(wrapper.meter.seconds.values()) > 0
-    assert wrapper.meter.summed_backwards == 1
-    assert wrapper.meter.reduced_bytes == sum(p.nbytes for p in module.parameters())
+    with wrapper.clock.running(lambda: 0.0) as marks:
+        wrapper(x).sum().backward()
+    forward = ("scatter", "replicate", "forward", "gather", None)
+    assert [phase for phase, _ in marks] == [*forward, "backward", "reduce", None]
+    assert wrapper.reduced == ReducedTotals(sum(p.nbytes for p in module.parameters()), 1)
 
 
 def test_state_dicts_are_those_of_the_bare_module() -> None:

@@ -1,0 +1,50 @@
+"""A clock for the phases of a training step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, Literal
+
+Phase = Literal[
+    "data", "forward", "backward", "optimizer", "scatter", "replicate", "gather", "reduce"
+]
+"""A part of a step, or from "scatter" on, of a pass of DataParallel."""
+Mark = tuple[Phase | None, Any]
+"""A phase, or None for the end of the last one, and the time at which it begins."""
+
+
+class PhaseClock:
+    """Notes when each phase of a step begins. It is off, and costs nothing, until it is `running`.
+
+    What takes a step calls `enter`; what measures the step reads the marks.
+    """
+
+    def __init__(self) -> None:
+        self._now: Callable[[], Any] | None = None
+        self._marks: list[Mark] = []
+
+    def enter(self, phase: Phase | None) -> None:
+        """Say that a phase begins, or with None that the last one has ended."""
+        if self._now is not None:
+            self._marks.append((phase, self._now()))
+
+    @contextmanager
+    def running(self, now: Callable[[], Any]) -> Iterator[Sequence[Mark]]:
+        """Note what is entered in this context, with the time that `now` returns."""
+        self._now, self._marks = now, []
+        try:
+            yield self._marks
+        finally:
+            self._now = None
+
+
+def seconds_by_phase(marks: Sequence[Mark]) -> Counter[Phase]:
+    """The sum of the seconds of each phase, for a clock in seconds."""
+    seconds: Counter[Phase] = Counter()
+    for (phase, begin), (_, end) in pairwise(marks):
+        if phase is not None:
+            seconds[phase] += end - begin
+    return seconds
