@@ -17,7 +17,7 @@ from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.scatter_gather import balanced_split, gather, scatter
 from dpbench.parallel.groups import any_rank
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
-from dpbench.parallel.shm.process_group import create_shm_group
+from dpbench.parallel.shm.backend import create_shm_group
 from dpbench.parallel.synchronization import broadcast_checkpoint, sync_gradients
 
 __all__ = [

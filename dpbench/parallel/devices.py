@@ -1,6 +1,6 @@
-"""Devices: how users name them, and all calls of torch.cuda that this package makes.
+"""Devices: how users name them, and torch.cuda, which this package calls through `cuda` only.
 
-A test without a GPU puts a double that records the calls in the place of `cuda`.
+A test without a GPU puts a double that records the calls in its place.
 """
 
 from __future__ import annotations
@@ -132,49 +132,3 @@ def copy_to_device(tensor: Tensor, device: torch.device) -> Tensor:
 def pinned(numel: int, dtype: torch.dtype) -> Tensor:
     """A flat tensor in pinned memory of the host, its values undefined."""
     return torch.empty(numel, dtype=dtype, device="cpu", pin_memory=True)
-
-
-class HostCopy:
-    """A CUDA tensor in pinned memory of the host, and the way back.
-
-    The current stream of its device is the caller's, and the order is
-
-        what the caller's stream was given before  →  copy to the host  →  `wait` returns
-        `store`  →  copy to the device  →  what the caller's stream is given after `synchronize`
-
-    Both copies run on a stream of their own, so that computation and other copies go on meanwhile.
-
-    Attributes:
-        flat: 1-D.
-    """
-
-    def __init__(self, tensor: Tensor, *, read: bool) -> None:
-        """Begin to copy the tensor to the host; `read` says whether its values are needed."""
-        self._tensor, self._stream = tensor, cuda.Stream(device=tensor.device)
-        self._arrived = cuda.Event(blocking=True)
-        self._returned: torch.Event | None = None
-        self.flat = pinned(tensor.numel(), tensor.dtype)
-        # Also where nothing is read: what is sent back must not overtake the caller's stream.
-        self._stream.wait_stream(cuda.current_stream(tensor.device))
-        with cuda.stream(self._stream):
-            if read:
-                self.flat.view(tensor.shape).copy_(tensor, non_blocking=True)
-                # Keeps the allocator from reusing the memory before the copy is done.
-                tensor.record_stream(self._stream)
-            self._arrived.record(self._stream)
-
-    def wait(self) -> None:
-        """Block until `flat` has the tensor's values."""
-        self._arrived.synchronize()
-
-    def store(self) -> None:
-        """Begin to copy `flat` to the tensor."""
-        with cuda.stream(self._stream):
-            self._tensor.copy_(self.flat.view(self._tensor.shape), non_blocking=True)
-            self._tensor.record_stream(self._stream)
-            self._returned = self._stream.record_event()
-
-    def synchronize(self) -> None:
-        """Let the current stream of the tensor's device wait for `store`, if it was called."""
-        if self._returned is not None:
-            cuda.current_stream(self._tensor.device).wait_event(self._returned)

@@ -97,13 +97,14 @@ class ShmMember:
             if _quick.sem_init(peer.awaited, 1, 0):
                 raise OSError("sem_init failed: this system has no semaphores between processes")
         self._turn = 0
-        self._operation, self._timeout, self._deadline, self._spins = "", 0.0, 0.0, SPINS
+        self.begin("", 0.0, spin=True)
 
     def begin(self, operation: str, timeout: float, *, spin: bool) -> None:
         """Prepare for an operation.
 
         Args:
-            operation: its name, for messages.
+            operation: as text, such as "broadcast(12 × torch.float32, root 0)"; the ranks compare
+                it when they enter, and messages name it.
             timeout: seconds that it may wait, from when a wait first blocks.
             spin: whether to spin before a wait blocks: faster, where no other thread of this
                 process computes meanwhile.
@@ -123,14 +124,13 @@ class ShmMember:
             if _try_wait(peer.awaited):
                 self._wait_for(number)
 
-    def enter_collective(self, operation: str, tensor: Tensor | None = None) -> Allocation | None:
-        """Enter a collective: a barrier at which the ranks compare their operations.
+    def enter(self, tensor: Tensor | None = None) -> Allocation | None:
+        """Enter the operation: a barrier at which the ranks compare what they have begun.
 
-        When it passes, all ranks have ended their previous collective: the staging buffers are
+        When it passes, all ranks have ended their previous operation: the staging buffers are
         free, and so is the other slot, which the next collective uses.
 
         Args:
-            operation: as text, such as "barrier()".
             tensor: contiguous; the ranks compare where theirs lie in the memory of the group, too.
 
         Returns:
@@ -145,7 +145,7 @@ class ShmMember:
             allocation, offset = self.memory.locate(tensor)
         views = self.memory.headers[self._turn]
         self._turn = 1 - self._turn
-        header = _HEADER.pack(offset, operation.encode())
+        header = _HEADER.pack(offset, self._operation.encode())
         views[self.rank][:] = header
         self.barrier()
         headers = [bytes(view) for view in views]
@@ -162,7 +162,7 @@ class ShmMember:
     def slots(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
         """The memory for operands of at most SLOT_BYTES, one tensor per rank.
 
-        Fill this rank's before `enter_collective`, and read the others' after it.
+        Fill this rank's before `enter`, and read the others' after it.
         """
         return self.memory.slots(dtype, numel, self._turn)
 

@@ -37,7 +37,8 @@ LINE_BYTES = 64
 """A cache line. Each semaphore has one of its own; glibc's sem_t has 32 bytes."""
 PAGE_BYTES = mmap.PAGESIZE
 MFD_CLOEXEC = 1  # of linux/memfd.h
-# Number of sizes of small operands whose views are cached.
+# Number of small operands, and of tensors in an allocation, whose views are kept: every training
+# step asks for the same ones.
 _CACHED_VIEWS = 256
 # Not os.memfd_create, which a Python that was built for older systems lacks, such as uv's.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -103,7 +104,6 @@ class GroupMemory:
             [view[slot.storage_offset() :][:HEADER_BYTES] for slot in slots[:, turn]]
             for turn in (0, 1)
         ]
-        # Every training step asks for the same ones.
         self.slots = lru_cache(_CACHED_VIEWS)(partial(_slots, slots[:, :, PAGE_BYTES:]))
         self.buffers = cache(partial(_buffers, buffers.view(size + 1, 2, -1)))
         # Those that still have a tensor on this rank, by the address at which its part starts,
@@ -178,14 +178,15 @@ class Allocation:
     def __init__(self, mapping: mmap.mmap, offset: int, stride: int, rank: int) -> None:
         """`mapping` stays mapped as long as this object; `stride` is the size of a rank's part."""
         self.offset = offset
-        self._pieces: dict[object, Sequence[tuple[slice, tuple[Tensor, ...]]]] = {}
-        self._parts = torch.split(_as_bytes(mapping), stride)
-        self.address = self._parts[rank].data_ptr()
+        parts = torch.split(_as_bytes(mapping), stride)
+        self.address = parts[rank].data_ptr()
+        # Not a method, which would keep the mapping until cycles are collected.
+        self._pieces = lru_cache(_CACHED_VIEWS)(partial(_pieces, parts))
 
     def pieces(
         self, tensor: Tensor, begins: Sequence[int], numel: int, most: int
     ) -> Sequence[tuple[slice, tuple[Tensor, ...]]]:
-        """Views of what the ranks have where this rank has `tensor`, in its part; made once.
+        """Views of what the ranks have where this rank has `tensor`, in its part.
 
         Args:
             tensor: 1-D; all ranks have one at this offset.
@@ -196,15 +197,24 @@ class Allocation:
         Returns:
             For each piece, which of the `numel` elements it has, and the views of them by rank.
         """
-        key = tensor.data_ptr(), tensor.dtype, begins[0], begins[-1], numel, most
-        if (pieces := self._pieces.get(key)) is None:
-            offset, step = tensor.data_ptr() - self.address, most // tensor.element_size()
-            tensors = [part[offset:][: tensor.nbytes].view(tensor.dtype) for part in self._parts]
-            views = [each[begin:][:numel] for each, begin in zip(tensors, begins, strict=True)]
-            slices = [slice(begin, begin + step) for begin in range(0, numel, step)]
-            pieces = [(piece, tuple(view[piece] for view in views)) for piece in slices]
-            self._pieces[key] = pieces
-        return pieces
+        offset = tensor.data_ptr() - self.address
+        return self._pieces(offset, tensor.dtype, tuple(begins), numel, most)
+
+
+def _pieces(
+    parts: Sequence[Tensor],
+    offset: int,
+    dtype: torch.dtype,
+    begins: Sequence[int],
+    numel: int,
+    most: int,
+) -> Sequence[tuple[slice, tuple[Tensor, ...]]]:
+    step = most // dtype.itemsize
+    slices = [slice(begin, begin + step) for begin in range(0, numel, step)]
+    views = [
+        part[offset:].view(dtype)[begin:][:numel] for part, begin in zip(parts, begins, strict=True)
+    ]
+    return [(piece, tuple(view[piece] for view in views)) for piece in slices]
 
 
 def _pages(nbytes: int) -> int:

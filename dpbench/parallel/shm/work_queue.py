@@ -35,7 +35,7 @@ class Work(dist.Work):
     """One operation, and its handle with the methods of torch's.
 
     Attributes:
-        name: for messages.
+        name: the operation as text; see `ShmMember.begin`.
         function: does it, and returns when no other rank needs this one any more.
         limit_seconds: see `ShmMember.begin`. Its name is not `timeout`, which torch 2.14 reads.
         tensors: all that it reads or writes.
@@ -88,7 +88,8 @@ class Work(dist.Work):
         self.wait()
 
     def get_future(self) -> Future[Any]:
-        """A future of the results; it completes without anybody waiting for this work."""
+        """A future of the results; it completes without anybody waiting for this work. Torch's own
+        DistributedDataParallel, its communication hooks and its Join context ask for it."""
         with _completion:
             if self._future is None:
                 devices = {tensor.device for tensor in self._results if tensor.is_cuda}

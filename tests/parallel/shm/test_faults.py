@@ -51,7 +51,7 @@ def test_a_rank_killed_within_an_all_reduce_is_named(tmp_path: Path) -> None:
     results, failures = run(_killed_within_all_reduce, tmp_path, 3)
     assert failures == ["rank 1: died"]
     for first, then in filter(None, results):
-        assert "all_reduce cannot complete" in first
+        assert "all_reduce(SUM, 3000000 × torch.float32) cannot complete" in first
         assert "rank 1 (pid" in first
         assert "has ended" in first
         assert first in then

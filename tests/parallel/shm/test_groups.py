@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 from torch.futures import Future
 
-from dpbench.parallel.shm import ShmProcessGroup, allocate_group_zeros, memory, process_group
+from dpbench.parallel.shm import ShmProcessGroup, allocate_group_zeros, backend, memory
 from dpbench.rendezvous.backends import missing_reason
 from tests.parallel.ranks import World, finish
 from tests.waiting import wait_until
@@ -47,8 +47,8 @@ def test_memory_needs_no_function_of_os_that_some_pythons_lack(
 
 @world.body
 def another_backend_beside_it_is_refused(rank: int) -> None:
-    for backend in ("cpu:shm,cuda:gloo", "cpu:gloo,cuda:shm"):
-        group = dist.new_group(backend=backend)
+    for config in ("cpu:shm,cuda:gloo", "cpu:gloo,cuda:shm"):
+        group = dist.new_group(backend=config)
         with pytest.raises(ValueError, match=r"takes all devices, got .*cpu:.* two groups"):
             dist.all_reduce(torch.ones(3), group=group)
 
@@ -61,7 +61,7 @@ def a_rank_that_cannot_share_memory_is_an_error_on_every_rank(rank: int) -> None
     files = _resources()[0]
     for module, name, fake, words in (
         (memory, "open_memory", refuse, r"share memory: rank 1: \[Errno 13\] Permission"),
-        (process_group, "host_key", lambda: "far-away", "rank 1 is on another host .*use gloo"),
+        (backend, "host_key", lambda: "far-away", "rank 1 is on another host .*use gloo"),
     ):
         with pytest.MonkeyPatch.context() as patch:
             if rank == 1:
@@ -192,7 +192,7 @@ def the_timeout_of_a_call_counts(rank: int) -> None:
     if rank == 0:
         options = dist.BarrierOptions()
         options.timeout = timedelta(seconds=0.2)
-        with pytest.raises(RuntimeError, match=r"^barrier: Timed out waiting 200ms for rank 1"):
+        with pytest.raises(RuntimeError, match=r"^barrier\(\): Timed out waiting 200ms for rank 1"):
             group.barrier(options).wait()
         store.set("timed out", "1")
     else:

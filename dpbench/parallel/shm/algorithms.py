@@ -1,10 +1,10 @@
-"""The collectives: blocking functions over memory that all ranks share.
+"""The algorithms of the collectives: blocking functions over memory that all ranks share.
 
 Every element is reduced in the order of the ranks, so all ranks get the same bits. There are three
 ways, shown here for the all-reduce; the other collectives do the same with less work, and a
 broadcast is never in place. Below, r is this rank, and the parts of one line happen in this order
-on every rank. |barrier| passes when all ranks have arrived, and |enter| (`enter_collective`) is the
-barrier that opens every collective.
+on every rank. |barrier| passes when all ranks have arrived, and |enter| is the barrier that opens
+every collective.
 
 *Small* (up to 64 KiB): each rank copies its operand to its slot, all enter, and each reduces all
 slots for itself. Reducing n times is cheaper than waiting twice.
@@ -112,26 +112,14 @@ def _reduce(op: str, operands: Sequence[Tensor], out: Tensor) -> None:
         out.mul_(1 / len(operands))
 
 
-def barrier(member: ShmMember) -> None:
-    """Pass when all ranks have arrived."""
-    member.enter_collective("barrier()")
-
-
-def allocate(member: ShmMember, nbytes: int, allocated: list[Tensor]) -> None:
-    """Add memory that is reduced in place to `allocated`: see `GroupMemory.allocate`."""
-    member.enter_collective(f"allocate({nbytes} bytes)")
-    allocated.append(member.memory.allocate(nbytes))
-
-
 def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
     """Every rank gets the reduction of all operands in place of its own, `tensor`."""
-    operation = f"all_reduce({op}, {_kind(tensor)})"
     if tensor.nbytes <= SLOT_BYTES:
         slots = member.slots(tensor.dtype, tensor.numel())
         slots[member.rank].copy_(tensor)
-        member.enter_collective(operation)
+        member.enter()
         _reduce(op, slots, out=tensor)
-    elif (allocation := member.enter_collective(operation, tensor)) is not None:
+    elif (allocation := member.enter(tensor)) is not None:
         share = _share(member, tensor.numel())
         begins, numel = [share.start] * member.size, share.stop - share.start
         for _, operands in allocation.pieces(tensor, begins, numel, PIECE_BYTES):
@@ -186,9 +174,9 @@ def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) 
 
     `operand` has one part for each rank, of one size; `output` may be this rank's part.
     """
-    rank, operation = member.rank, f"reduce_scatter({op}, {_kind(output)})"
+    rank = member.rank
     for piece, operands in _peer_operands(
-        member, operation, operand, rows=member.size, full=operand, most=PIECE_BYTES
+        member, operand, rows=member.size, full=operand, most=PIECE_BYTES
     ):
         target = output[piece]
         # The first two operands are combined in the output, which may be the memory of a third.
@@ -200,8 +188,7 @@ def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) 
 def broadcast(member: ShmMember, tensor: Tensor, root: int) -> None:
     """Every rank gets the root's tensor: `tensor` is the root's operand, the result elsewhere."""
     data, is_root = tensor.view(torch.uint8), member.rank == root
-    operation = f"broadcast({_kind(tensor)}, root {root})"
-    for piece, operands in _peer_operands(member, operation, data, sends=is_root):
+    for piece, operands in _peer_operands(member, data, sends=is_root):
         if not is_root:
             data[piece].copy_(operands[root])
 
@@ -220,9 +207,8 @@ def all_gather(
     data, results = tensor.view(torch.uint8), [output.view(torch.uint8) for output in outputs]
     if results and results[member.rank].data_ptr() != data.data_ptr():
         results[member.rank].copy_(data)
-    operation = f"all_gather({_kind(tensor)})"
     full = None if full is None else full.view(torch.uint8)
-    for piece, operands in _peer_operands(member, operation, data, full=full):
+    for piece, operands in _peer_operands(member, data, full=full):
         for peer, result in enumerate(results):
             if peer != member.rank:
                 result[piece].copy_(operands[peer])
@@ -230,7 +216,6 @@ def all_gather(
 
 def _peer_operands(
     member: ShmMember,
-    operation: str,
     operand: Tensor,
     *,
     rows: int = 1,
@@ -242,7 +227,6 @@ def _peer_operands(
 
     Args:
         member: this rank.
-        operation: as text; equal on all ranks.
         operand: what this rank has for the others.
         rows: how many equal rows `operand` has: one for each rank, or one for all of them.
         sends: whether the others read it.
@@ -259,12 +243,12 @@ def _peer_operands(
         slots = member.slots(operand.dtype, operand.numel())
         if sends:
             slots[member.rank].copy_(operand)
-        member.enter_collective(operation)
+        member.enter()
         if rows > 1:
             slots = [slot.view(rows, width)[own_row] for slot in slots]
         yield slice(None), slots
         return
-    if (allocation := member.enter_collective(operation, full)) is not None and full is not None:
+    if (allocation := member.enter(full)) is not None and full is not None:
         begins = [width * (own_row if rows > 1 else peer) for peer in range(member.size)]
         yield from allocation.pieces(full, begins, width, most)
         member.barrier()
@@ -286,8 +270,3 @@ def _peer_operands(
         begin, numel = number * room, chunk.shape[1]
         operands = [turns[number % 2][own_row, :numel] for turns in copies]
         yield slice(begin, begin + numel), operands
-
-
-def _kind(tensor: Tensor) -> str:
-    """Size and dtype of an operand for messages, as in "12 × torch.float32"."""
-    return f"{tensor.numel()} × {tensor.dtype}"

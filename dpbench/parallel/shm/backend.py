@@ -31,9 +31,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.compiled import leave_uncompiled
-from dpbench.parallel.shm import collectives, memory
-from dpbench.parallel.shm.collectives import op_name
-from dpbench.parallel.shm.host_tensor import HostTensor, single
+from dpbench.parallel.shm import algorithms, memory
+from dpbench.parallel.shm.algorithms import op_name
+from dpbench.parallel.shm.host_tensor import HostTensor, on_host, single
 from dpbench.parallel.shm.member import ShmMember
 from dpbench.parallel.shm.work_queue import Work, WorkQueue
 
@@ -59,20 +59,29 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     def allocate(self, nbytes: int) -> Tensor:
         """Allocate zeroed bytes for `allocate_group_zeros`; a collective."""
+        member = self._member
         allocated: list[Tensor] = []
-        self._start(collectives.allocate, (nbytes, allocated), _BARRIER, [], []).wait()
+
+        def run() -> None:
+            member.enter()
+            allocated.append(member.memory.allocate(nbytes))
+
+        self._start(f"allocate({nbytes} bytes)", run, _BARRIER, [], []).wait()
         return allocated[0]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
-        operand = HostTensor(single(tensors), write=True)
-        arguments = (operand.flat, op_name(opts.reduceOp, operand.flat.dtype))
-        return self._start(collectives.all_reduce, arguments, opts, [operand], tensors)
+        operand = on_host(single(tensors), write=True)
+        flat, op = operand.flat, op_name(opts.reduceOp, operand.flat.dtype)
+        run = partial(algorithms.all_reduce, self._member, flat, op)
+        return self._start(f"all_reduce({op}, {_kind(flat)})", run, opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         root = self._root(opts)
         is_root = root == self._member.rank
-        operand = HostTensor(single(tensors), read=is_root, write=not is_root)
-        return self._start(collectives.broadcast, (operand.flat, root), opts, [operand], tensors)
+        operand = on_host(single(tensors), read=is_root, write=not is_root)
+        run = partial(algorithms.broadcast, self._member, operand.flat, root)
+        name = f"broadcast({_kind(operand.flat)}, root {root})"
+        return self._start(name, run, opts, [operand], tensors)
 
     def allgather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
@@ -80,10 +89,12 @@ class ShmProcessGroup(dist.ProcessGroup):
         results, tensor = single(output_tensors), single(input_tensors)
         if results:
             self._require_one_each(results, tensor)
-        source = HostTensor(tensor)
-        targets = [HostTensor(result, read=False, write=True) for result in results]
-        arguments = ([target.flat for target in targets], source.flat)
-        return self._start(collectives.all_gather, arguments, opts, [source, *targets], results)
+        source = on_host(tensor)
+        targets = [on_host(result, read=False, write=True) for result in results]
+        flats = [target.flat for target in targets]
+        run = partial(algorithms.all_gather, self._member, flats, source.flat)
+        name = f"all_gather({_kind(source.flat)})"
+        return self._start(name, run, opts, [source, *targets], results)
 
     def gather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
@@ -97,12 +108,12 @@ class ShmProcessGroup(dist.ProcessGroup):
     def allgather_into_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        source = HostTensor(single(inputs))
-        full = HostTensor(single(outputs), read=False, write=True)
+        source = on_host(single(inputs))
+        full = on_host(single(outputs), read=False, write=True)
         parts = full.flat.tensor_split(self._member.size)
         self._require_one_each(parts, source.flat)
-        arguments = (parts, source.flat, full.flat)
-        return self._start(collectives.all_gather, arguments, opts, [source, full], outputs)
+        run = partial(algorithms.all_gather, self._member, parts, source.flat, full.flat)
+        return self._start(f"all_gather({_kind(source.flat)})", run, opts, [source, full], outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
@@ -110,17 +121,19 @@ class ShmProcessGroup(dist.ProcessGroup):
     def reduce_scatter_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        full = HostTensor(single(inputs))
-        part = HostTensor(single(outputs), read=False, write=True)
+        full = on_host(single(inputs))
+        part = on_host(single(outputs), read=False, write=True)
         self._require_one_each(full.flat.tensor_split(self._member.size), part.flat)
-        arguments = (full.flat, part.flat, op_name(opts.reduceOp, part.flat.dtype))
-        return self._start(collectives.reduce_scatter, arguments, opts, [full, part], outputs)
+        op = op_name(opts.reduceOp, part.flat.dtype)
+        run = partial(algorithms.reduce_scatter, self._member, full.flat, part.flat, op)
+        name = f"reduce_scatter({op}, {_kind(part.flat)})"
+        return self._start(name, run, opts, [full, part], outputs)
 
     # Functional collectives call these three with lists of one tensor.
     allreduce_coalesced = allreduce
 
     def barrier(self, opts: Any = _BARRIER) -> dist.Work:
-        return self._start(collectives.barrier, (), opts, [], [])
+        return self._start("barrier()", self._member.enter, opts, [], [])
 
     def send(self, *_: Any) -> dist.Work:
         """Raise NotImplementedError: data-parallel training needs none of these."""
@@ -156,8 +169,8 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     def _start(
         self,
-        collective: Callable[..., object],
-        arguments: Sequence[Any],
+        name: str,
+        run: Callable[[], object],
         opts: Any,
         tensors: Sequence[HostTensor],
         results: list[Tensor],
@@ -166,9 +179,8 @@ class ShmProcessGroup(dist.ProcessGroup):
         asynchronous.
 
         Args:
-            collective: takes this rank and the `arguments`; its name is for messages.
+            name, run, tensors, results: see Work.
             opts: torch's options, with `timeout` and `asyncOp`.
-            tensors, results: see Work.
 
         Raises:
             RuntimeError: the group belongs to another process, or is broken.
@@ -184,8 +196,7 @@ class ShmProcessGroup(dist.ProcessGroup):
                 )
             self._is_checked = True
         seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
-        run = partial(collective, self._member, *arguments)
-        work = Work(collective.__name__, run, seconds, tensors, results, self._queue)
+        work = Work(name, run, seconds, tensors, results, self._queue)
         self._queue.submit(work, later=opts.asyncOp)
         return work
 
@@ -204,6 +215,11 @@ class ShmProcessGroup(dist.ProcessGroup):
                 f"got {len(tensors)} tensors, expected one of {like.numel()} × {like.dtype} for "
                 f"each of the {size} ranks"
             )
+
+
+def _kind(tensor: Tensor) -> str:
+    """Size and dtype of an operand for messages, as in "12 × torch.float32"."""
+    return f"{tensor.numel()} × {tensor.dtype}"
 
 
 def allocate_group_zeros(
