@@ -90,7 +90,7 @@ def _unless_equal(value: Any, group: dist.ProcessGroup, device: torch.device | N
     text = repr(value).encode(errors="backslashreplace")
     content = bytearray(hashlib.blake2b(text, digest_size=16).digest())
     digest = torch.frombuffer(content, dtype=torch.uint8).to(message_device(group, device))
-    if all(torch.equal(each, digest) for each in gather_tensors(digest, group)):
+    if all(torch.equal(other, digest) for other in gather_tensors(digest, group)):
         return []
     return gather_values(value, group, device=device)
 

@@ -165,8 +165,8 @@ def _fits(part: Any, first: Any, dim: int) -> bool:
         return part is first or (not isinstance(part, Tensor) and bool(part == first))
     if part.dtype != first.dtype or part.dim() != first.dim():
         return False
-    others = [n for n in range(part.dim()) if n != dim % part.dim()]
-    return all(part.size(n) == first.size(n) for n in others)
+    kept_dims = [n for n in range(part.dim()) if n != dim % part.dim()]
+    return all(part.size(n) == first.size(n) for n in kept_dims)
 
 
 def _described(leaf: Any) -> str:

@@ -80,8 +80,8 @@ class ShmProcessGroup(dist.ProcessGroup):
         is_root = root == self._member.rank
         operand = on_host(single(tensors), read=is_root, write=not is_root)
         run = partial(algorithms.broadcast, self._member, operand.flat, root)
-        name = f"broadcast({_kind(operand.flat)}, root {root})"
-        return self._start(name, run, opts, [operand], tensors)
+        operation = f"broadcast({_kind(operand.flat)}, root {root})"
+        return self._start(operation, run, opts, [operand], tensors)
 
     def allgather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
@@ -93,8 +93,8 @@ class ShmProcessGroup(dist.ProcessGroup):
         targets = [on_host(result, read=False, write=True) for result in results]
         flats = [target.flat for target in targets]
         run = partial(algorithms.all_gather, self._member, flats, source.flat)
-        name = f"all_gather({_kind(source.flat)})"
-        return self._start(name, run, opts, [source, *targets], results)
+        operation = f"all_gather({_kind(source.flat)})"
+        return self._start(operation, run, opts, [source, *targets], results)
 
     def gather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
@@ -126,8 +126,8 @@ class ShmProcessGroup(dist.ProcessGroup):
         self._require_one_each(full.flat.tensor_split(self._member.size), part.flat)
         op = op_name(opts.reduceOp, part.flat.dtype)
         run = partial(algorithms.reduce_scatter, self._member, full.flat, part.flat, op)
-        name = f"reduce_scatter({op}, {_kind(part.flat)})"
-        return self._start(name, run, opts, [full, part], outputs)
+        operation = f"reduce_scatter({op}, {_kind(part.flat)})"
+        return self._start(operation, run, opts, [full, part], outputs)
 
     # Functional collectives call these three with lists of one tensor.
     allreduce_coalesced = allreduce
@@ -169,7 +169,7 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     def _start(
         self,
-        name: str,
+        operation: str,
         run: Callable[[], object],
         opts: Any,
         tensors: Sequence[HostTensor],
@@ -179,7 +179,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         asynchronous.
 
         Args:
-            name, run, tensors, results: see Work.
+            operation, run, tensors, results: see Work.
             opts: torch's options, with `timeout` and `asyncOp`.
 
         Raises:
@@ -196,7 +196,7 @@ class ShmProcessGroup(dist.ProcessGroup):
                 )
             self._is_checked = True
         seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
-        work = Work(name, run, seconds, tensors, results, self._queue)
+        work = Work(operation, run, seconds, tensors, results, self._queue)
         self._queue.submit(work, later=opts.asyncOp)
         return work
 

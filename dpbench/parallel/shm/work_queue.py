@@ -35,8 +35,8 @@ class Work(dist.Work):
     """One operation, and its handle with the methods of torch's.
 
     Attributes:
-        name: the operation as text; see `ShmMember.begin`.
-        function: does it, and returns when no other rank needs this one any more.
+        operation: as text; see `ShmMember.begin`.
+        run: does it, and returns when no other rank needs this one any more.
         limit_seconds: see `ShmMember.begin`. Its name is not `timeout`, which torch 2.14 reads.
         tensors: all that it reads or writes.
         done: whether it has ended, with or without an error.
@@ -45,8 +45,8 @@ class Work(dist.Work):
 
     def __init__(
         self,
-        name: str,
-        function: Callable[[], object],
+        operation: str,
+        run: Callable[[], object],
         limit_seconds: float,
         tensors: Sequence[HostTensor],
         results: list[Tensor],
@@ -54,7 +54,7 @@ class Work(dist.Work):
     ) -> None:
         """`results` are the value of the future; `queue` runs the operation."""
         super().__init__()
-        self.name, self.function, self.limit_seconds = name, function, limit_seconds
+        self.operation, self.run, self.limit_seconds = operation, run, limit_seconds
         self.tensors = tensors
         self.done = False
         self.error: BaseException | None = None
@@ -171,11 +171,11 @@ class WorkQueue:
             self._member.require_usable()
             for tensor in work.tensors:
                 tensor.wait()
-            self._member.begin(work.name, work.limit_seconds, spin=spin)
+            self._member.begin(work.operation, work.limit_seconds, spin=spin)
             # Views made here are used again outside of inference mode.
             inferring = torch.is_inference_mode_enabled()
             with torch.inference_mode(False) if inferring else nullcontext():
-                work.function()
+                work.run()
             for tensor in work.tensors:
                 tensor.store()
         except BaseException as raised:
