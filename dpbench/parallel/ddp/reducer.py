@@ -103,7 +103,7 @@ class Reducer:
         self.hook: Hook | None = None
         # The buckets, made before the first forward, and again in the order of the first backward.
         self._buckets: list[Bucket] = []
-        # By index the bucket that waits for a gradient, and its place there; none if it is sparse.
+        # By index the bucket that waits for a gradient, and its place there if it is copied early.
         self._places: dict[int, tuple[Bucket, int | None]] = {}
         self._backward: ReducingBackward | None = None  # what hooks count for
         self._lock = threading.RLock()  # autograd has a thread for each device
@@ -165,7 +165,8 @@ class Reducer:
         for number, indices in enumerate(assigned):
             bucket = Bucket(number, indices, self._parameters, self._group, as_view=self._as_view)
             self._buckets.append(bucket)
-            self._places |= {index: (bucket, place) for place, index in enumerate(indices)}
+            places = range(len(indices)) if bucket.has_large_gradients else [None] * len(indices)
+            self._places |= {i: (bucket, place) for i, place in zip(indices, places, strict=True)}
         self._places |= dict.fromkeys(self._sparse, (self._buckets[-1], None))
 
     def keep_buckets(self, caps: Sequence[int]) -> Sequence[Bucket]:
@@ -237,7 +238,7 @@ class Reducer:
         # Buckets have one device, so only one thread counts for a bucket.
         bucket, place = self._places[index]
         bucket.pending -= 1
-        if has_gradient and bucket.has_large_gradients and place is not None:
+        if has_gradient and place is not None:
             bucket.copy_early(place)
         if not bucket.pending and self._overlap:
             with self._lock:
