@@ -165,8 +165,9 @@ class Reducer:
         for number, indices in enumerate(assigned):
             bucket = Bucket(number, indices, self._parameters, self._group, as_view=self._as_view)
             self._buckets.append(bucket)
-            places = range(len(indices)) if bucket.has_large_gradients else [None] * len(indices)
-            self._places |= {i: (bucket, place) for i, place in zip(indices, places, strict=True)}
+            is_early = bucket.has_large_gradients
+            for place, index in enumerate(indices):
+                self._places[index] = bucket, place if is_early else None
         self._places |= dict.fromkeys(self._sparse, (self._buckets[-1], None))
 
     def keep_buckets(self, caps: Sequence[int]) -> Sequence[Bucket]:

@@ -221,11 +221,11 @@ def shm() -> dist.ProcessGroup:
 @world.body_on(2)
 def gradients_are_those_of_one_process(rank: int) -> None:
     for name, (make, run, options) in CASES.items():
-        for each in variants(options, every=name in EVERY):
+        for variant in variants(options, every=name in EVERY):
             try:
-                check_steps(make, run, rank, **each)
+                check_steps(make, run, rank, **variant)
             except BaseException as error:
-                error.add_note(f"{name}, {each}")
+                error.add_note(f"{name}, {variant}")
                 raise
 
 

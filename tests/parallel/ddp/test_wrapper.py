@@ -121,8 +121,8 @@ def averages_inputs_one_and_two_to_one_and_a_half(rank: int) -> None:
 
 @world.body
 def a_group_of_one_reduces_nothing(rank: int) -> None:
-    alone = [dist.new_group([member]) for member in range(2)][rank]
-    ddp, plain = Ddp(Branches(), process_group=alone), Branches()
+    own_group = [dist.new_group([member]) for member in range(2)][rank]
+    ddp, plain = Ddp(Branches(), process_group=own_group), Branches()
     for module in (ddp, plain):
         for use in ("ab", "abc"):  # nothing is checked
             module(batches(0)[rank], use).pow(2).mean().backward()
@@ -186,9 +186,9 @@ def a_forward_without_gradients_begins_with_equal_buffers(rank: int) -> None:
     norm = ddp.module.norm[1]
     norm.register_forward_pre_hook(lambda *_: begins.append(norm.running_mean.tolist()))
     update_bn([batches(seed)[rank] for seed in range(3)], ddp)
-    mine, theirs = everywhere(begins)
-    assert len(mine) == 3
-    assert mine == theirs
+    begins_0, begins_1 = everywhere(begins)
+    assert len(begins_0) == 3
+    assert begins_0 == begins_1
 
 
 @world.body
@@ -314,13 +314,13 @@ def a_parameter_that_is_unfrozen_after_wrapping_is_an_error(rank: int) -> None:
 def others_take_it_and_its_state_dicts_for_those_of_torchs_class(rank: int) -> None:
     """Torch's distributed checkpoints leave the prefix out; Lightning asks for statistics."""
     module = perceptron(1)
-    ddp, theirs = Ddp(module), nn.parallel.DistributedDataParallel(perceptron(2))
-    ddp.load_state_dict(theirs.state_dict())
-    assert digest(ddp) == digest(theirs)
+    ddp, torch_ddp = Ddp(module), nn.parallel.DistributedDataParallel(perceptron(2))
+    ddp.load_state_dict(torch_ddp.state_dict())
+    assert digest(ddp) == digest(torch_ddp)
     ddp.load_state_dict(perceptron(3).state_dict())
     assert digest(module) == digest(perceptron(3))
-    theirs.load_state_dict(ddp.state_dict())
-    assert digest(theirs) == digest(ddp)
+    torch_ddp.load_state_dict(ddp.state_dict())
+    assert digest(torch_ddp) == digest(ddp)
     assert ddp.module is module
     sgd = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
     step(ddp, 0, rank)
@@ -331,7 +331,7 @@ def others_take_it_and_its_state_dicts_for_those_of_torchs_class(rank: int) -> N
     assert ddp._get_ddp_logging_data().get("can_set_static_graph") is None  # noqa: SLF001
     names = ("device_ids", "output_device", "device", "broadcast_buffers", "modules_buffers")
     for name in (*names, "join_device"):
-        assert getattr(ddp, name) == getattr(theirs, name), name
+        assert getattr(ddp, name) == getattr(torch_ddp, name), name
 
 
 @world.body
@@ -359,11 +359,11 @@ def hooks_and_buckets_go_with_the_wrapper(rank: int) -> None:
         del ddp
         assert alive() is None
         gc.enable()
-        alone = perceptron()
-        for one in (module, alone):
-            one.zero_grad()
-            step(one, 0, rank)
-        assert_same(gradients(module), gradients(alone))
+        plain = perceptron()
+        for trained in (module, plain):
+            trained.zero_grad()
+            step(trained, 0, rank)
+        assert_same(gradients(module), gradients(plain))
 
 
 @world.body

@@ -160,9 +160,9 @@ def test_hooks_fire_once_on_the_wrapper_and_once_per_replica_inside() -> None:
 def test_losses_of_uneven_replicas_weigh_as_their_samples(
     reduction: Any, replicas: int, route: str
 ) -> None:
-    module, alone = Losses(reduction), Losses(reduction)
+    module, plain = Losses(reduction), Losses(reduction)
     x, same = batch(10).requires_grad_(), batch(10).requires_grad_()
-    logits, loss = alone(same, targets=Y)
+    logits, loss = plain(same, targets=Y)
     (2.5 * loss).backward()
     wrapper = parallel(module, replicas, loss_reduction=reduction)
     got = wrapper(x, targets=Y)
@@ -173,7 +173,7 @@ def test_losses_of_uneven_replicas_weigh_as_their_samples(
         (2.5 * got[1]).backward()
     else:
         wrapper.backward(2.5)
-    assert_same({"x": x.grad, **gradients(module)}, {"x": same.grad, **gradients(alone)})
+    assert_same({"x": x.grad, **gradients(module)}, {"x": same.grad, **gradients(plain)})
 
 
 def test_unsynced_the_gradients_are_those_of_replica_zero() -> None:
@@ -324,10 +324,10 @@ def test_the_two_routes_together_would_count_twice_and_are_refused(replicas: int
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2, 2, 2), (4, 4, 2), (1, 9)])
 def test_scaled_micro_batches_equal_the_large_batch(sizes: tuple[int, ...]) -> None:
-    alone, module = Losses(), Losses()
+    plain, module = Losses(), Losses()
     wrapper = parallel(module, 2)
-    alone(X, targets=Y)[1].backward()
-    expected = gradients(alone)
+    plain(X, targets=Y)[1].backward()
+    expected = gradients(plain)
     for set_to_none in (False, False, True):
         wrapper.zero_grad(set_to_none=set_to_none)
         for part, targets in zip(X.split(sizes), Y.split(sizes), strict=True):
@@ -417,13 +417,13 @@ class Deep(nn.Sequential):
 def test_activations_are_freed_as_the_backward_goes() -> None:
     module = Deep(*(nn.Linear(6, 6, dtype=F64) for _ in range(10)))
     module(batch(4)).sum().backward()
-    alone = module.alive.pop()
+    saved_by_plain = module.alive.pop()
     wrapper = parallel(module, 2)
     wrapper(batch(4)).sum().backward()
-    assert module.alive == [alone, alone]
+    assert module.alive == [saved_by_plain, saved_by_plain]
     loss = wrapper(batch(4)).sum()
     loss.backward(retain_graph=True)
-    assert module.alive[-1] > 2 * alone
+    assert module.alive[-1] > 2 * saved_by_plain
 
 
 def test_a_graph_has_a_second_backward_if_it_is_retained() -> None:

@@ -81,8 +81,8 @@ def pairs(make: Make, **options: Any) -> Iterator[Sides]:
 
 def assert_same(sides: Sides, *, exactly: bool) -> None:
     tolerance = 0.0 if exactly else 1e-5
-    expected, *others = ([*model.parameters()] for model, _ in sides)
-    for got in others:
+    expected, *found = ([*model.parameters()] for model, _ in sides)
+    for got in found:
         torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
 
 
@@ -129,18 +129,19 @@ def every_optimizer_that_is_offered_makes_the_plain_steps(rank: int) -> None:
 def clipping_takes_the_norm_of_all_shares(rank: int) -> None:
     for norm_type in (2.0, 1.0, float("inf")):
         for sides in pairs(EXACT["momentum"]):
-            (ours, sharded), (theirs, plain) = sides
+            (sharded_model, sharded), (plain_model, plain) = sides
             for seed, limit in ((0, 0.5), (1, 1e9)):
                 for model, optimizer in sides:
                     optimizer.zero_grad()
                     for more in (0, 10):  # two backwards that reduce add up
                         loss(model, seed + more).backward()
                 norm = sharded.clip_grad_norm_(limit, norm_type)
-                expected = nn.utils.clip_grad_norm_(theirs.parameters(), limit, norm_type)
+                expected = nn.utils.clip_grad_norm_(plain_model.parameters(), limit, norm_type)
                 torch.testing.assert_close(norm.double(), expected.double(), rtol=1e-5, atol=1e-7)
-                gradients = sharded.gradients()
-                for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-                    torch.testing.assert_close(gradients[mine], other.grad, rtol=1e-5, atol=1e-7)
+                averages = sharded.gradients()
+                found = [averages[parameter] for parameter in sharded_model.parameters()]
+                gradients = [parameter.grad for parameter in plain_model.parameters()]
+                torch.testing.assert_close(found, gradients, rtol=1e-5, atol=1e-7)
                 sharded.step()
                 plain.step()
             assert_same(sides, exactly=False)
@@ -179,9 +180,9 @@ def states_are_whole_and_load_anywhere(rank: int) -> None:
     """The plain optimizer's state dict fits, so it does not depend on the number of ranks."""
     for make in EXACT.values():
         for sides in pairs(make):
-            (ours, sharded), (theirs, plain) = sides
+            (model, sharded), (plain_model, plain) = sides
             train(sides, range(3))
-            saved, weights = sharded.state_dict(), ours.module.state_dict()
+            saved, weights = sharded.state_dict(), model.module.state_dict()
             assert (saved == {}) == (rank > 0)
             state = decoded(everywhere(encoded(saved))[0])
             assert state["param_groups"] == plain.state_dict()["param_groups"]
@@ -190,10 +191,10 @@ def states_are_whole_and_load_anywhere(rank: int) -> None:
             resumed = make(other.parameters())
             resumed.load_state_dict(state)
             continued = ShardedOptimizer(other, resumed)
-            theirs.module.load_state_dict(weights)
+            plain_model.module.load_state_dict(weights)
             plain.load_state_dict(copy.deepcopy(state))
             sharded.load_state_dict(plain.state_dict())
-            sides = ((theirs, plain), (ours, sharded), (other, continued))
+            sides = ((plain_model, plain), (model, sharded), (other, continued))
             train(sides, range(3, 6))
             assert_same(sides, exactly=dist.get_world_size() == 2)
 

@@ -65,24 +65,24 @@ def issue(
     """Call a collective on operands that depend on the rank; what it writes, and its work."""
     rank, size = group.rank(), group.size()
     root, at_root = dist.get_global_rank(group, numel % size), rank == numel % size
-    mine, *parts = (pool(dtype)[37 * rank + part :][:numel].clone() for part in range(size + 1))
-    outputs = [torch.zeros_like(mine) for _ in parts]
+    operand, *parts = (pool(dtype)[37 * rank + part :][:numel].clone() for part in range(size + 1))
+    outputs = [torch.zeros_like(operand) for _ in parts]
     options: dict[str, Any] = {"group": group, "async_op": later}
     match kind:
         case "all_reduce":
-            return [mine], dist.all_reduce(mine, op, **options)
+            return [operand], dist.all_reduce(operand, op, **options)
         case "reduce_scatter_tensor":
-            return [mine], dist.reduce_scatter_tensor(mine, torch.cat(parts), op, **options)
+            return [operand], dist.reduce_scatter_tensor(operand, torch.cat(parts), op, **options)
         case "broadcast":
-            return [mine], dist.broadcast(mine, root, **options)
+            return [operand], dist.broadcast(operand, root, **options)
         case "all_gather":
-            return outputs, dist.all_gather(outputs, mine, **options)
+            return outputs, dist.all_gather(outputs, operand, **options)
         case "all_gather_into_tensor":
             whole = torch.cat(outputs)
-            return [whole], dist.all_gather_into_tensor(whole, mine, **options)
+            return [whole], dist.all_gather_into_tensor(whole, operand, **options)
         case _:
             wanted = outputs if at_root else None
-            return wanted or [], dist.gather(mine, wanted, root, **options)
+            return wanted or [], dist.gather(operand, wanted, root, **options)
 
 
 @world.body
@@ -101,13 +101,13 @@ def results_are_gloos_for_all_that_gloo_takes(rank: int) -> None:
             if not is_member:
                 continue
             try:
-                theirs, _ = issue(kind, gloo, dtype, numel, op, later=False)
+                expected, _ = issue(kind, gloo, dtype, numel, op, later=False)
             except (RuntimeError, ValueError, TypeError):
                 continue  # not taken by gloo
-            ours, work = issue(kind, shm, dtype, numel, op, later=number % 4 < 2)
+            found, work = issue(kind, shm, dtype, numel, op, later=number % 4 < 2)
             # gloo adds the numbers of more than two ranks in another order.
             rounds = dtype not in INTEGERS and op in INEXACT and shm.size() > 2
-            flying.append((f"{kind}, {dtype}, {numel}, {op}", theirs, ours, work, rounds))
+            flying.append((f"{kind}, {dtype}, {numel}, {op}", expected, found, work, rounds))
             compared += 1
         if len(flying) >= IN_FLIGHT:
             check(flying)
@@ -117,14 +117,14 @@ def results_are_gloos_for_all_that_gloo_takes(rank: int) -> None:
 
 def check(flying: list[tuple[str, list[Tensor], list[Tensor], dist.Work | None, bool]]) -> None:
     while flying:
-        case, theirs, ours, work, rounds = flying.pop(0)
+        case, expected, found, work, rounds = flying.pop(0)
         finish(work)
-        for one, other in zip(ours, theirs, strict=True):
+        for got, want in zip(found, expected, strict=True):
             if rounds:
-                rounding = 16 * torch.finfo(one.dtype).eps
-                torch.testing.assert_close(one, other, rtol=rounding, atol=rounding)
+                rounding = 16 * torch.finfo(got.dtype).eps
+                torch.testing.assert_close(got, want, rtol=rounding, atol=rounding)
             else:
-                assert torch.equal(one.view(torch.uint8), other.view(torch.uint8)), case
+                assert torch.equal(got.view(torch.uint8), want.view(torch.uint8)), case
 
 
 @world.body
@@ -145,18 +145,18 @@ def results_may_go_where_operands_are(rank: int) -> None:
     space = allocate_group_zeros(dist.group.WORLD, size * LARGE + 100, torch.float32, cpu)
     for numel, place in product((SMALL, LARGE), (None, space[100:], space[rank:])):
         everything = torch.arange(size * numel, dtype=torch.float32)
-        mine = slice(rank * numel, (rank + 1) * numel)
+        own_part = slice(rank * numel, (rank + 1) * numel)
         whole = torch.where(torch.arange(size * numel) // numel == rank, everything, -1.0)
         if place is not None:
             whole = place[: size * numel].copy_(whole)
-        dist.all_gather_into_tensor(whole, whole[mine])
+        dist.all_gather_into_tensor(whole, whole[own_part])
         assert torch.equal(whole, everything)
         whole += rank
-        expected = size * everything[mine] + sum(range(size))
+        expected = size * everything[own_part] + sum(range(size))
         dist.reduce_scatter_tensor(elsewhere := torch.empty(numel), whole)
         assert torch.equal(elsewhere, expected)
-        dist.reduce_scatter_tensor(whole[mine], whole)
-        assert torch.equal(whole[mine], expected)
+        dist.reduce_scatter_tensor(whole[own_part], whole)
+        assert torch.equal(whole[own_part], expected)
 
 
 @world.body
@@ -189,7 +189,7 @@ def what_differs_between_ranks_is_an_error_on_every_rank(rank: int) -> None:
         return lambda group: dist.all_reduce(tensor, op, group)
 
     four, many = torch.ones(4), torch.ones(100_000)
-    for mine, others, text in (
+    for call, other_call, text in (
         (
             reduce(four),
             reduce(torch.ones(5)),
@@ -209,7 +209,7 @@ def what_differs_between_ranks_is_an_error_on_every_rank(rank: int) -> None:
     ):
         group = dist.new_group(backend="shm")
         with pytest.raises(dist.DistBackendError, match=f"ranks disagree: .*{text}"):
-            (others if rank == 1 else mine)(group)
+            (other_call if rank == 1 else call)(group)
         with pytest.raises(dist.DistBackendError, match="can no longer be used: ranks disagree"):
             dist.barrier(group)
 
