@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -16,39 +17,35 @@ from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
 
 
-def own_file(text: str) -> Path | None:
-    """The user's file that a name leads to, or that of its module; None for what dpbench or
-    torchvision brings, and for a module without a file."""
-    name = parse_name(text)
-    if name.source == "file":
-        return Path(name.origin).resolve()
-    if name.source != "module":
-        return None
-    try:
-        spec = importlib.util.find_spec(name.origin)
-    except (ImportError, ValueError):  # loading it reports the error
-        return None
-    file = Path("" if spec is None else spec.origin or "")
-    return file if file.is_file() else None
+def user_files(workload: WorkloadSpec) -> tuple[Path, ...]:
+    """The user's files: those that the workload names, and those of the modules that it names;
+    dpbench's and torchvision's are none, nor has every module one."""
+    if workload.script:
+        return () if workload.script[0] == "-m" else (Path(workload.script[0]),)
+    files = list[Path]()
+    for name in map(parse_name, (workload.architecture, workload.dataset)):
+        if name.source == "file":
+            files.append(Path(name.origin).resolve())
+        elif name.source == "module":
+            with suppress(ImportError, ValueError):  # loading it reports the error
+                spec = importlib.util.find_spec(name.origin)
+                if spec is not None and Path(spec.origin or "").is_file():
+                    files.append(Path(spec.origin or ""))
+    return tuple(dict.fromkeys(files))
 
 
 def files_sha256(workload: WorkloadSpec) -> str | None:
-    """The SHA-256 of the output of `sha256sum` for the user's files; None if the workload has none.
+    """A hash of the content of the user's files; None if the workload has none.
 
     Files that they import do not count. Raises UsageError for a file that cannot be read.
     """
-    if workload.script:
-        files = [Path(workload.script[0])] if workload.script[0] != "-m" else []
-    else:
-        files = [*filter(None, map(own_file, (workload.architecture, workload.dataset)))]
-    lines = ""
-    for path in dict.fromkeys(files):
+    digest, files = hashlib.sha256(), user_files(workload)
+    for path in files:
         try:
-            with path.open("rb") as file:
-                lines += f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {path.name}\n"
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}; expected a file") from None
-    return hashlib.sha256(lines.encode()).hexdigest() if files else None
+    return digest.hexdigest() if files else None
 
 
 def with_files(workload: WorkloadSpec) -> WorkloadSpec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json.decoder
 import random
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ import torch
 from dpbench import architecture
 from dpbench.architecture.options import convert, default_options
 from dpbench.architecture.user_errors import seeded
-from dpbench.architecture.user_files import own_file
 from dpbench.errors import UnknownName, UsageError
 
 
@@ -203,17 +201,6 @@ def test_what_is_wrong_with_somebodys_code_is_said_in_one_line(
     with pytest.raises(UsageError, match=message) as raised:
         architecture.load_architecture(name)
     assert "\n" not in str(raised.value)
-
-
-def test_the_users_file_is_the_named_one_or_that_of_the_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "model.py").write_text("raise AssertionError('imported')")
-    monkeypatch.chdir(tmp_path)
-    assert own_file("model.py:build:depth=3") == tmp_path / "model.py"
-    assert own_file("json.decoder:JSONDecoder") == Path(json.decoder.__file__)
-    for name in ("mlp:width=64", "torchvision:resnet18", "sys:exit", "a.b:c"):
-        assert own_file(name) is None
 
 
 def drawn() -> list[float]:

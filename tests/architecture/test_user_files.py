@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
+import json.decoder
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dpbench.architecture.user_files import files_sha256, named_files
+from dpbench.architecture.user_files import files_sha256, named_files, user_files
 from dpbench.specs import WorkloadSpec
 
 SHIPPED = WorkloadSpec(architecture="mlp", dataset="digits")
 
 
 def of_file(folder: Path) -> WorkloadSpec:
-    (folder / "model.py").write_text("import layers")
+    (folder / "model.py").write_text("raise AssertionError('imported')")
     return replace(SHIPPED, architecture=f"{folder}/model.py:build")
 
 
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
-    workload = replace(of_file(tmp_path), dataset=f"{tmp_path}/data.py:dataset")
-    (tmp_path / "data.py").write_text("a = 1")
-    printed = f"{sha256('import layers')}  model.py\n{sha256('a = 1')}  data.py\n"
-    assert files_sha256(workload) == sha256(printed)
+def test_the_users_files_are_the_named_ones_and_those_of_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = replace(of_file(tmp_path), dataset="json.decoder:JSONDecoder")
+    assert user_files(both) == (tmp_path / "model.py", Path(json.decoder.__file__))
+    for name in ("mlp:width=64", "torchvision:resnet18", "sys:exit", "a.b:c"):
+        assert user_files(replace(SHIPPED, architecture=name)) == ()
+    assert files_sha256(SHIPPED) is None
 
 
 @pytest.mark.parametrize("role", ["architecture", "dataset"])
