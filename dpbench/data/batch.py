@@ -1,8 +1,9 @@
-"""A batch: a tensor, or a tree of tensors, whose first dimension is the sample."""
+"""A batch: inputs and targets, each a tensor or a tree of tensors, samples first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,21 @@ from dpbench.parallel.tree import children
 Samples = Any
 """A tensor, or tensors in tuples, lists, dicts and dataclasses; the first dimension of each is
 the sample."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The samples of one rank in one micro-step, on its device."""
+
+    inputs: Samples
+    """Each tensor is (samples, …)."""
+    targets: Samples
+    """Each tensor is (samples, …)."""
+    weight: float
+    """Factor of their mean loss in the backward pass, n·R/N for n of the N samples that R ranks
+    take in the step: the mean over ranks of Σ weight × mean loss is the mean loss of the step, and
+    likewise for the gradients."""
+    sample_count: int
 
 
 def call(module: Callable[..., Any], inputs: Samples) -> Any:

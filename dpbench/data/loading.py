@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,7 +18,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from dpbench.architecture.user_errors import user_errors_in
-from dpbench.data.batch import Samples
+from dpbench.data.batch import Batch, Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_dataset import SampleSource
@@ -93,21 +92,6 @@ def loaded_ahead(items: Iterable[T], depth: int, device: torch.device) -> Iterat
         yield in_order()
     finally:
         thread.shutdown(cancel_futures=True)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """The samples of one rank in one micro-step, on its device."""
-
-    inputs: Samples
-    """Each tensor is (samples, …)."""
-    targets: Samples
-    """Each tensor is (samples, …)."""
-    weight: float
-    """Factor of their mean loss in the backward pass, n·R/N for n of the N samples that R ranks
-    take in the step: the mean over ranks of Σ weight × mean loss is the mean loss of the step, and
-    likewise for the gradients."""
-    sample_count: int
 
 
 def load_epoch(

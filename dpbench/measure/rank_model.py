@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.architecture import Architecture
-from dpbench.data.loading import Batch
+from dpbench.data.batch import Batch
 from dpbench.measure.device import FLOAT32, AmpState
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.parallel.phase_clock import PhaseClock

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from dpbench.data.batch import Samples
-from dpbench.data.loading import Batch
+from dpbench.data.batch import Batch, Samples
 from dpbench.measure.rank_model import RankModel
 
 StepIndices = Sequence[torch.Tensor]

@@ -11,8 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.architecture import Architecture
-from dpbench.data.batch import sample_count
-from dpbench.data.loading import Batch
+from dpbench.data.batch import Batch, sample_count
 from dpbench.errors import UsageError
 from dpbench.measure.device import random_states, set_random_states
 from dpbench.measure.rank_group import RankGroup

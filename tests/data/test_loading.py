@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 
+from dpbench.data.batch import Batch
 from dpbench.data.datasets import Dataset
-from dpbench.data.loading import Batch, load_epoch, loaded_ahead, loaded_by_workers, to_device
+from dpbench.data.loading import load_epoch, loaded_ahead, loaded_by_workers, to_device
 from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_dataset import UserDataset
 from dpbench.errors import DataError

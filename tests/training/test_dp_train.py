@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dpbench.measure.implementations.model import threads_kept
 from dpbench.training.divergence import Diverged
-from dpbench.training.dp_train import TrainingResult, dp_train, shuffled_steps
+from dpbench.training.dp_train import dp_train, shuffled_steps
 from tests.training import dp_train_tasks as tasks
 from tests.training.dp_train_tasks import F64, make_model, run, samples
 
@@ -54,19 +54,18 @@ def test_what_is_left_out_has_its_default() -> None:
         torch.manual_seed(1)
         return nn.Linear(3, 3).double()
 
+    defaults: dict[str, Any] = {
+        "n_iter": 10,
+        "lr": 1e-3,
+        "max_norm": math.inf,
+        "optimizer": partial(torch.optim.Adam, betas=(0.9, 0.999), eps=1e-8),
+        "forward_fn": lambda model, sample: model(sample),
+        "target_fn": lambda sample: sample,
+    }
     inputs = [x for x, _ in samples()]
-    plain = dp_train(autoencoder, inputs, n_gpu=1, loss_fn=F.mse_loss)
-    spelled_out = dp_train(
-        autoencoder,
-        inputs,
-        n_gpu=1,
-        n_iter=10,
-        lr=1e-3,
-        max_norm=math.inf,
-        optimizer=partial(torch.optim.Adam, betas=(0.9, 0.999), eps=1e-8),
-        forward_fn=lambda model, sample: model(sample),
-        target_fn=lambda sample: sample,
-        loss_fn=F.mse_loss,
+    plain, spelled_out = (
+        dp_train(autoencoder, inputs, n_gpu=1, loss_fn=F.mse_loss, **options)
+        for options in ({}, defaults)
     )
     assert plain.loss_history == spelled_out.loss_history
     assert all(torch.equal(plain.params[name], p) for name, p in spelled_out.params.items())
@@ -327,15 +326,6 @@ def test_steps_have_no_sample_twice_and_passes_have_each_once(
         assert passes[0] != passes[1]  # shuffled anew
 
 
-def assert_close(one: TrainingResult, other: TrainingResult) -> None:
-    assert one.indices == other.indices
-    assert one.loss_history == pytest.approx(other.loss_history, rel=1e-6)
-    assert one.norm_history == pytest.approx(other.norm_history, rel=1e-6)
-    torch.testing.assert_close(
-        one.model.state_dict(), other.model.state_dict(), rtol=1e-6, atol=1e-6
-    )
-
-
 @pytest.mark.parametrize("mode", ["threads", "processes"])
 def test_every_mode_gives_the_weights_of_the_sequential_one(mode: Any) -> None:
     options: dict[str, Any] = {
@@ -347,8 +337,12 @@ def test_every_mode_gives_the_weights_of_the_sequential_one(mode: Any) -> None:
         "optimizer": torch.optim.Adam,
         "seed": 3,
     }
-    expected = run(mode="sequential", **options)
-    assert_close(run(mode=mode, **options), expected)
+    expected, found = run(mode="sequential", **options), run(mode=mode, **options)
+    assert found.indices == expected.indices
+    assert found.loss_history == pytest.approx(expected.loss_history, rel=1e-6)
+    assert found.norm_history == pytest.approx(expected.norm_history, rel=1e-6)
+    states = found.model.state_dict(), expected.model.state_dict()
+    torch.testing.assert_close(*states, rtol=1e-6, atol=1e-6)
     calls = expected.model.state_dict()["2.calls"].item()
     assert calls == 12 * 2  # the buffers are those of replica 0
 

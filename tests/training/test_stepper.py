@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dpbench.architecture import load_architecture
-from dpbench.data.loading import Batch
+from dpbench.data.batch import Batch
 from dpbench.training.stepper import TrainingStepper, learning_rate
 from tests.training.jobs import ALONE, ranks_here, training_spec
 
