@@ -27,12 +27,12 @@ _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 
 
 def open_to_append(path: Path) -> IO[bytes]:
-    """Open a regular file that exists for reading and writing, unbuffered.
+    """Open a regular file for reading and writing, unbuffered; it is made if it is not there.
 
     Raises StoreError for anything else, which a link is too, OSError.
     """
     require_regular(path)
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     return os.fdopen(descriptor, "r+b", buffering=0)
 
 
@@ -87,12 +87,10 @@ def is_free(folder: Path) -> bool:
     return not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
 
 
-def make_folder(folder: Path, *names: str) -> None:
-    """Make a folder that is free, with empty files of these names; raises StoreError."""
+def make_folder(folder: Path) -> None:
+    """Make a folder that is free; raises StoreError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            (folder / name).touch(exist_ok=False)  # and so through no link
     except OSError as error:
         raise StoreError(f"cannot make {folder}: {error.strerror}") from None
 

@@ -21,7 +21,7 @@ import typer
 from dpbench.cli.app import commands, run
 from dpbench.cli.help import DESCRIBE_ALL
 from dpbench.cli.init import TEMPLATE
-from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from tests.launch import synthetic
 from tools.docs import DOCUMENTS, ROOT, outputs
 from tools.docs.blocks import GENERATED, generate_body
@@ -154,7 +154,7 @@ def test_editors_know_the_arguments_of_python_calls() -> None:
 
 
 def test_every_implementation_and_backend_is_described() -> None:
-    for name in (*IMPLEMENTATIONS, *PROCESS_GROUP_BACKENDS):
+    for name in (*IMPLEMENTATIONS, *BACKENDS):
         row = rf"^\|.*`{re.escape(name)}`.*\|"
         assert re.search(row, TEXTS["docs/measuring.md"], re.MULTILINE), name
 

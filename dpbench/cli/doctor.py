@@ -27,11 +27,11 @@ def doctor(
     from dpbench.launch.collectives import self_test
     from dpbench.launch.machine import inspect_machine
     from dpbench.report.answers.doctor import doctor_answer
-    from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
+    from dpbench.specs.traits import BACKENDS
 
     wanted = None if gpus is None else read_value("--gpus", Count, gpus)
     machine = inspect_machine()
-    backends = {name: self_test(name, machine) for name in PROCESS_GROUP_BACKENDS}
+    backends = {name: self_test(name, machine) for name in BACKENDS}
     answer = doctor_answer(machine.environment, backends)
     print_result(answer.render(as_json=as_json))
     if wanted is not None and len(machine.gpus) < wanted:

@@ -301,7 +301,8 @@ class ClusterRunner(TrialRunner):
         there, name = f"{configuration.node_count} nodes", configuration.implementation
         if IMPLEMENTATIONS[name].one_process:
             return f"{name} drives its replicas from one process, not on {there}"
-        if BACKENDS[configuration.backend].one_host:
+        backend = BACKENDS.get(configuration.backend)
+        if backend is not None and backend.one_host:
             return f"{configuration.backend} is for the ranks of one node, and these are on {there}"
         for node in self._cluster.nodes[: configuration.node_count]:
             devices = [

@@ -76,9 +76,10 @@ class Machine:
         """Why ranks on these devices cannot use the backend; None if they can."""
         if reason := self.missing_backends.get(backend):
             return reason
-        if BACKENDS[backend].cuda_only and devices[0] == "cpu":
+        cuda_only = backend in BACKENDS and BACKENDS[backend].cuda_only
+        if cuda_only and devices[0] == "cpu":
             return f"{backend} reduces CUDA tensors only"
-        if BACKENDS[backend].cuda_only and _shared(devices):
+        if cuda_only and _shared(devices):
             return f"{backend} needs a GPU of its own for every rank"
         return None
 

@@ -27,7 +27,7 @@ from dpbench.options.types import (
     one_of,
 )
 from dpbench.specs import MAX_REPETITIONS
-from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, BUILT_IN, IMPLEMENTATIONS
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, GRAPHED_MODES, LR_RULES, OPTIMIZERS
 
 setting_option = partial(option, panel=Panel.SETTINGS)
@@ -68,7 +68,7 @@ RepetitionCount = Annotated[int, Field(ge=1, le=MAX_REPETITIONS)]
 Implementation = Annotated[str, one_of(tuple(BUILT_IN))]
 MeasuredImplementation = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]
 """An implementation of rows, of which `script` is a training script as it is."""
-Backend = Annotated[str, one_of({**{b: b for b in PROCESS_GROUP_BACKENDS}, "cpu": "shm"})]
+Backend = Annotated[str, one_of({**{b: b for b in BACKENDS}, "cpu": "shm"})]
 """A backend with a process group; "cpu" is the name in other tools for staging through the host."""
 Optimizer = Annotated[str, one_of(OPTIMIZERS)]
 Dtype = Annotated[str, one_of(DTYPE_NAMES)]

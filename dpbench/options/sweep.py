@@ -182,7 +182,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             if field in OPTIONAL_SETTINGS and values != default:
                 typed = f"{option_words(axis.option_field)} {axis.text(values)}"
                 shared.require_setting(field, typed, names, chosen="implementations")
-        if self.backends and all(IMPLEMENTATIONS[n].backend for n in names):
+        if self.backends and all(IMPLEMENTATIONS[n].exchange != "ranks" for n in names):
             raise UsageError(
                 f"{option_words('backends', self.backends)}: none of the implementations "
                 f"{', '.join(names)} has a choice of backend; leave it out"

@@ -156,7 +156,8 @@ class TrainOptions(Options):
                 shared.require_setting(
                     field, typed, (self.implementation,), chosen="implementation"
                 )
-        if self.backend is not None and IMPLEMENTATIONS[self.implementation].backend is not None:
+        exchange = IMPLEMENTATIONS[self.implementation].exchange
+        if self.backend is not None and exchange != "ranks":
             raise UsageError(
                 f"{option_words('backend', self.backend)}: {self.implementation} has no choice of "
                 "backend; leave it out"

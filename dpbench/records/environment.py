@@ -82,7 +82,7 @@ class Environment:
     def environment_id(self) -> str:
         """Two hashes: of the fields that must be equal for a comparison, and of all fields."""
         essence = replace(self, **COMPARABLE_ANYWAY)
-        return f"{content_hash(essence)}-{content_hash(self, length=4)}"
+        return f"{content_hash(essence)}-{content_hash(self, length=8)}"
 
     def differences_from(self, other: Environment) -> list[str]:
         """List the differences that forbid a comparison: "cpu: A -> B", "versions: torch 2.6.0 ->

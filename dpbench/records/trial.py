@@ -107,6 +107,7 @@ class Window:
     @classmethod
     def of_segments(cls, segments: Sequence[Self]) -> Self:
         """Segments as one window; the time between them is in none of its numbers."""
+        cpu_seconds = [segment.cpu_seconds for segment in segments]
         return cls(
             start_seconds=segments[0].start_seconds,
             seconds=sum(segment.seconds for segment in segments),
@@ -114,7 +115,7 @@ class Window:
             segment_steps=tuple(len(segment.step_seconds) for segment in segments),
             samples=sum(segment.samples for segment in segments),
             losses=tuple(chain.from_iterable(segment.losses for segment in segments)),
-            cpu_seconds=sum(segment.cpu_seconds or 0.0 for segment in segments),
+            cpu_seconds=None if None in cpu_seconds else sum(filter(None, cpu_seconds)),
             gpu=tuple(chain.from_iterable(segment.gpu for segment in segments)),
         )
 

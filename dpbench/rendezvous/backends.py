@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from dpbench.specs.traits import BACKENDS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS
 
 
 def missing_backends() -> dict[str, str]:
@@ -14,7 +14,7 @@ def missing_backends() -> dict[str, str]:
     This creates no CUDA context.
     """
     gpu_count = torch.cuda.device_count()
-    reasons = {backend: missing_reason(backend, gpu_count) for backend in PROCESS_GROUP_BACKENDS}
+    reasons = {backend: missing_reason(backend, gpu_count) for backend in BACKENDS}
     return {backend: reason for backend, reason in reasons.items() if reason}
 
 

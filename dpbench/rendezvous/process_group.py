@@ -24,7 +24,7 @@ from dpbench.rendezvous.backends import missing_backends
 from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
-from dpbench.specs.traits import BACKENDS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS
 
 DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
 
@@ -149,8 +149,8 @@ def _backend_and_device(
 ) -> tuple[str, torch.device]:
     """The ones that `process_group` uses; raises ValueError, and RuntimeError for a backend that
     cannot be used here."""
-    if backend is not None and backend not in PROCESS_GROUP_BACKENDS:
-        expected = ", ".join(PROCESS_GROUP_BACKENDS)
+    if backend is not None and backend not in BACKENDS:
+        expected = ", ".join(BACKENDS)
         raise ValueError(f"process_group: got backend={backend!r}, expected one of {expected}")
     if device is None:
         wants_cuda = BACKENDS[backend].cuda_only if backend else torch.cuda.is_available()

@@ -271,7 +271,7 @@ def command_of_row(command: Sequence[str], configuration: TrialSpec | None) -> s
     options.pop("--name", None)
     options.pop("--backends", None)
     options["--implementations"] = configuration.implementation
-    if BACKENDS[configuration.backend].process_group:
+    if configuration.backend in BACKENDS:
         options["--backends"] = configuration.backend
     options["--group-sizes"] = str(configuration.group_size)
     if configuration.batch_size:

@@ -27,7 +27,7 @@ from dpbench.run.this_machine import (
     threads_for,
 )
 from dpbench.specs.sweep import palindrome
-from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS
 from dpbench.store import LOGS_FOLDER, ResultsStore, StoredCollectives
 
 IN_PARTS = ("all_gather", "reduce_scatter")
@@ -90,12 +90,12 @@ def build_collective_specs(
         used = devices[:group_size]
         unusable = {
             backend: reason
-            for backend in PROCESS_GROUP_BACKENDS
+            for backend in BACKENDS
             if (reason := machine.unusable_backend_reason(backend, used))
         }
         if wrong := [name for name in options.backends or () if name in unusable]:
             raise UsageError(f"{option_words('backends', wrong[0])}: {unusable[wrong[0]]}")
-        usable = [name for name in PROCESS_GROUP_BACKENDS if name not in unusable]
+        usable = [name for name in BACKENDS if name not in unusable]
         for collective in options.collectives:
             whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
             rounded = (-(-size // whole) * whole for size in options.sizes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dpbench.specs.axes import AXES
 from dpbench.specs.nodes import on_nodes
-from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from dpbench.specs.trial import DEFAULTS, TrialSpec
 
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
@@ -84,7 +84,7 @@ def plain_label(configuration: TrialSpec) -> str:
 
 def series_name(implementation: str, backend: str | None) -> str:
     """Name of a scaling curve; a backend without a process group adds nothing to it."""
-    return f"{implementation}/{backend}" if backend in PROCESS_GROUP_BACKENDS else implementation
+    return f"{implementation}/{backend}" if backend in BACKENDS else implementation
 
 
 def row_name(

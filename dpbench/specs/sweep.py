@@ -84,7 +84,7 @@ def configurations(spec: SweepSpec) -> tuple[TrialSpec, ...]:
         if not has_size:
             continue
         by_node = fill_nodes(group_size, spec.devices_by_node or (len(spec.devices),))
-        for backend in spec.backends if traits.backend is None else (traits.backend,):
+        for backend in spec.backends if traits.exchange == "ranks" else (traits.exchange,):
             configuration = replace(
                 spec.base,
                 implementation=name,

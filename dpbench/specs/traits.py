@@ -15,10 +15,9 @@ from dpbench.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendTraits:
-    """A way for gradients to travel; `process_group` is False where there is no process group."""
+    """Traits of a backend of process groups, by which the gradients of ranks travel."""
 
     description: str
-    process_group: bool = True
     one_host: bool = False
     """True where ranks share the memory of one machine, so that none can be on another."""
     cuda_only: bool = False
@@ -38,9 +37,9 @@ class ImplementationTraits:
     """True for a part of dpbench.parallel, False for another library's."""
     can_run_unsynced: bool = False
     """True where a step can also be timed without gradient synchronization."""
-    backend: str | None = None
-    """The only backend it has: "threads" if one process drives all replicas, "none" if replicas
-    exchange nothing; None where it takes any process-group backend."""
+    exchange: Literal["ranks", "threads", "none"] = "ranks"
+    """Between what gradients are exchanged: ranks, by any backend of BACKENDS; threads, if one
+    process drives all replicas; or none. The last two stand in place of a backend."""
     largest_group: int | None = None
     averages_parameters: bool = False
     """True where ranks train alone and average parameters every `sync_every` steps."""
@@ -59,12 +58,12 @@ class ImplementationTraits:
     @property
     def one_process(self) -> bool:
         """Whether one process drives all replicas."""
-        return self.backend == "threads"
+        return self.exchange == "threads"
 
     @property
     def communicates(self) -> bool:
         """Whether replicas ever exchange gradients."""
-        return self.backend != "none"
+        return self.exchange != "none"
 
     @property
     def has_local_state(self) -> bool:
@@ -82,11 +81,6 @@ BACKENDS = {
     "shm": BackendTraits(
         description="dpbench's collectives through the shared memory of one host", one_host=True
     ),
-    "threads": BackendTraits(description="threads of one process (dp)", process_group=False),
-    "none": BackendTraits(
-        description="no communication (single, independent)", process_group=False
-    ),
-    "own": BackendTraits(description="what your training script chooses", process_group=False),
     "nccl-legacy": BackendTraits(
         description="NCCL with torch's older process group (torch 2.14 or later)", cuda_only=True
     ),
@@ -95,7 +89,6 @@ BACKENDS = {
         cuda_only=True,
     ),
 }
-PROCESS_GROUP_BACKENDS = tuple(name for name, one in BACKENDS.items() if one.process_group)
 
 
 IMPLEMENTATIONS_FOLDER = Path(__file__).parents[1] / "measure" / "implementations"

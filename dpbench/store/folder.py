@@ -42,17 +42,24 @@ MAX_NAME = 200
 MAX_FOLDERS_NAMED = 3
 """Most results folders that an error lists."""
 
+H = TypeVar("H")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ResultsHeader:
-    """The content of sweep.json or comm.json."""
+class CommHeader:
+    """The content of comm.json."""
 
     schema_version: SchemaVersion
     command: tuple[str, ...]
     """The command line after "dpbench"."""
-    sweep: SweepSpec | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepHeader(CommHeader):
+    """The content of sweep.json."""
+
+    sweep: SweepSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,10 +102,12 @@ class ResultsStore:
         """Make the folder of a sweep, or without a `spec` of collectives; raises StoreError if it
         exists and holds something."""
         require_free(folder)
-        header, records = (SWEEP_FILE, TRIALS_FILE) if spec else (COMM_FILE, COLLECTIVES_FILE)
-        make_folder(folder, records)
-        content = ResultsHeader(schema_version=SCHEMA_VERSION, command=tuple(command), sweep=spec)
-        write_object(folder / header, content)
+        make_folder(folder)
+        common: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "command": tuple(command)}
+        if spec is None:
+            write_object(folder / COMM_FILE, CommHeader(**common))
+        else:
+            write_object(folder / SWEEP_FILE, SweepHeader(**common, sweep=spec))
         return cls(folder)
 
     def append(self, record: TrialRecord | CollectiveRecord) -> None:
@@ -138,11 +147,8 @@ def holds_collectives(folder: Path) -> bool:
 
 def load_sweep(folder: Path) -> StoredSweep:
     """Read a results folder; raises StoreError if it is not one, or is of another dpbench."""
-    header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
-    spec = header.sweep
-    if spec is None:
-        raise StoreError(f"{folder / SWEEP_FILE} has no sweep; it was not written by dpbench")
-    sweep = StoredSweep(spec=spec, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
+    header = _read_header(folder, SWEEP_FILE, SweepHeader, "dpbench sweep")
+    sweep = StoredSweep(spec=header.sweep, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
     used = {record.trial.implementation for record in sweep.records}
     if unknown := used - IMPLEMENTATIONS.keys():
@@ -156,7 +162,7 @@ def load_sweep(folder: Path) -> StoredSweep:
 def load_collectives(folder: Path) -> StoredCollectives:
     """Read the collectives of a results folder; raises StoreError if it holds none, or is of
     another dpbench."""
-    header = _read_header(folder, COMM_FILE, "dpbench comm")
+    header = _read_header(folder, COMM_FILE, CommHeader, "dpbench comm")
     return StoredCollectives(**_read_rest(folder, header, COLLECTIVES_FILE, CollectiveRecord))
 
 
@@ -171,7 +177,7 @@ def check_name(name: str) -> None:
         )
 
 
-def _read_header(folder: Path, file: str, maker: str) -> ResultsHeader:
+def _read_header(folder: Path, file: str, kind: type[H], maker: str) -> H:
     if not os.path.lexists(folder / file):
         if not folder.exists() and os.path.lexists((usual := Path("results", folder)) / file):
             raise StoreError(f"{folder} does not exist; did you mean {usual}?")
@@ -179,10 +185,10 @@ def _read_header(folder: Path, file: str, maker: str) -> ResultsHeader:
         inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
         named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
         raise StoreError(f"{folder} {lack}; expected a results folder of {maker}{named}")
-    return read_object(folder / file, ResultsHeader)
+    return read_object(folder / file, kind)
 
 
-def _read_rest(folder: Path, header: ResultsHeader, file: str, kind: type[R]) -> dict[str, Any]:
+def _read_rest(folder: Path, header: CommHeader, file: str, kind: type[R]) -> dict[str, Any]:
     """The fields of Stored, with the records of this file."""
     records, warnings = read_lines(folder / file, kind)
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))

@@ -102,7 +102,7 @@ class RunFolder:
         """
         if earlier is None:
             require_new_run(path)
-            make_folder(path, LOG_FILE)
+            make_folder(path)
         start = RunStart(
             command=tuple(command),
             environment=environment,

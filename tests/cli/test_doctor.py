@@ -13,7 +13,7 @@ from dpbench.launch import collectives
 from dpbench.launch.collectives import SelfTest
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import usable_cores
-from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
 
@@ -57,7 +57,7 @@ def test_json_has_the_environment_and_every_backend(
     assert set(document) == {"environment", "backends"}
     assert document["environment"]["cores"] == usable_cores()
     assert dict(document["environment"]["versions"])["torch"] == torch.__version__
-    assert [test["backend"] for test in document["backends"]] == list(PROCESS_GROUP_BACKENDS)
+    assert [test["backend"] for test in document["backends"]] == list(BACKENDS)
     assert document["backends"][0] == {
         "backend": "gloo",
         "passed": True,

@@ -58,7 +58,8 @@ def configurations() -> list[tuple[str, int]]:
 
 
 def trial_of(implementation: str, size: int, **changes: object) -> TrialSpec:
-    backend = IMPLEMENTATIONS[implementation].backend or "gloo"
+    exchange = IMPLEMENTATIONS[implementation].exchange
+    backend = "gloo" if exchange == "ranks" else exchange
     values: dict[str, object] = {"workload": MLP, **changes}
     return trial_spec(implementation=implementation, backend=backend, group_size=size, **values)
 

@@ -85,7 +85,7 @@ def test_variables_that_change_a_result_are_recorded_and_no_others(
     assert comparable_part(here.environment_id) != comparable_part(before.environment_id)
 
 
-ENVIRONMENT_ID = "af4fab711cdb-06f4"
+ENVIRONMENT_ID = "af4fab711cdb-06f44551"
 """If this changes, stored records no longer name their environment."""
 
 

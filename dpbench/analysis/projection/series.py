@@ -91,7 +91,7 @@ class Series:
         if self.configuration is None or per_node is None or n <= per_node:
             return None
         backend = self.configuration.backend
-        if not BACKENDS[backend].one_host:
+        if backend not in BACKENDS or not BACKENDS[backend].one_host:
             return None
         ranks = units.counted(per_node, "rank")
         return f"{backend} works on one machine only, and a node has {ranks}"

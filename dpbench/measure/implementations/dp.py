@@ -16,7 +16,7 @@ TRAITS = {
     "description": "dpbench.DataParallel: one process, one thread per replica",
     "ours": True,
     "can_run_unsynced": True,
-    "backend": "threads",
+    "exchange": "threads",
 }
 
 

@@ -10,7 +10,7 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 130,
     "description": "n plain copies started together, without communication",
-    "backend": "none",
+    "exchange": "none",
 }
 
 

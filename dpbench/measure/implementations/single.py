@@ -10,7 +10,7 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 120,
     "description": "the plain module on one device",
-    "backend": "none",
+    "exchange": "none",
     "largest_group": 1,
 }
 

@@ -10,7 +10,7 @@ from dpbench.specs import ParallelSpec
 TRAITS = {
     "order": 30,
     "description": "torch.nn.DataParallel (CUDA only)",
-    "backend": "threads",
+    "exchange": "threads",
     "needs_cuda": "torch.nn.DataParallel has no CPU replicas",
     "alternative": "dp",
 }

@@ -44,7 +44,7 @@ def replaced_arguments(trial: TrialSpec) -> dict[str, dict[str, Any]]:
     if trial.data_workers is not None:
         replaced["DataLoader"] = {"num_workers": trial.data_workers}
         replaced["DataLoader"] |= {} if trial.data_workers else WITHOUT_WORKERS
-    if BACKENDS[trial.backend].process_group:
+    if trial.backend in BACKENDS:
         replaced["init_process_group"] = {"backend": trial.backend}
     find_unused = None if trial.find_unused is None else trial.find_unused == "on"
     settings = {"bucket_cap_mb": trial.bucket_cap_mb, "find_unused_parameters": find_unused}

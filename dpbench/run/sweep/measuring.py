@@ -210,7 +210,7 @@ def unusable_configurations(
         for configuration in configurations
         if (reason := runner.unusable_reason(configuration))
     }
-    in_groups = [each for each in configurations if BACKENDS[each.backend].process_group]
+    in_groups = [each for each in configurations if each.backend in BACKENDS]
     if in_groups and all(each in unusable for each in in_groups):
         backends = dict.fromkeys(each.backend for each in in_groups)
         words = dict.fromkeys(unusable[each] for each in in_groups)

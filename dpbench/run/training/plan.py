@@ -102,10 +102,11 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
         learning_rate_rule=options.lr_scaling,
         seed=options.seed,
     )
+    exchange = IMPLEMENTATIONS[options.implementation].exchange
     spec = TrainingSpec(
         workload=with_files(workload),
         implementation=options.implementation,
-        backend=IMPLEMENTATIONS[options.implementation].backend or process_backend,
+        backend=process_backend if exchange == "ranks" else exchange,
         group_size=len(devices),
         batch_size=options.batch_size,
         devices=tuple(devices),
