@@ -190,7 +190,7 @@ def compare_sides(
         # Other implementations have other options.
         fixed |= OPTIONAL_SETTINGS
         traits = [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
-        if any(trait.backend is not None for trait in traits):
+        if any(trait.exchange != "ranks" for trait in traits):
             fixed.add("backend")
     keys = [name for name in IDENTITY if name not in fixed]
     first, second = baseline.configurations(keys), candidate.configurations(keys)
