@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,9 +18,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from dpbench.architecture.user_errors import user_errors_in
-from dpbench.data.batch import Batch, Samples
-from dpbench.data.datasets import Dataset
-from dpbench.data.sharding import EpochPlan
+from dpbench.data.batch import Samples
 from dpbench.data.user_dataset import SampleSource
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel.devices import current_stream, on_stream, side_stream
@@ -92,30 +90,6 @@ def loaded_ahead(items: Iterable[T], depth: int, device: torch.device) -> Iterat
         yield in_order()
     finally:
         thread.shutdown(cancel_futures=True)
-
-
-def load_epoch(
-    dataset: Dataset,
-    plan: EpochPlan,
-    *,
-    epoch: int,
-    first_step: int,
-    rank: int,
-    device: torch.device,
-    prefetch: int,
-) -> AbstractContextManager[Iterator[list[Batch]]]:
-    """The micro-batches of one rank in each step of `epoch` from `first_step` on, both from 0. A
-    thread loads those of `prefetch` steps ahead."""
-
-    def steps() -> Iterator[list[Batch]]:
-        for number in range(first_step, plan.steps_per_epoch):
-            samples, batches = plan.samples_in(number), []
-            for indices in plan.step(epoch, number, rank):
-                weight = len(indices) * plan.rank_count / samples
-                batches.append(Batch(*dataset.select(indices), weight, len(indices)))
-            yield batches
-
-    return loaded_ahead(steps(), prefetch, device)
 
 
 class _Batches(TorchDataset[Any]):

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
+from dpbench.data.batch import Batch
+from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
 from dpbench.specs.training import TrainingSpec
 
@@ -149,7 +151,6 @@ class EpochPlan:
         self._order = SampleOrder(samples, seed=spec.workload.seed)
         self._accumulation = spec.accumulation_steps
         self._shares = tuple(shares) or (1.0,) * spec.process_count
-        self.rank_count = len(self._shares)
         full, rest = divmod(samples, spec.global_batch_size)
         count = full + (rest >= spec.group_size)
         firsts = [step * spec.global_batch_size for step in range(count)]
@@ -188,3 +189,19 @@ class EpochPlan:
             self._order.indices(rank_range(micro_step, self._shares, rank), epoch=epoch)
             for micro_step in self._micro_steps[first : first + self._accumulation]
         ]
+
+    def batches(
+        self, dataset: Dataset, epoch: int, first_step: int, rank: int
+    ) -> Iterator[list[Batch]]:
+        """The micro-batches of `rank` in each step of `epoch` from `first_step` on, where the
+        samples of `dataset` are."""
+        for number in range(first_step, self.steps_per_epoch):
+            samples = self.samples_in(number)
+            yield [
+                Batch(
+                    *dataset.select(indices),
+                    weight=len(indices) * len(self._shares) / samples,
+                    sample_count=len(indices),
+                )
+                for indices in self.step(epoch, number, rank)
+            ]

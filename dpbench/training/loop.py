@@ -21,7 +21,7 @@ import torch
 from dpbench.architecture import Architecture, items_per_sample
 from dpbench.codec import decode, encode
 from dpbench.data.datasets import Splits
-from dpbench.data.loading import load_epoch
+from dpbench.data.loading import loaded_ahead
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.device import peak_device_memory, peak_host_memory_bytes
@@ -171,16 +171,10 @@ class TrainingLoop:
     def _train_steps(self) -> None:
         """Make the steps of the rest of an epoch, up to the last step of the training."""
         progress, run = self.progress, self.job.run
-        loader = load_epoch(
-            self.splits.train,
-            self.plan,
-            epoch=progress.epoch,
-            first_step=progress.epoch_step,
-            rank=self.ranks.rank,
-            device=self.devices[0],
-            prefetch=run.prefetch,
+        batches_of_steps = self.plan.batches(
+            self.splits.train, progress.epoch, progress.epoch_step, self.ranks.rank
         )
-        with loader as steps:
+        with loaded_ahead(batches_of_steps, run.prefetch, self.devices[0]) as steps:
             begun = asked = perf_counter()
             for batches in steps:
                 waited = perf_counter() - asked

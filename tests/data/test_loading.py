@@ -16,7 +16,7 @@ import torch
 
 from dpbench.data.batch import Batch
 from dpbench.data.datasets import Dataset
-from dpbench.data.loading import load_epoch, loaded_ahead, loaded_by_workers, to_device
+from dpbench.data.loading import loaded_ahead, loaded_by_workers, to_device
 from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_dataset import UserDataset
 from dpbench.errors import DataError
@@ -166,8 +166,7 @@ PLAN = EpochPlan(SPEC, SAMPLES)
 
 
 def load(epoch: int, rank: int = 0, prefetch: int = 0, device: torch.device = CPU) -> Any:
-    where: Any = {"rank": rank, "device": device}
-    return load_epoch(DATASET, PLAN, epoch=epoch, first_step=0, prefetch=prefetch, **where)
+    return loaded_ahead(PLAN.batches(DATASET, epoch, 0, rank), prefetch, device)
 
 
 def values(steps: Iterable[list[Batch]]) -> list[object]:
