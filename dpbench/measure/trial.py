@@ -20,8 +20,8 @@ from time import perf_counter
 import torch
 
 from dpbench.architecture import Architecture, items_per_sample, load_architecture
-from dpbench.data import datasets
-from dpbench.data.registry import SYNTHETIC, is_function
+from dpbench.data.datasets import Dataset, synthetic_dataset, synthetic_samples
+from dpbench.data.registry import SYNTHETIC, is_function, prepared_file
 from dpbench.data.user_dataset import SampleSource, load_user_dataset
 from dpbench.measure.batches import Segment, StepPlan, loading_batches
 from dpbench.measure.device import (
@@ -135,12 +135,11 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     workload = trial.workload
     if is_function(workload.dataset):
         return load_user_dataset(workload.dataset, seed=workload.seed)
-    samples = trial.global_batch_size
     if workload.dataset == SYNTHETIC:
-        samples = max(samples, datasets.synthetic_samples(architecture))
-    return datasets.load_dataset(
-        workload.dataset, prepared, architecture, seed=workload.seed, samples=samples
-    )
+        samples = max(trial.global_batch_size, synthetic_samples(architecture))
+        return synthetic_dataset(architecture, seed=workload.seed, samples=samples)
+    assert prepared is not None
+    return Dataset.read(prepared_file(prepared, workload.dataset))
 
 
 class TrialRun:

@@ -54,15 +54,9 @@ def train_rank(job: TrainingJob, rank: int) -> EndLine:
 
 def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.device]) -> EndLine:
     """Train in an existing group."""
-    spec, workload = job.spec, job.spec.workload
+    workload, train_samples = job.spec.workload, job.spec.train_samples
     architecture = load_architecture(workload.architecture)
-    splits = datasets.load_splits(
-        workload.dataset,
-        job.prepared,
-        architecture,
-        seed=workload.seed,
-        train_samples=spec.train_samples,
-    )
+    splits = datasets.load_splits(workload, job.prepared, architecture, train_samples)
     require_same(job, splits.sha256, ranks)
     reset_peak_device_memory(*devices)
     with closing(TrainingLoop(job, ranks, architecture, splits, devices)) as loop:

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench import architecture
 from dpbench.architecture import Architecture, SupportsAccuracy
-from dpbench.data import datasets
 from dpbench.data.batch import call
+from dpbench.data.datasets import synthetic_dataset
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.verification import verify
 from dpbench.parallel.tree import move
@@ -90,7 +90,7 @@ def test_it_has_the_published_number_of_parameters_and_operations(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("bert:size=large", "size: got 'large', expected micro or base"),
+        ("bert:size=large", "size: got 'large'; it should be 'micro' or 'base'"),
         ("bert:dropout=1.0", "dropout: got 1.0, expected at least 0 and below 1"),
         ("gpt:heads=5", "width: got 256, expected a multiple of heads, 5"),
         ("mlp:layers=0", "layers: got 0, expected at least 1"),
@@ -180,7 +180,7 @@ TOO_SLOW = ("resnet", "vgg16")
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in TOO_SLOW])
 def test_uneven_replicas_have_the_gradients_of_one_process(name: str) -> None:
     made = small(name)
-    samples = datasets.load_dataset("synthetic", None, made, seed=0, samples=32)
+    samples = synthetic_dataset(made, seed=0, samples=32)
     found = verify(uneven("dp", "threads"), made, samples, 0, RankGroup())
     assert found.max_relative_error < 1e-12
     assert found.is_sample_mean

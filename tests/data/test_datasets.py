@@ -9,30 +9,33 @@ from sklearn.datasets import load_digits
 
 from dpbench.architecture import load_architecture
 from dpbench.data import datasets, digits, registry
+from dpbench.data.datasets import Dataset, synthetic_dataset
 from dpbench.data.digits import every_fifth
 from dpbench.errors import DataError, UsageError
+from dpbench.specs import WorkloadSpec
 from tests.data.mnist_folder import put_set
 
 MLP = load_architecture("mlp")
 
 
+def workload(dataset: str) -> WorkloadSpec:
+    return WorkloadSpec(architecture="mlp", dataset=dataset)
+
+
 def test_prepared_digits_are_loaded_whole_or_in_splits(tmp_path: Path) -> None:
     assert registry.prepare_dataset("digits", data_dir=None, cache=tmp_path) == 1797
-    dataset = datasets.load_dataset("digits", tmp_path, MLP, seed=0, samples=1)
+    dataset = Dataset.read(registry.prepared_file(tmp_path, "digits"))
     assert torch.equal(dataset.inputs, digits.read_digits().inputs)
     assert torch.equal(dataset.targets, digits.read_digits().targets)
     registry.prepare_dataset("digits", data_dir=None, cache=tmp_path, held_out=True)
-    splits = datasets.load_splits("digits", tmp_path, MLP, seed=0)
+    splits = datasets.load_splits(workload("digits"), tmp_path, MLP)
     assert (len(splits.train), len(splits.test)) == (1442, 355)
     with pytest.raises(DataError, match=r"cannot write the prepared dataset into .*nowhere"):
         dataset.save(tmp_path / "nowhere" / "digits.pt")
 
 
 def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_process() -> None:
-    first, second = (
-        datasets.load_dataset("synthetic", None, MLP, seed=4, samples=5) for _ in range(2)
-    )
-    other = datasets.load_dataset("synthetic", None, MLP, seed=5, samples=5)
+    first, second, other = (synthetic_dataset(MLP, seed=seed, samples=5) for seed in (4, 4, 5))
     assert len(first) == 5
     assert torch.equal(first.inputs, second.inputs)
     assert torch.equal(first.targets, second.targets)
@@ -43,7 +46,7 @@ def test_the_hash_of_samples_is_of_their_bytes_and_shapes() -> None:
     inputs, targets = torch.arange(12.0).view(4, 3), torch.arange(4)
 
     def sha256(inputs: torch.Tensor = inputs, targets: torch.Tensor = targets, cut: int = 3) -> str:
-        both = datasets.Dataset(inputs=inputs, targets=targets)
+        both = Dataset(inputs=inputs, targets=targets)
         return datasets.Splits(train=both.part(0, cut), test=both.part(cut, 4)).sha256
 
     changed = inputs.clone()
@@ -76,7 +79,7 @@ def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:
         registry.prepare_dataset("mnist", data_dir=tmp_path, cache=tmp_path, held_out=True)
     put_set(tmp_path, "test", 4)
     count = registry.prepare_dataset("mnist", data_dir=tmp_path, cache=tmp_path, held_out=True)
-    splits = datasets.load_splits("mnist", tmp_path, MLP, seed=0)
+    splits = datasets.load_splits(workload("mnist"), tmp_path, MLP)
     assert (count, len(splits.train), len(splits.test)) == (12, 12, 4)
 
 

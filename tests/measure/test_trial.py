@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.data import datasets
 from dpbench.data.datasets import Dataset
 from dpbench.measure import trial as trial_module
 from dpbench.measure.batches import micro_step_indices
@@ -211,7 +210,7 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     torch.manual_seed(5)
     module, loss_of = Classes().build_model(), Classes().loss
     assert rank.initial_checksum == checksum(module)
-    dataset = datasets.load_dataset("digits", ten_samples, Classes(), seed=5, samples=1)
+    dataset = Dataset.read(ten_samples / "digits.pt")
     sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.learning_rate)
     losses = []
     batches = [*islice(micro_step_indices(trial, 0, 10), 5)]

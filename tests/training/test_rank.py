@@ -165,9 +165,7 @@ def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
     """One process on the union of the samples of every step, without a line of ours but for
     which they are."""
     architecture = load_architecture(spec.workload.architecture)
-    samples = datasets.load_splits(
-        "synthetic", None, architecture, seed=spec.workload.seed, train_samples=spec.train_samples
-    ).train
+    samples = datasets.load_splits(spec.workload, None, architecture, spec.train_samples).train
     torch.manual_seed(spec.workload.seed)
     module = architecture.build_model()
     optimizer = torch.optim.SGD(module.parameters(), lr=spec.scaled_learning_rate)

@@ -20,7 +20,7 @@ from torch import nn
 import dpbench
 from dpbench import architecture
 from dpbench.analysis.estimate import Estimate
-from dpbench.data import datasets
+from dpbench.data.datasets import synthetic_dataset
 from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_model import RankModel
 from dpbench.measure.step import BenchmarkStepper
@@ -151,7 +151,7 @@ def training_step(
         return step
     loaded = architecture.load_architecture(case.name)
     samples = case.batch * replicas
-    data = datasets.load_dataset("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
+    data = synthetic_dataset(loaded, seed=dist.get_rank(), samples=samples)
     module = wrap(loaded.build_model())
     rank_model = RankModel(
         module=module, wrapper=Plain(module), optimizer=make_optimizer(module), loss=loaded.loss

@@ -15,9 +15,7 @@ from statistics import fmean
 import numpy as np
 
 import dpbench
-from dpbench.architecture import load_architecture
-from dpbench.data import datasets
-from dpbench.data.registry import prepare_dataset
+from dpbench.data.digits import read_digits
 from dpbench.store import load_sweep
 from tools.benchmarks.paired import Benchmark, alternate, ratio
 
@@ -29,10 +27,7 @@ ROOT = Path(__file__).parents[2]
 def run(cases: str = "") -> Iterator[Benchmark]:
     with tempfile.TemporaryDirectory(prefix="dpbench-bench-") as name:
         folder = Path(name)
-        prepare_dataset("digits", data_dir=None, cache=folder)
-        data = datasets.load_dataset(
-            "digits", folder, load_architecture("mnist_cnn"), seed=0, samples=1
-        )
+        data = read_digits()
         samples = folder / "samples.npz"
         np.savez(samples, inputs=data.inputs.numpy(), targets=data.targets.numpy())
         sides = {"trial": partial(_trial, folder), "script": partial(_script, folder, samples)}
