@@ -13,6 +13,7 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.remarks import environment_notes
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import NOT_A_MEAN
+from dpbench.specs import Labels
 from dpbench.store import StoredCollectives, StoredSweep
 from dpbench.store.unfinished import unfinished_warning
 
@@ -54,8 +55,12 @@ class Analysis:
     def by_work(self) -> tuple[Analysis, ...]:
         """The analysis of each work of its rows, of which a sweep of one architecture has one."""
         groups: dict[str, list[Row]] = {}
+        labels = Labels.among(row.configuration for row in self.rows if row.configuration)
         for row in self.rows:
-            named = replace(row, labels=row.labels.within_work) if row.work_label else row
+            named = row
+            if row.configuration and row.work_label:
+                name = labels.within_work.implementation(row.configuration)
+                named = replace(row, implementation_label=name)
             groups.setdefault(row.work_label, []).append(named)
         parts = [replace(self, rows=(*rows,), work_label=name) for name, rows in groups.items()]
         return tuple(parts) or (self,)

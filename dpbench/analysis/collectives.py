@@ -44,21 +44,25 @@ class CollectiveRow:
 
 
 COLLECTIVE_METRICS = (
-    Metric(key="collective", kind="text", header="Collective"),
-    Metric(key="backend", kind="text", header="Backend"),
-    Metric(key="group_size", kind="integer", meaning="Processes that take part.", header="Ranks"),
-    Metric(key="dtype", kind="text"),
-    Metric(key="threads_per_replica", kind="integer"),
+    Metric(key="collective", value_type="text", header="Collective"),
+    Metric(key="backend", value_type="text", header="Backend"),
+    Metric(
+        key="group_size", value_type="integer", meaning="Processes that take part.", header="Ranks"
+    ),
+    Metric(key="dtype", value_type="text"),
+    Metric(key="threads_per_replica", value_type="integer"),
     Metric(
         key="nbytes",
-        kind="integer",
+        value_type="integer",
         meaning="Size of the message in bytes, as nccl-tests counts it: of all_gather and "
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
     ),
     Metric(
-        key="samples", kind="integer", meaning="Timed samples behind it, all repetitions together."
+        key="samples",
+        value_type="integer",
+        meaning="Timed samples behind it, all repetitions together.",
     ),
     Metric(
         key="seconds",
@@ -92,12 +96,12 @@ COLLECTIVE_METRICS = (
     ),
     Metric(
         key="repetitions",
-        kind="integer",
+        value_type="integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
     ),
-    Metric(key="status", kind="text"),
-    Metric(key="reason", kind="text"),
+    Metric(key="status", value_type="text"),
+    Metric(key="reason", value_type="text"),
 )
 """Metrics of a collective and message size; the table has those with a header."""
 

@@ -15,15 +15,14 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Metric, ValueKind
+from dpbench.analysis.metric import Metric, ValueType
 from dpbench.analysis.metrics import ROW_METRICS, TRIAL_METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
-from dpbench.analysis.throughput import mean_step_seconds
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord, Window
 
-DTYPES: dict[ValueKind, str] = {
+DTYPES: dict[ValueType, str] = {
     "text": "string",
     "integer": "Int64",
     "number": "float64",
@@ -32,15 +31,15 @@ DTYPES: dict[ValueKind, str] = {
 IDENTITY = ("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition")
 IDENTITY_METRICS = tuple(metric for metric in TRIAL_METRICS if metric.key in (*IDENTITY, "status"))
 """Metrics with which rows of ranks and steps begin."""
-KINDS: dict[Any, ValueKind] = {str: "text", int: "integer", float: "number"}
+SCALARS: dict[Any, ValueType] = {str: "text", int: "integer", float: "number"}
 RANK_FIELDS = {
-    name: kind
+    name: value_type
     for name, hint in get_type_hints(RankMeasurement).items()
-    for scalar, kind in KINDS.items()
+    for scalar, value_type in SCALARS.items()
     if hint in (scalar, scalar | None)
 }
 """Fields of ranks that are single values."""
-RANK_SUMS: dict[str, ValueKind] = {
+RANK_SUMS: dict[str, ValueType] = {
     "timed_steps": "integer",
     "samples": "integer",
     "timed_seconds": "number",
@@ -70,8 +69,8 @@ def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per trial."""
-    kinds = {metric.key: metric.kind for metric in TRIAL_METRICS}
-    return _frame(kinds, [_trial(record, TRIAL_METRICS) for record in final_records(records)])
+    types = {metric.key: metric.value_type for metric in TRIAL_METRICS}
+    return _frame(types, [_trial(record, TRIAL_METRICS) for record in final_records(records)])
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -79,8 +78,8 @@ def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     lines = [
         _trial(record) | _rank(rank) for record in final_records(records) for rank in record.ranks
     ]
-    kinds = {metric.key: metric.kind for metric in IDENTITY_METRICS}
-    return _frame({**kinds, **RANK_FIELDS, **RANK_SUMS}, lines)
+    types = {metric.key: metric.value_type for metric in IDENTITY_METRICS}
+    return _frame({**types, **RANK_FIELDS, **RANK_SUMS}, lines)
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -88,8 +87,8 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 
     It is built a window at a time, as a sweep has millions of steps. Text is categorical.
     """
-    kinds: dict[str, ValueKind] = {metric.key: metric.kind for metric in IDENTITY_METRICS}
-    kinds |= {"rank": "integer", "window": "text"}
+    types: dict[str, ValueType] = {metric.key: metric.value_type for metric in IDENTITY_METRICS}
+    types |= {"rank": "integer", "window": "text"}
     windows, lines = [], []
     for record in final_records(records):
         for rank in record.ranks:
@@ -98,7 +97,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
                 if window is not None and window.step_seconds:
                     windows.append(window)
                     lines.append(_trial(record) | {"rank": rank.rank, "window": name})
-    frame = _frame(kinds, lines)
+    frame = _frame(types, lines)
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))
     lengths = np.array([len(window.step_seconds) for window in windows], dtype=np.int64)
     frame = frame.loc[frame.index.repeat(lengths)].reset_index(drop=True)
@@ -122,7 +121,7 @@ def _trial(record: TrialRecord, metrics: Iterable[Metric] = IDENTITY_METRICS) ->
 
 def _rank(rank: RankMeasurement) -> dict[str, Any]:
     def mean_step(window: Window | None) -> float | None:
-        return mean_step_seconds(window) if window and window.step_seconds else None
+        return window.mean_step_seconds if window and window.step_seconds else None
 
     def mean_phase(phases: Phases | None, name: str) -> float | None:
         seconds = getattr(phases, name, ())
@@ -146,25 +145,25 @@ def _rank(rank: RankMeasurement) -> dict[str, Any]:
 
 def _with_ends(metrics: Iterable[Metric], rows: Sequence[Any]) -> pd.DataFrame:
     """A column for each metric of the rows, and two more for the ends of its interval."""
-    kinds: dict[str, ValueKind] = {}
+    types: dict[str, ValueType] = {}
     lines: list[dict[str, Any]] = [{} for _ in rows]
     for metric in metrics:
-        kinds[metric.key] = metric.kind
+        types[metric.key] = metric.value_type
         if metric.has_interval:
-            kinds |= dict.fromkeys((f"{metric.key}_low", f"{metric.key}_high"), metric.kind)
+            types |= dict.fromkeys((f"{metric.key}_low", f"{metric.key}_high"), metric.value_type)
         for line, row in zip(lines, rows, strict=True):
             value = row[metric.key]
             line[metric.key] = value.value if isinstance(value, Estimate) else value
             if isinstance(value, Estimate):
                 line |= {f"{metric.key}_low": value.low, f"{metric.key}_high": value.high}
-    return _frame(kinds, lines)
+    return _frame(types, lines)
 
 
-def _frame(kinds: Mapping[str, ValueKind], lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def _frame(types: Mapping[str, ValueType], lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """A column for each key, and a row for each line, which has values by key."""
     return pd.DataFrame(
         {
-            key: pd.array([line.get(key) for line in lines], dtype=DTYPES[kind])
-            for key, kind in kinds.items()
+            key: pd.array([line.get(key) for line in lines], dtype=DTYPES[value_type])
+            for key, value_type in types.items()
         }
     )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpbench.analysis.estimate import Estimate, Floats, product
-from dpbench.analysis.throughput import items, step_seconds
+from dpbench.analysis.throughput import items, slowest_of_each_step
 from dpbench.records.trial import TrialRecord
 
 MAX_LOSS = float(np.finfo(np.float32).max)
@@ -71,7 +71,7 @@ def loss_slope_per_second(usable: Sequence[TrialRecord], speed: Estimate) -> Est
     run = next((run for record in usable if len(run := finite_losses(record)) > 1), None)
     if run is None:
         return None
-    items_per_step = items(usable[0]) / len(step_seconds(usable[0]))
+    items_per_step = items(usable[0]) / len(slowest_of_each_step(usable[0]))
     steps_per_second = speed.scaled(1 / items_per_step, unit="steps/s")
     return product(loss_slope(run), steps_per_second, unit="per s")
 

@@ -12,7 +12,7 @@ from dpbench.specs import TrialSpec
 
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
-ValueKind = Literal["text", "integer", "number", "boolean"]
+ValueType = Literal["text", "integer", "number", "boolean"]
 Style = Literal[
     "plain",
     "rate",
@@ -43,7 +43,7 @@ class Metric:
     """
 
     key: str
-    kind: ValueKind = "number"
+    value_type: ValueType = "number"
     meaning: str = ""
     """Meaning in one sentence."""
     of_configuration: Callable[[TrialSpec], PlainValue] | None = None

@@ -54,7 +54,9 @@ def mean_of_a_seed(values: Sequence[float], unit: str) -> Estimate:
 
 def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
     """Reads the seconds that so many percent of the timed steps did not exceed."""
-    return if_timed(lambda record: float(np.percentile(throughput.step_seconds(record), percent)))
+    return if_timed(
+        lambda record: float(np.percentile(throughput.slowest_of_each_step(record), percent))
+    )
 
 
 def size_words(row: Any) -> str:
@@ -75,13 +77,13 @@ def learning_rate_words(row: Any) -> str:
 METRICS: tuple[Metric, ...] = (
     Metric(
         key="trial_id",
-        kind="text",
+        value_type="text",
         meaning="Hash of the trial's specification; joins levels.",
         of_trial=attrgetter("trial.trial_id"),
     ),
     Metric(
         key="implementation",
-        kind="text",
+        value_type="text",
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
         of_row=attrgetter("implementation"),
@@ -92,7 +94,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="backend",
-        kind="text",
+        value_type="text",
         meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
         of_row=lambda row: row.backend or None,
@@ -101,7 +103,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="group_size",
-        kind="integer",
+        value_type="integer",
         meaning="Group size: number of replicas that train together; across nodes, tables add the "
         "replicas of each node in parentheses.",
         of_row=attrgetter("group_size"),
@@ -112,7 +114,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="batch_size",
-        kind="integer",
+        value_type="integer",
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
         of_row=attrgetter("batch_size"),
@@ -122,20 +124,20 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="repetition",
-        kind="integer",
+        value_type="integer",
         meaning="Number of the repetition, from 0.",
         of_trial=attrgetter("trial.repetition"),
     ),
     Metric(
         key="label",
-        kind="text",
+        value_type="text",
         meaning="Name of the configuration, as tables and messages write it.",
         of_row=attrgetter("label"),
         of_trial=lambda record: plain_label(record.trial),
     ),
     Metric(
         key="global_batch_size",
-        kind="integer",
+        value_type="integer",
         meaning="Samples of all replicas together in a micro-step.",
         of_configuration=lambda configuration: configuration.global_batch_size or None,
         header="Global batch",
@@ -150,14 +152,14 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="learning_rate_rule",
-        kind="text",
+        value_type="text",
         meaning="How the learning rate follows the samples in a step.",
         of_configuration=lambda configuration: configuration.workload.learning_rate_rule,
     ),
     *(
         Metric(
             key=name,
-            kind=axis.kind,
+            value_type=axis.kind,
             meaning=axis.meaning,
             of_configuration=methodcaller("setting", name),
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
@@ -167,31 +169,31 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="nodes",
-        kind="text",
+        value_type="text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
         of_configuration=lambda configuration: node_counts(configuration.replicas_by_node) or None,
     ),
     Metric(
         key="dataset",
-        kind="text",
+        value_type="text",
         meaning="Dataset that was used.",
         of_trial=attrgetter("trial.workload.dataset"),
     ),
     Metric(
         key="environment_id",
-        kind="text",
+        value_type="text",
         meaning="Name of the file in environments/ that describes the machine.",
         of_trial=lambda record: record.environment_ids[0],
     ),
     Metric(
         key="started_utc",
-        kind="text",
+        value_type="text",
         meaning="Start of the trial, ISO 8601.",
         of_trial=attrgetter("started_utc"),
     ),
     Metric(
         key="item",
-        kind="text",
+        value_type="text",
         meaning="What images_per_second counts: images, tokens or rows.",
         of_row=attrgetter("item"),
         of_trial=attrgetter("item"),
@@ -352,7 +354,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="peak_memory_bytes",
-        kind="integer",
+        value_type="integer",
         meaning="Largest memory over ranks, the geometric mean over repetitions: allocated on the "
         "GPU from warm-up to the end of the first timed segment, else resident on the host (whole "
         "process).",
@@ -400,7 +402,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="reduced_bytes_per_step",
-        kind="integer",
+        value_type="integer",
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
         of_trial=lambda record: max(
             (n for rank in record.ranks if (n := rank.reduced_bytes_per_step) is not None),
@@ -421,20 +423,20 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="samples",
-        kind="integer",
+        value_type="integer",
         meaning="Samples that all ranks consumed in the timed window.",
         of_trial=if_timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
     ),
     Metric(
         key="repetitions",
-        kind="integer",
+        value_type="integer",
         meaning="Completed repetitions, each in fresh processes.",
         of_row=attrgetter("repetitions"),
         header="Repetitions",
     ),
     Metric(
         key="timed_steps",
-        kind="integer",
+        value_type="integer",
         meaning="Steps of the timed window of each repetition.",
         of_trial=if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
         combine=lambda values, _: min(values),
@@ -442,7 +444,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="verified",
-        kind="boolean",
+        value_type="boolean",
         meaning="Whether gradients were compared with those of one process in float64, or float32 "
         "above 67 million parameters, and agreed; missing if not compared.",
         of_row=attrgetter("verified"),
@@ -456,7 +458,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="status",
-        kind="text",
+        value_type="text",
         meaning="How the trials ended, and why if they did not all complete; a row without a "
         "completed trial has no speed.",
         of_row=attrgetter("status.value"),
@@ -467,7 +469,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         key="reason",
-        kind="text",
+        value_type="text",
         meaning="Why a trial did not complete.",
         of_row=attrgetter("reason"),
         of_trial=attrgetter("reason"),

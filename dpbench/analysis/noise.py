@@ -103,7 +103,7 @@ def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
     )
 
 
-def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | None:
+def repetitions_to_reach(estimates: Iterable[Estimate], reach: float) -> int | None:
     """The fewest repetitions, as noisy as these, after which the half-widths of the estimates, on
     logarithms, add up to at most `reach`; None if more than MAX_ADVISED, or if one of the
     estimates has no interval."""
@@ -123,8 +123,8 @@ def repetitions_needed(estimates: Iterable[Estimate], reach: float) -> int | Non
 def repetitions_to_state(estimates: Iterable[Estimate]) -> int | None:
     """The fewest repetitions, as noisy as these, after which none of the estimates is too noisy;
     None if more than MAX_ADVISED."""
-    needed = [repetitions_needed([e], math.log(TOO_NOISY) / 2) for e in estimates]
-    return None if None in needed else max(filter(None, needed))
+    needed = [repetitions_to_reach([e], math.log(TOO_NOISY) / 2) for e in estimates]
+    return None if None in needed else max(filter(None, needed), default=None)
 
 
 def cure(needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[TrialRecord]) -> str:

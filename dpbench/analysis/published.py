@@ -132,6 +132,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
                 backend=line.backend,
                 group_size=line.group_size,
                 batch_size=line.batch_size,
+                implementation_label=line.implementation,
                 item=line.item,
                 repetitions=1,
                 speedup_reference=(SINGLE if singles else OWN_ONE_REPLICA) if speedup else "",

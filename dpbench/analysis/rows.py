@@ -17,7 +17,7 @@ from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA
-from dpbench.analysis.throughput import WarmUp, items_per_second, step_seconds, warm_up
+from dpbench.analysis.throughput import WarmUp, items_per_second, slowest_of_each_step, warm_up
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import Labels, TrialSpec, plain_label, series_name
@@ -41,8 +41,14 @@ class Row:
     group_size: int
     batch_size: int | None
     """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
+    implementation_label: str
+    """The implementation as people read it, with settings: "ddp(bf16)", see `Labels`."""
     item: str
     """What its speed counts: images, tokens."""
+    work_label: str = ""
+    """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
+    replicas_by_node: tuple[int, ...] = ()
+    """Number of replicas on each node; () if all are on one."""
     status: Status = Status.COMPLETED
     reason: str | None = None
     verified: bool | None = None
@@ -53,8 +59,6 @@ class Row:
     """What the speedup is against, in words: "single", or `scaling.OWN_ONE_REPLICA`."""
     configuration: TrialSpec | None = None
     """The settings that its repetitions share."""
-    labels: Labels = field(default_factory=Labels)
-    """Names that distinguish it among the rows of its sweep."""
     records: tuple[TrialRecord, ...] = ()
     """Usable repetitions, see `repetitions.usable_repetitions`."""
     reference: tuple[TrialRecord, ...] = ()
@@ -119,24 +123,11 @@ class Row:
     @property
     def warm_up(self) -> WarmUp | None:
         """Slow steps at the start of its windows."""
-        return warm_up([step_seconds(record) for record in self.records]) if self.records else None
-
-    @property
-    def replicas_by_node(self) -> tuple[int, ...]:
-        """Number of replicas on each node; () if all are on one."""
-        return () if self.configuration is None else self.configuration.replicas_by_node
-
-    @property
-    def work_label(self) -> str:
-        """See Labels.work_label: speeds of rows are compared only where it is the same."""
-        return "" if self.configuration is None else self.labels.work_label(self.configuration)
-
-    @property
-    def implementation_label(self) -> str:
-        """The implementation as people read it, with settings: "ddp(bf16)", see Labels."""
-        if self.configuration is None:
-            return self.implementation
-        return self.labels.implementation(self.configuration)
+        return (
+            warm_up([slowest_of_each_step(record) for record in self.records])
+            if self.records
+            else None
+        )
 
     @property
     def series(self) -> str:
@@ -219,6 +210,9 @@ def summarize(
                 backend=configuration.backend,
                 group_size=configuration.group_size,
                 batch_size=configuration.batch_size or None,
+                implementation_label=labels.implementation(configuration),
+                work_label=labels.work_label(configuration),
+                replicas_by_node=configuration.replicas_by_node,
                 item=next((record for record in group if record.ranks), group[0]).item,
                 status=status,
                 reason=why,
@@ -226,7 +220,6 @@ def summarize(
                 repetitions=sum(record.status is Status.COMPLETED for record in group),
                 speedup_reference=SINGLE if has_single else OWN_ONE_REPLICA,
                 configuration=configuration,
-                labels=labels,
                 records=measured,
                 reference=usable.get(reference, ()),
                 one_replica=usable.get(one_replica, ()),

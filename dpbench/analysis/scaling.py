@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal, get_args
 
-from dpbench.analysis.comparisons.change import change_between
+from dpbench.analysis.change import change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.throughput import items_per_second
 from dpbench.records.trial import TrialRecord

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import median
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def items_per_second(record: TrialRecord) -> float:
     return items(record) / elapsed_seconds(record)
 
 
-def step_seconds(record: TrialRecord) -> Floats:
+def slowest_of_each_step(record: TrialRecord) -> Floats:
     """Seconds of each timed step on its slowest rank."""
     windows = [rank.timed.step_seconds for rank in record.ranks]
     # Ranks take the same number of steps; if one stopped early, its last steps do not exist.
@@ -137,19 +137,9 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     return float(spans.max(axis=0).mean()) * (max(without) / slowest)
 
 
-def mean_step_seconds(window: Window) -> float:
-    """Length of a window ÷ its steps."""
-    return window.seconds / len(window.step_seconds)
-
-
 def slowest_rank_step_seconds(record: TrialRecord) -> float:
     """Mean timed step of the slowest rank."""
-    return mean_step_seconds(max((rank.timed for rank in record.ranks), key=lambda w: w.seconds))
-
-
-def mean_rank_step_seconds(record: TrialRecord) -> float:
-    """Mean timed step, as the mean over ranks."""
-    return fmean(mean_step_seconds(rank.timed) for rank in record.ranks)
+    return max((rank.timed for rank in record.ranks), key=lambda w: w.seconds).mean_step_seconds
 
 
 def steps_without_sync(record: TrialRecord) -> list[float] | None:
@@ -159,12 +149,12 @@ def steps_without_sync(record: TrialRecord) -> list[float] | None:
         return None
     if not all(window.step_seconds and window.seconds >= MIN_SECONDS for window in windows):
         return None
-    return [mean_step_seconds(window) for window in windows]
+    return [window.mean_step_seconds for window in windows]
 
 
 def rank_step_seconds(record: TrialRecord) -> list[float]:
     """Mean step of every rank, from the window in which it waits least for others."""
-    return steps_without_sync(record) or [mean_step_seconds(rank.timed) for rank in record.ranks]
+    return steps_without_sync(record) or [rank.timed.mean_step_seconds for rank in record.ranks]
 
 
 def rank_skew(record: TrialRecord) -> float | None:
@@ -259,7 +249,7 @@ def slow_steps(records: Sequence[TrialRecord], skipped: int = 0) -> SlowSteps | 
     Args:
         skipped: first steps of each window that are left out, as they are slow for another reason.
     """
-    windows = [step_seconds(record)[skipped:] for record in records]
+    windows = [slowest_of_each_step(record)[skipped:] for record in records]
     extra = [steps[steps > outlier_limit(steps)] - np.median(steps) for steps in windows]
     count = sum(map(len, extra))
     if not count:

@@ -53,7 +53,6 @@ def show(
     """Prints results for people, and where their `page` is; raises UsageError for `columns`."""
     from dpbench.report.answers.comm import comm_answer
     from dpbench.report.answers.report import report_answer
-    from dpbench.report.table import table_limit
 
     if (stored := analysis.collectives) is not None:
         answer = comm_answer(stored, page=page)
@@ -61,7 +60,7 @@ def show(
         answer = report_answer(
             analysis, columns=columns, page=page, to_explain=to_explain, verbose=verbose
         )
-    print_result(answer.text_within(table_limit()))
+    print_result(answer.text)
     warn(*(stored.warnings if stored else ()))
 
 

@@ -119,6 +119,11 @@ class Window:
             gpu=tuple(chain.from_iterable(segment.gpu for segment in segments)),
         )
 
+    @property
+    def mean_step_seconds(self) -> float:
+        """Length of the window ÷ its steps."""
+        return self.seconds / len(self.step_seconds)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phases:

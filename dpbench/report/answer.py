@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.table import WIDTH, Table, bullets, escape, table_width, wrap_text
+from dpbench.report.table import WIDTH, Table, bullets, escape, terminal_width, wrap_text
 
 Paragraph = str | Table | Sequence[str]
 """Lines of text, a table, or notes. An empty one is left out."""
@@ -26,12 +26,10 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The paragraphs as wide as the terminal on stdout, a blank line between them."""
-        return self.text_within(table_width())
-
-    def text_within(self, width: int | None) -> str:
-        """The same for a terminal of this width; None keeps all columns of tables."""
-        narrow = min(width or table_width(), WIDTH)
+        """The paragraphs as wide as the terminal on stdout, a blank line between them; in a file or
+        a pipe tables have all their columns."""
+        width = terminal_width()
+        narrow = min(width or WIDTH, WIDTH)
 
         def written(paragraph: Paragraph) -> str:
             if isinstance(paragraph, Table):

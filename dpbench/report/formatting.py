@@ -182,7 +182,7 @@ def metric_column(
         [text(metric, row) for row in rows],
         key=metric.key,
         meaning=metric.meaning,
-        is_text=metric.kind in ("text", "boolean"),
+        is_text=metric.value_type in ("text", "boolean"),
         sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
         leaves=leaves,
     )

@@ -10,10 +10,10 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.noise import cure, repetitions_needed
+from dpbench.analysis.noise import cure, repetitions_to_reach
 from dpbench.analysis.remarks import hints
 from dpbench.analysis.rows import MAX_LISTED, Row, noise_lines
-from dpbench.messages import one_line
+from dpbench.messages import one_line, option_words
 from dpbench.records.trial import Status
 
 Rows = Sequence[Row]
@@ -61,13 +61,16 @@ def warnings(analysis: Analysis) -> Iterator[str]:
     warming = [(row, row.warm_up) for row in analysis.rows if row.warm_up and not row.is_disturbed]
     if warming:
         longer = units.percent(max(slow.change for _, slow in warming))
-        warmup = max(
-            (row.configuration.warmup_steps if row.configuration else 0) + slow.steps
-            for row, slow in warming
+        more = option_words(
+            "warmup",
+            max(
+                (row.configuration.warmup_steps if row.configuration else 0) + slow.steps
+                for row, slow in warming
+            ),
         )
         yield (
             f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
-            f"a window take up to {longer} longer than the rest; raise --warmup to {warmup}"
+            f"a window take up to {longer} longer than the rest; try {more}"
         )
 
 
@@ -90,7 +93,7 @@ def ties(analysis: Analysis) -> Iterator[str]:
             continue
         speeds = [each.throughput for each in (row, rivals[0]) if each.throughput]
         if len(speeds) == 2 and speeds[0].interval:
-            needed = repetitions_needed(speeds, math.log(speeds[0].value / speeds[1].value))
+            needed = repetitions_to_reach(speeds, math.log(speeds[0].value / speeds[1].value))
             records = [record for each in analysis.rows for record in each.records]
             remedy = cure(needed, (*row.records, *rivals[0].records), records)
             yield f"to tell {row.label} from {rivals[0].label}: {remedy}"
@@ -134,7 +137,8 @@ def _scaling(rows: Rows) -> Iterator[str]:
     kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
-    settings = " and settings" if any(row.labels.several for row in rows) else ""
+    has_settings = any(row.implementation_label != row.implementation for row in rows)
+    settings = " and settings" if has_settings else ""
     yield (
         f"speedup is {relative_to([row for row, _ in larger])} at the same "
         f"{'work' if any(row.duration for row in rows) else batch}{settings}; "

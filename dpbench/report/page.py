@@ -266,7 +266,7 @@ def command_of_row(command: Sequence[str], configuration: TrialSpec | None) -> s
     for field, axis in AXES.items():
         if not traits.has_setting(field):
             options.pop(axis.flag, None)
-        elif "," in (options.get(axis.flag) or ""):
+        elif axis.flag in options:
             options[axis.flag] = axis.text(configuration.setting(field))
     options.pop("--name", None)
     options.pop("--backends", None)

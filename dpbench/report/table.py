@@ -18,7 +18,7 @@ from dpbench.messages import one_line
 WIDTH = 100
 """Sentences are no wider, on any terminal and in files."""
 NO_TERMINAL = 80
-"""Columns where there is no terminal."""
+"""Columns of a terminal that does not say how wide it is."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
 TOGETHER = re.compile(r"(?<=\d) (?=%|to [+-]\d)|(?<= to) (?=[+-]\d)|(?<=batch) (?=\d)")
 """Blanks at which nobody would break: before %, in "-1 to +2 %" and "batch 16"."""
@@ -186,15 +186,10 @@ def text_column(header: str, cells: Iterable[str], **look: Any) -> Column:
     return column(header, cells, is_text=True, **look)
 
 
-def table_limit() -> int | None:
-    """The width that tables have to fit; None where stdout is a file or a pipe, unless COLUMNS says
-    one."""
-    return table_width() if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
-
-
-def table_width() -> int:
-    """Width of the terminal on stdout, or what COLUMNS says; 80 where there is neither."""
-    return shutil.get_terminal_size((NO_TERMINAL, 24)).columns
+def terminal_width() -> int | None:
+    """Width of the terminal on stdout, or what COLUMNS says; None for a file or a pipe."""
+    is_known = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    return shutil.get_terminal_size((NO_TERMINAL, 24)).columns if is_known else None
 
 
 def wrap_text(text: str, width: int, *, first: str = "", others: str | None = None) -> str:

@@ -148,7 +148,7 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
                 records=loaded[path].records,
                 environments=loaded[path].environments,
                 where=where,
-                passes=str(path),
+                run_id=str(path),
             )
         )
     return sides, warnings

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from dpbench.analysis.comparisons.change import change_between
+from dpbench.analysis.change import change_between
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, product
 
 

@@ -39,7 +39,7 @@ def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() 
     records = [*windows_of(SLOW_START, SLOW_START), *windows_of(longer, longer, batch_size=64)]
     assert warming_up(records) == [
         "still warming up: ddp/gloo ×1, batch 32; ddp/gloo ×1, batch 64; the first steps of a "
-        "window take up to 100 % longer than the rest; raise --warmup to 20"
+        "window take up to 100 % longer than the rest; try --warmup 20"
     ]
     assert warming_up(windows_of(EVEN, EVEN)) == []
     busy = HostLoad(cores=2, during=1.0, stolen=0.0)

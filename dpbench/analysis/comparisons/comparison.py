@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Literal
 
-from dpbench.analysis.comparisons.change import ALPHA, Change, change_between, holm
+from dpbench.analysis.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.environments import compare_environments
 from dpbench.analysis.comparisons.matching import IDENTITY, Records, Side
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
@@ -116,8 +116,8 @@ class Comparison:
 
     baseline: Side
     candidate: Side
-    same_passes: bool
-    """Whether both sides ran in the same passes."""
+    ran_in_turn: bool
+    """Whether both sides were measured in one run, repetition by repetition."""
     pairs: tuple[tuple[str, Records, Records], ...]
     """For each configuration its name, and the usable repetitions of the baseline and of the
     candidate. Names are those on both sides; if they differ, the part in common, or the
@@ -140,7 +140,7 @@ class Comparison:
         for label, *both in self.pairs:
             before, now = (readings(records, metric) for records in both)
             if before or now or not any(both):
-                is_paired = self.same_passes and len(before.keys() & now.keys()) >= MIN_PAIRS
+                is_paired = self.ran_in_turn and len(before.keys() & now.keys()) >= MIN_PAIRS
                 is_cost = metric.better == "lower"
                 costs = (
                     {n: v if is_cost else 1 / v for n, v in side.items()} for side in (before, now)
@@ -174,9 +174,9 @@ def compare_sides(
     share trials.
     """
     ours, theirs = baseline.selected(), candidate.selected()
-    same_passes = baseline.passes is not None and baseline.passes == candidate.passes
+    ran_in_turn = baseline.run_id is not None and baseline.run_id == candidate.run_id
     measured = {record.trial: record for record in ours}
-    if same_passes and any(measured.get(record.trial) == record for record in theirs):
+    if ran_in_turn and any(measured.get(record.trial) == record for record in theirs):
         raise UsageError(
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
@@ -224,7 +224,7 @@ def compare_sides(
     return Comparison(
         baseline=baseline,
         candidate=candidate,
-        same_passes=same_passes,
+        ran_in_turn=ran_in_turn,
         pairs=tuple(pairs),
         only_in_baseline=tuple(alone[0]),
         only_in_candidate=tuple(alone[1]),

@@ -56,9 +56,9 @@ class Side:
     environments: Mapping[str, Environment]
     where: Mapping[str, str] = field(default_factory=dict)
     """Selection of the records of this side: {"backend": "shm"}. Keys are those of `IDENTITY`."""
-    passes: str | None = None
-    """Name of the passes in which it was measured. Sides of the same passes are compared within
-    each repetition."""
+    run_id: str | None = None
+    """Name of the run in which it was measured, if others may have been measured in turn with it.
+    Sides of one run are compared within each repetition."""
 
     def selected(self) -> Records:
         """The records of the side; raises UnknownName or UsageError if there are none."""

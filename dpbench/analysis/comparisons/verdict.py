@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import get_args
 
-from dpbench.analysis.comparisons.change import Change, Costs, change_between, holm
+from dpbench.analysis.change import Change, Costs, change_between, holm
 from dpbench.analysis.comparisons.comparison import ComparedRow, VerdictOutcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import Estimate
@@ -144,7 +144,7 @@ def assess(
     }
     untrusted: tuple[VerdictOutcome, ...] = ()
     if disturbance.is_heavy:
-        in_turn = all(comparison.same_passes for comparison in compared)
+        in_turn = all(comparison.ran_in_turn for comparison in compared)
         stands = in_turn and not disturbance.is_one_sided
         untrusted = ("pass",) if stands else ("pass", "regressed")
     return Verdict(

@@ -10,7 +10,7 @@ from statistics import fmean
 from dpbench import units
 from dpbench.analysis.diagnosis.factors import Breakdown, is_large_loss
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.throughput import after_first_segment, mean_step_seconds
+from dpbench.analysis.throughput import after_first_segment
 from dpbench.messages import option_words
 from dpbench.records.trial import ScriptFacts, TrialRecord
 
@@ -123,7 +123,7 @@ def _input_pipeline(
         if len(cached) == len(record.ranks):
             timed = [rank.timed for rank in record.ranks]
             for steps, windows in ((as_is, timed), (kept, cached)):
-                steps.append(max(map(mean_step_seconds, map(after_first_segment, windows))))
+                steps.append(max(after_first_segment(each).mean_step_seconds for each in windows))
     if not kept:
         return
     share = mean([1 - a / b for a, b in zip(kept, as_is, strict=True)], unit="of the step")

@@ -34,8 +34,6 @@ from typing import Literal, get_args
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean
 from dpbench.analysis.scaling import UNITY
 from dpbench.analysis.throughput import (
-    mean_rank_step_seconds,
-    mean_step_seconds,
     slowest_rank_step_seconds,
     step_with_and_without_communication,
 )
@@ -161,7 +159,7 @@ def stages(record: TrialRecord, references: TrialsByKey) -> Stages:
         seconds |= {place: seconds[IDEAL] for place in (SHARDED, CONTENDED) if IDEAL in seconds}
         return {**seconds, WRAPPED: reached, WAITING: reached}
     if trial.implementation == INDEPENDENT:
-        copies = median_low([mean_step_seconds(rank.timed) for rank in record.ranks])
+        copies = median_low([rank.timed.mean_step_seconds for rank in record.ranks])
         return {**seconds, CONTENDED: copies, WRAPPED: copies, WAITING: reached}
     as_copies = _reference_key(replace(trial, implementation=INDEPENDENT, backend="none"))
     if (at_once := references.get(as_copies)) is not None:
@@ -181,7 +179,7 @@ def _median(window: Window) -> float:
     """Median step of a window, scaled as its mean is: on CUDA the host times the window and the
     device its steps."""
     average = fmean(window.step_seconds)
-    scale = mean_step_seconds(window) / average if average else 1.0
+    scale = window.mean_step_seconds / average if average else 1.0
     return median(window.step_seconds) * scale
 
 
@@ -198,7 +196,7 @@ def _alone(trial: TrialSpec, references: TrialsByKey) -> tuple[Stages, float]:
         for size in {*sizes, trial.batch_size}
         if (record := references.get(_reference_key(replace(trial.single, batch_size=size))))
     }
-    means = {size: mean_rank_step_seconds(record) for size, record in known.items()}
+    means = {size: slowest_rank_step_seconds(record) for size, record in known.items()}
     stages: Stages = {}
     if means.keys() >= {*sizes}:
         stages[SHARDED] = fmean(means[size] for size in sizes)

@@ -22,7 +22,7 @@ from dpbench.analysis.estimate import geometric_mean, single_value
 from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Topology
 from dpbench.analysis.projection.series import ProjectedPoint, Projection, Series
-from dpbench.analysis.throughput import free_communication_seconds, mean_rank_step_seconds
+from dpbench.analysis.throughput import free_communication_seconds, slowest_rank_step_seconds
 from dpbench.errors import UsageError
 from dpbench.records.trial import GradientTrace
 from dpbench.specs import TrialSpec
@@ -125,7 +125,7 @@ def project_by_simulation(
         raise UsageError(reason)
     step = typical_step(traces)
     accumulated = (configuration.accumulation_steps - 1) * step.backward_end_seconds[0]
-    mean = geometric_mean([mean_rank_step_seconds(record) for record in alone], unit="s").value
+    mean = geometric_mean([slowest_rank_step_seconds(record) for record in alone], unit="s").value
     measured = {}
     for row in series.rows:
         steps = [free for r in row.records if (free := free_communication_seconds(r)) is not None]

@@ -40,8 +40,8 @@ def implementations(analysis: Analysis) -> Drawn:
     figure, panels, left_out = case_panels(ratios)
     shown = [ratios[row] for _, case in panels for row in case]
     values = [ratio for ratio in shown if _is_stated(ratio)]
-    least = min(0.95, *(ratio.ends[0] for ratio in values)) / 1.03
-    most = max(1.05, *(ratio.ends[1] for ratio in values)) * 1.03
+    least = min([0.95, *(ratio.ends[0] for ratio in values)]) / 1.03
+    most = max([1.05, *(ratio.ends[1] for ratio in values)]) * 1.03
     for axis, rows in panels:
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
         axis.set_xlim(least, most)  # one scale for all, with room for the reference

@@ -74,7 +74,7 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
             f"{option_words('baseline', baseline)}: {folder} has no sweep to compare with"
         )
     (before, now), notes = load_sides(baseline, candidate)
-    if before.passes != now.passes:
+    if before.run_id != now.run_id:
         notes.append(
             "two sweeps: what changed on the machine between them counts as a change; "
             f"{option_words('against_ref', 'REV')} measures both versions of your code in turn"
@@ -100,7 +100,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
                 records=stored.records,
                 environments=stored.environments,
                 where={"implementation": name},
-                passes=str(plan.folder),
+                run_id=str(plan.folder),
             )
             for name in (against, *options.candidates)
         )

@@ -123,7 +123,7 @@ class Version:
             label=self.label,
             records=stored.records,
             environments=stored.environments,
-            passes="both versions",
+            run_id="both versions",
         )
 
 

@@ -19,18 +19,18 @@ def only(compared: Comparison, metric: str = "images_per_second") -> ComparedRow
     return row
 
 
-@pytest.mark.parametrize(("passes", "outcome"), [("results/x", "faster"), (None, "inconclusive")])
-def test_one_sweep_is_compared_within_its_repetitions(passes: str | None, outcome: str) -> None:
+@pytest.mark.parametrize(("run_id", "outcome"), [("results/x", "faster"), (None, "inconclusive")])
+def test_one_sweep_is_compared_within_its_repetitions(run_id: str | None, outcome: str) -> None:
     drifting = (100.0, 150.0, 80.0, 130.0, 90.0)
     ours = [x * f for x, f in zip(drifting, (1.10, 1.11, 1.09, 1.10, 1.10), strict=True)]
-    sweep = side("x", runs(trial("torch-ddp"), drifting), runs(trial("ddp"), ours), passes=passes)
+    sweep = side("x", runs(trial("torch-ddp"), drifting), runs(trial("ddp"), ours), run_id=run_id)
     theirs = replace(sweep, where={"implementation": "torch-ddp"})
     row = only(compare_sides(theirs, replace(sweep, label="y", where={"implementation": "ddp"})))
     assert row.outcome == outcome
     assert row.tested is not None
     assert row.tested.mean.value == pytest.approx(1 / 1.1, rel=1e-3)
-    assert row.tested.is_paired == (passes is not None)
-    if passes:
+    assert row.tested.is_paired == (run_id is not None)
+    if run_id:
         assert row.tested.mean.degrees_of_freedom == 4
 
 

@@ -39,7 +39,7 @@ def grid(label: str, **changes: object) -> Side:
             for backend in ("gloo", "shm")
             for group_size in (1, 2)
         ),
-        passes="sweep",
+        run_id="sweep",
     )
 
 
@@ -59,7 +59,7 @@ def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> Non
         side("b", runs(trial(group_size=2), SPEEDS), runs(trial("torch-ddp"), SPEEDS)),
     )
     assert labels(compared) == ["ddp/gloo ×2, batch 32", "torch-ddp/gloo ×1, batch 32"]
-    assert not compared.same_passes
+    assert not compared.ran_in_turn
 
 
 def test_a_selection_settles_what_it_names_for_both_sides() -> None:
@@ -73,7 +73,7 @@ def test_a_selection_settles_what_it_names_for_both_sides() -> None:
         "shm ×1, batch 32",
         "shm ×2, batch 32",
     ]
-    assert compared.same_passes
+    assert compared.ran_in_turn
     across = compare_sides(
         replace(ours, where={"implementation": "ddp", "backend": "shm"}),
         replace(theirs, where={"implementation": "torch-ddp", "backend": "gloo"}),

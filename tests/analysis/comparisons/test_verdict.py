@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.analysis.comparisons.change import change_between
+from dpbench.analysis.change import change_between
 from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, judge
 from dpbench.analysis.estimate import Floats
@@ -178,7 +178,7 @@ def test_under_heavy_load_of_one_side_nothing_is_decided(
 def test_under_heavy_load_of_both_sides_nothing_passes(times: float, outcome: str) -> None:
     load = HostLoad(cores=2, during=1.6, stolen=0.0)
     before, after = (
-        side(label, runs(trial(), slower(QUIET, factor), host_load=load), passes="one sweep")
+        side(label, runs(trial(), slower(QUIET, factor), host_load=load), run_id="one sweep")
         for label, factor in (("before", 1.0), ("after", times))
     )
     verdict = judged(before, after)

@@ -39,7 +39,7 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     busy = Disturbance(is_busy=True)
     assert summary_of(replace(found, disturbance=busy)).endswith("free it and measure again")
     before, after = (
-        side(label, runs(trial(), speeds), passes="one sweep")
+        side(label, runs(trial(), speeds), run_id="one sweep")
         for label, speeds in (("before", QUIET), ("after", slower(QUIET, 0.5)))
     )
     for settled in (ALL_PASS, judged(before, after)):

@@ -106,7 +106,7 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     (results,) = (s for s in build_page(sweep).sections if s.key == "results")
     table = results.table
     assert table is not None
-    text = report_answer(sweep).text_within(None)
+    text = report_answer(sweep).text
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
     header = next(line for line in text.splitlines() if line.startswith("Implementation"))
     shown = [column.header for column in table.columns if column.by_default]

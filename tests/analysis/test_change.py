@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpbench.analysis.comparisons.change import Change, change_between, holm
+from dpbench.analysis.change import Change, change_between, holm
 
 RNG = np.random.default_rng(7)
 BEFORE, AFTER = RNG.normal(size=6), 3 * RNG.normal(size=6)
