@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from . import _synthetic_images
+NOISE = 0.5
+"""Standard deviation of the noise of synthetic images; their templates have standard deviation
+1."""
+TEMPLATE_SEED = 20_240_229
+BLOCKS = 8
+"""Blocks along a side of 32 pixels or more, if divisible by 8: a thousand templates take 1 MB."""
+MIN_BLOCK = 4
 
 
 class Classifier:
@@ -35,9 +41,29 @@ class ImageClassifier(Classifier):
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Images, float32 (n, channels, image, image), and classes, int64 (n,), that can be
-        learned."""
-        shape = (self.channels, self.image, self.image)
-        return _synthetic_images.batch(n, generator, shape, self.classes)
+        learned: a template for each class, plus noise.
+
+        The templates are the same in all batches of all processes. They have blocks of equal
+        pixels, not white noise: small convolution kernels see edges.
+        """
+        device, side = generator.device, self.image
+        targets = torch.randint(self.classes, (n,), generator=generator, device=device)
+        shape = (n, self.channels, side, side)
+        images = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+        images *= NOISE
+        largest = max(MIN_BLOCK, side // BLOCKS)
+        pixels = max(each for each in range(1, largest + 1) if side % each == 0)
+        blocks = side // pixels
+        templates = torch.randn(
+            (self.classes, self.channels, blocks, 1, blocks, 1),
+            generator=torch.Generator().manual_seed(TEMPLATE_SEED),
+            device="cpu",
+            dtype=torch.float32,
+        )
+        # In place: a second copy of thousands of photos would take gigabytes.
+        as_blocks = images.view(n, self.channels, blocks, pixels, blocks, pixels)
+        as_blocks += templates.to(device)[targets]
+        return images, targets
 
 
 class DigitClassifier(ImageClassifier):

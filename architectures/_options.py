@@ -18,9 +18,8 @@ def expect_at_least(least: int, **options: int | None) -> None:
             raise ValueError(f"{name}: got {got}, expected at least {least}")
 
 
-def expect_multiple(name: str, got: int, *, of: int, called: str = "") -> None:
+def expect_multiple(name: str, got: int, *, of: int, called: str) -> None:
     """Raise ValueError unless `got` is a positive multiple of `of`; `called` names `of` in the
     message."""
     if got < 1 or got % of:
-        divisor = f"{called}, {of}" if called else of
-        raise ValueError(f"{name}: got {got}, expected a multiple of {divisor}")
+        raise ValueError(f"{name}: got {got}, expected a multiple of {called}, {of}")

@@ -19,11 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _options, _synthetic_rows
+from . import _options
 
 BOTTOM = (512, 256, 64)
 """Outputs of the bottom MLP's layers but the last, whose width is that of the embeddings."""
 TOP = (512, 256, 1)
+RULE_SEED = 20_240_229
+"""Seed of what makes users click, so that all batches of all processes follow the same rule."""
 
 
 class DLRM(nn.Module):
@@ -87,10 +89,21 @@ class Architecture:
         self, n: int, generator: torch.Generator
     ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
         """A learnable batch: ((dense features, float32 (n, dense), rows of the tables, int64 (n,
-        tables)), clicked, float32 (n,) of 0 and 1)."""
-        return _synthetic_rows.of_clicks(
-            n, generator, dense=self.dense, tables=self.tables, rows=self.rows
-        )
+        tables)), clicked, float32 (n,) of 0 and 1).
+
+        A click depends on the dense features and on whether the rows are even or odd. Low rows are
+        frequent and high ones rare, as with real users and products: the probability of row k of r
+        or a lower one is (k/r)^(1/3).
+        """
+        device = generator.device
+        shape = (n, self.dense)
+        dense = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+        shape = (n, self.tables)
+        uniform = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
+        indices = (uniform**3 * self.rows).long()
+        likes = dense @ _rule(self.dense).to(device)
+        likes += (1 - 2 * (indices % 2)).float() @ _rule(self.tables).to(device)
+        return (dense, indices), (likes > 0).float()
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The mean binary cross-entropy."""
@@ -99,6 +112,12 @@ class Architecture:
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """How many rows were classified correctly as clicked or not; int64, 0-dimensional."""
         return ((outputs > 0) == (targets > 0)).sum()
+
+
+def _rule(size: int) -> torch.Tensor:
+    """The weight of each of `size` features, float32; the sum over all has deviation 1."""
+    generator = torch.Generator().manual_seed(RULE_SEED)
+    return torch.randn(size, generator=generator, dtype=torch.float32) / size**0.5
 
 
 def _mlp(sizes: Sequence[int]) -> nn.Sequential:

@@ -69,7 +69,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["models.py:good", "models.py:globally", "models.py:noisy", "models.py:Whole", "vgg16"],
+    ["models.py:good", "models.py:globally", "models.py:noisy", "models.py:Whole", "resnet"],
 )
 def test_what_is_right_is_loaded_and_leaves_no_trace(
     name: str, capsys: pytest.CaptureFixture[str]
