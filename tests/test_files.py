@@ -140,7 +140,7 @@ DIRECT = re.compile(r"(?<!formatter)\.(write_text|write_bytes|touch)\(|open\(.*\
 MAY_WRITE = {
     "files.py",
     "cli/init.py",  # a new file, named by the user
-    *("launch/rank_process.py", "measure/script/inside.py"),  # in the private folder of a trial
+    *("launch/rank_process.py", "measure/script/program.py"),  # in the private folder of a trial
     "run/check/revision.py",  # in a new worktree
 }
 

@@ -18,7 +18,7 @@ import psutil
 from dpbench.codec import decode, encode, json_bytes
 from dpbench.launch.failures import ScriptFailed
 from dpbench.launch.rank_process import output_path, stack_path
-from dpbench.measure.script import inside
+from dpbench.measure.script import program
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
@@ -41,7 +41,7 @@ def measure_script(
     faulthandler.cancel_dump_traceback_later()  # the script's process writes its own stack
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     result = scratch / f"rank{rank}.json"
-    task = inside.ScriptTask(
+    task = program.ScriptTask(
         trial=trial,
         rank=rank,
         port=int(os.environ["MASTER_PORT"]),
@@ -50,7 +50,7 @@ def measure_script(
         deadline=deadline,
     )
     task_json = json_bytes(encode(task)).decode()
-    python = [sys.executable, "-u", inside.__file__, task_json, *trial.script_command]
+    python = [sys.executable, "-u", program.__file__, task_json, *trial.script_command]
     process = subprocess.Popen(
         tied_to_this_process(python),
         env=script_environment(trial, rank, environ, task.port),

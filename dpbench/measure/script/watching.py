@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from dpbench import parallel
-from dpbench.measure.script.clock import StepClock
+from dpbench.records.trial import Mode
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
@@ -53,6 +53,24 @@ def replaced_arguments(trial: TrialSpec) -> dict[str, dict[str, Any]]:
 
 
 @dataclass
+class StepCounts:
+    """Counts of one step."""
+
+    samples: int = 0
+    """Those of batches that feed steps."""
+    repeated_batches: int = 0
+    """Batches that were handed out again."""
+    queued_batches: int = 0
+    """Batches that the workers of a loader may have ready, if one was started."""
+    forwards: int = 0
+    """Forward passes with gradients."""
+    reducing_forwards: int = 0
+    """Those of them in which the script prepared a reduction."""
+    interrupted: bool = False
+    """Whether an epoch ended, or a loader that feeds no step was read."""
+
+
+@dataclass
 class LoaderState:
     """What is known of a DataLoader's batches, and whether they feed training steps."""
 
@@ -66,7 +84,7 @@ class LoaderState:
 
 class ScriptWatcher:
     """Counts the script's batches and forward passes, keeps what else is seen, and replaces what
-    the trial sets."""
+    the trial sets. From `watch` on, torch's functions are changed for the rest of the process."""
 
     def __init__(self, trial: TrialSpec) -> None:
         self._replaced = replaced_arguments(trial)
@@ -75,26 +93,38 @@ class ScriptWatcher:
         self._has_peers = self._has_peers and trial.group_size > 1
         self._called: set[str] = set()
         """Those of the calls that the script has made."""
+        self.mode: Mode = "as-is"
+        """How the next steps are taken."""
+        self.steps = 0
+        """Steps that have ended."""
+        self.counts = StepCounts()
+        """Counts of the step that is under way."""
         self.loaders: WeakKeyDictionary[Any, LoaderState] = WeakKeyDictionary()
         self.feeding: tuple[DataLoader[Any], LoaderState] | None = None
         """The loader that fed the steps last, which may be gone from the script."""
         self.wrapper: DistributedDataParallel | None = None
         """The wrapper that computed last."""
 
-    def watch(self, clock: StepClock) -> None:
-        """Change torch's functions for the rest of the process."""
+    def watch(self) -> None:
+        """Change torch's functions."""
         for module in (dist, dist.distributed_c10d):
             self._replace(module, "init_process_group", "init_process_group")
         for wrapper in (DistributedDataParallel, parallel.DistributedDataParallel):
             self._replace(wrapper, "__init__", "DistributedDataParallel")
-            self._watch_forward(wrapper, clock)
+            self._watch_forward(wrapper)
         self._replace(DataLoader, "__init__", "DataLoader")
-        self._watch_batches(clock)
+        self._watch_batches()
         if self._replaces_wrapper:
             for module in (torch.nn.parallel, torch.nn.parallel.distributed):
                 vars(module)["DistributedDataParallel"] = parallel.DistributedDataParallel
         for name in ("spawn", "start_processes"):
             vars(torch.multiprocessing)[name] = _refuse_to_spawn
+
+    def end_step(self) -> StepCounts:
+        """End the step that is under way; returns its counts."""
+        counts, self.counts = self.counts, StepCounts()
+        self.steps += 1
+        return counts
 
     def _replace(self, owner: Any, name: str, call: str) -> None:
         """Let the calls of a function have the arguments that the trial has for them."""
@@ -113,7 +143,7 @@ class ScriptWatcher:
 
         setattr(owner, name, called)
 
-    def _watch_forward(self, wrapper: type[DistributedDataParallel], clock: StepClock) -> None:
+    def _watch_forward(self, wrapper: type[DistributedDataParallel]) -> None:
         """Count the forward passes that prepare a reduction, and let none do so without
         averaging."""
         forward: Any = wrapper.forward
@@ -124,9 +154,9 @@ class ScriptWatcher:
             watcher.wrapper = self
             wanted = self.require_backward_grad_sync
             reduces = wanted and torch.is_grad_enabled()
-            clock.counts.forwards += torch.is_grad_enabled()
-            clock.counts.reducing_forwards += reduces
-            if not (reduces and clock.segment.mode == "unsynced"):
+            watcher.counts.forwards += torch.is_grad_enabled()
+            watcher.counts.reducing_forwards += reduces
+            if not (reduces and watcher.mode == "unsynced"):
                 return forward(self, *inputs, **options)
             self.require_backward_grad_sync = False  # exactly what its no_sync() does
             try:
@@ -136,20 +166,20 @@ class ScriptWatcher:
 
         wrapper.forward = watched_forward  # type: ignore[method-assign]
 
-    def _watch_batches(self, clock: StepClock) -> None:
+    def _watch_batches(self) -> None:
         iterate: Any = DataLoader.__iter__
         watcher = self
 
         @functools.wraps(iterate)
         def watched_iter(self: Any) -> Iterator[Any]:
             state = watcher.loaders.setdefault(self, LoaderState())
-            if clock.segment.mode == "cached" and state.trains:
-                return WatchedIterator(self, iter(()), watcher, clock)
+            if watcher.mode == "cached" and state.trains:
+                return WatchedIterator(self, iter(()), watcher)
             batches = iterate(self)
             if self.num_workers:
                 queued = self.num_workers * (self.prefetch_factor or 2)
-                clock.counts.queued_batches = max(clock.counts.queued_batches, queued)
-            return WatchedIterator(self, batches, watcher, clock)
+                watcher.counts.queued_batches = max(watcher.counts.queued_batches, queued)
+            return WatchedIterator(self, batches, watcher)
 
         DataLoader.__iter__ = watched_iter  # type: ignore[method-assign,assignment]
 
@@ -210,36 +240,32 @@ class WatchedIterator:
     make in the line of their loop."""
 
     def __init__(
-        self,
-        loader: DataLoader[Any],
-        batches: Iterator[Any],
-        watcher: ScriptWatcher,
-        clock: StepClock,
+        self, loader: DataLoader[Any], batches: Iterator[Any], watcher: ScriptWatcher
     ) -> None:
-        self._loader, self._batches, self._clock = loader, batches, clock
+        self._loader, self._batches = loader, batches
         self._watcher, self._state = watcher, watcher.loaders[loader]
 
     def __iter__(self) -> WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        state, clock = self._state, self._clock
-        if clock.segment.mode == "cached" and state.trains:
-            clock.counts.repeated_batches += 1
+        state, watcher = self._state, self._watcher
+        if watcher.mode == "cached" and state.trains:
+            watcher.counts.repeated_batches += 1
             return refreshed(state.batch)
         try:
             batch = next(self._batches)
         except StopIteration:
-            clock.counts.interrupted = True
+            watcher.counts.interrupted = True
             raise
-        if state.batch is not None and clock.steps == state.at_step + 1:
+        if state.batch is not None and watcher.steps == state.at_step + 1:
             state.trains = True
-            self._watcher.feeding = self._loader, state
+            watcher.feeding = self._loader, state
         if state.trains:
-            clock.counts.samples += samples_in(batch)
+            watcher.counts.samples += samples_in(batch)
         else:
-            clock.counts.interrupted = True
-        state.batch, state.at_step = batch, clock.steps
+            watcher.counts.interrupted = True
+        state.batch, state.at_step = batch, watcher.steps
         return batch
 
     def __len__(self) -> int:

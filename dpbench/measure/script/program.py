@@ -1,7 +1,7 @@
-"""The program of a script's rank: it watches the script from inside, and runs it.
+"""The program of a script's rank: it runs the script, and times its steps from within.
 
-    python inside.py TASK train.py --epochs 1
-    python inside.py TASK -m package.train
+    python program.py TASK train.py --epochs 1
+    python program.py TASK -m package.train
 
 TASK is a `ScriptTask` as JSON. No code of the script runs after the last measured step:
 it may save, evaluate, or wait for others.
@@ -29,8 +29,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from dpbench.codec import encode, from_json
 from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
-from dpbench.measure.script.clock import ScriptSegment, StepClock
-from dpbench.measure.script.course import Course, RankStore
+from dpbench.measure.script.timing import RankStore, ScriptSegment, StepTimer
 from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
 from dpbench.records.trial import Mode, RankMeasurement, ScriptFacts, Window
 from dpbench.rendezvous.process_group import default_group_class
@@ -62,12 +61,11 @@ class ScriptRun:
         self.task, self.started = task, perf_counter()
         self.watcher = ScriptWatcher(task.trial)
         store = RankStore(task.rank, task.trial.group_size, task.port)
-        self.course = Course(task.trial, store, self.inspect)
-        self.clock = StepClock(self.course)
+        self.timer = StepTimer(task.trial, self.watcher, store)
 
     def run(self, script: list[str]) -> NoReturn:
         """Run the script up to its last measured step, or until it fails or takes too few."""
-        self.watcher.watch(self.clock)
+        self.watcher.watch()
         register_optimizer_step_post_hook(lambda optimizer, _, __: self.step_ended(optimizer))
         status: object = 0
         try:
@@ -88,45 +86,37 @@ class ScriptRun:
             message = next(iter(str(error).splitlines()), "")
             self.fail(f"{message}{raised_at(error)}", kind=type(error).__name__)
         if isinstance(status, int) and status != 0:
-            after = f" after {self.clock.steps} optimizer steps" if self.clock.steps else ""
+            after = f" after {self.watcher.steps} optimizer steps" if self.watcher.steps else ""
             self.fail(f"the script ended with status {status}{after}", has_written=True)
-        if self.course.measured and status in (0, None):
+        if self.timer.measured and status in (0, None):
             # Whole rounds count; the other ranks, whose scripts end as well, do the same.
-            self.course.leave()
+            self.timer.leave()
             self.finish()
         self.fail(self.too_short(status))
 
     def step_ended(self, optimizer: Optimizer) -> None:
-        """Let the clock know of a step, after whose last one the script goes no further."""
-        if self.clock.step_ended(optimizer):
+        """Let the timer know of a step; after the last one the script goes no further."""
+        if self.timer.step_ended(optimizer):
             self.finish()
-
-    def inspect(self) -> dict[str, Any]:
-        """What ranks are compared by, and what is known of the model; see `Course`."""
-        return {
-            "digests": self.watcher.digests(self.clock.optimizer),
-            "batch": self.watcher.batch_digest(),
-            "unused": self.watcher.has_unused_parameters(),
-        }
 
     def too_short(self, status: object) -> str:
         """Why a script that has ended was not measured."""
         trial = self.task.trial
         needed = trial.warmup_steps + len(get_args(Mode)) * trial.timed_steps
         how = "ended" if status in (0, None) else f"called sys.exit({status!r})"
-        if self.clock.steps == 0:
+        if self.watcher.steps == 0:
             return (
                 f"the script {how} before an optimizer took a step in this process; expected "
                 "training with a torch.optim optimizer"
             )
         return (
-            f"the script {how} after {self.clock.steps} optimizer steps; it needs about "
+            f"the script {how} after {self.watcher.steps} optimizer steps; it needs about "
             f"{needed}: let it train longer, or lower --warmup and --steps"
         )
 
     def finish(self) -> NoReturn:
         """Hand over what was measured, and end the process."""
-        if not self.course.measured:  # the script of another rank has ended
+        if not self.timer.measured:  # the script of another rank has ended
             self.fail(self.too_short(0))
         if call := self.watcher.missing_call():
             self.fail(
@@ -134,16 +124,16 @@ class ScriptRun:
                 "its arguments"
             )
         measured = self.measurement()
-        self.course.leave()  # others may still need this rank's connections
+        self.timer.leave()  # others may still need this rank's connections
         self.leave(measurement=encode(measured))
 
     def measurement(self) -> RankMeasurement:
         """The measurement of the whole rounds."""
-        clock, device, trial = self.clock, self.clock.device, self.task.trial
+        timer, device, trial = self.timer, self.timer.device, self.task.trial
         segments: dict[Mode, list[ScriptSegment]] = {}
-        for segment in self.course.measured:
+        for segment in timer.measured:
             segments.setdefault(segment.mode, []).append(segment)
-        counts_samples = self.course.counts_samples
+        counts_samples = timer.counts_samples
         windows = {
             mode: Window.of_segments([one.window(counts_samples=counts_samples) for one in of_mode])
             for mode, of_mode in segments.items()
@@ -166,7 +156,7 @@ class ScriptRun:
             script=self.facts(segments["as-is"]),
             threads=torch.get_num_threads(),
             sync_batch_norms=sum(isinstance(module, torch.nn.SyncBatchNorm) for module in modules),
-            setup_seconds=(clock.first_step or self.started) - self.started,
+            setup_seconds=(timer.first_step or self.started) - self.started,
             peak_host_memory_bytes=peak_host_memory_bytes(),
             peak_device_memory_bytes=device_peak,
             peak_reserved_memory_bytes=reserved_peak,
@@ -189,8 +179,8 @@ class ScriptRun:
             keeps_workers=bool(loader and loader.persistent_workers),
             is_wrapped=wrapper is not None,
             finds_unused=bool(wrapper and wrapper.find_unused_parameters),
-            gpu=gpu_uuid(self.clock.device),
-            **self.course.findings,
+            gpu=gpu_uuid(self.timer.device),
+            **self.timer.findings,
         )
 
     def fail(self, text: str, *, kind: str = "", has_written: bool = False) -> NoReturn:

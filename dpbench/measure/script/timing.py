@@ -1,0 +1,244 @@
+"""Times a script's steps in segments, in an order on which all ranks agree.
+
+A step ends when the script's first optimizer has stepped. After the warm-up, in which the ranks
+compare what they train, short segments take turns: every mode that the script has, as a palindrome.
+Such a round is measured when it is whole. A segment begins on all ranks at once, with idle devices.
+The script's own garbage collection, printing and logging stay as they are: they are part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from dpbench.measure.device import clock_of, seconds_between
+from dpbench.measure.nvml import gpu_states
+from dpbench.measure.script.watching import ScriptWatcher, StepCounts
+from dpbench.parallel.devices import synchronize
+from dpbench.records.trial import GpuState, Mode, Window
+from dpbench.rendezvous.placement import LOOPBACK
+from dpbench.specs import TrialSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.trial import MAX_FILLING_STEPS, MIN_SEGMENT
+
+SEGMENT_SECONDS = 0.1
+QUEUE_LIMIT = 64
+"""Most steps in which a queue of batches is emptied."""
+FOREVER = timedelta(days=7)
+"""The trial's time limit ends a wait, and says what for."""
+
+
+class RankStore:
+    """The launcher's store, by which the ranks of the trial exchange values: the script's own
+    process group is not touched, and it need not have one. Copies that train alone start together,
+    too."""
+
+    def __init__(self, rank: int, size: int, port: int) -> None:
+        self.rank, self.size, self._count = rank, size, 0
+        self._store = (
+            TCPStore(LOOPBACK, port, is_master=False, wait_for_workers=False, timeout=FOREVER)
+            if size > 1
+            else None
+        )
+
+    def exchange(self, **values: Any) -> list[dict[str, Any]]:
+        """The values of all ranks, once all have called this: a barrier."""
+        if self._store is None:
+            return [values]
+        self._count += 1
+        keys = [f"dpbench {self._count} {rank}" for rank in range(self.size)]
+        self._store.set(keys[self.rank], json.dumps(values))
+        self._store.wait(keys)
+        return [json.loads(self._store.get(key)) for key in keys]
+
+
+class OtherScriptEnded(Exception):
+    """The script of another rank has ended."""
+
+
+@dataclass
+class ScriptSegment:
+    """Consecutive steps of one mode."""
+
+    mode: Mode
+    steps: int
+    start: float = 0.0
+    readings: list[Any] = field(default_factory=list)
+    """The clock at the start and after each step."""
+    counts: list[StepCounts] = field(default_factory=list)
+    """One for each step so far."""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    gpu: tuple[GpuState, ...] = ()
+    """State of the GPU at its end."""
+
+    @property
+    def step_seconds(self) -> list[float]:
+        return [seconds_between(before, after) for before, after in pairwise(self.readings)]
+
+    def window(self, *, counts_samples: bool) -> Window:
+        """The steps that were not interrupted, or all if there are no others; each counts as one
+        sample unless it `counts_samples`."""
+        step_seconds = self.step_seconds
+        kept = [k for k, counts in enumerate(self.counts) if not counts.interrupted]
+        kept = kept or [*range(len(step_seconds))]
+        seconds = [step_seconds[k] for k in kept]
+        # On CUDA the host times the segment and the device its steps.
+        share = sum(seconds) / sum(step_seconds)
+        return Window(
+            start_seconds=self.start,
+            seconds=self.seconds * share,
+            step_seconds=tuple(seconds),
+            samples=sum(self.counts[k].samples for k in kept) if counts_samples else len(kept),
+            cpu_seconds=self.cpu_seconds * share,
+            gpu=self.gpu,
+        )
+
+
+class StepTimer:
+    """Times the segments one after the other, while the script takes its steps."""
+
+    def __init__(self, trial: TrialSpec, watcher: ScriptWatcher, store: RankStore) -> None:
+        self._trial, self._watcher, self._store = trial, watcher, store
+        self.measured: list[ScriptSegment] = []
+        """The segments of whole rounds."""
+        self.findings: dict[str, Any] = {}
+        """Fields of ScriptFacts that ranks find by comparing themselves."""
+        self.counts_samples = False
+        """Whether a DataLoader feeds the steps of some rank."""
+        self.optimizer: torch.optim.Optimizer | None = None
+        """The one whose steps count."""
+        self.first_step: float | None = None
+        """When the first one ended."""
+        self.device = torch.device("cpu")
+        self._now: Callable[[], Any] = perf_counter
+        self._queued = 0
+        """Batches that a loader's workers may have ready."""
+        self._segments = self._in_order()
+        self._segment = next(self._segments)
+
+    def step_ended(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Note that an optimizer has stepped; returns whether no further steps are timed: all are,
+        or the script of another rank has ended."""
+        if self.optimizer is None:
+            self.optimizer = optimizer
+            self.first_step = perf_counter()
+            self.device = optimizer.param_groups[0]["params"][0].device
+            self._now = clock_of(self.device)
+        elif optimizer is not self.optimizer:
+            return False
+        segment = self._segment
+        segment.readings.append(self._now())
+        segment.counts.append(self._watcher.end_step())
+        return len(segment.counts) == segment.steps and not self._begin_next()
+
+    def _begin_next(self) -> bool:
+        """End this segment and begin the next; returns False if there is none."""
+        segment = self._segment
+        synchronize(self.device)
+        segment.seconds = perf_counter() - segment.start
+        segment.cpu_seconds = _cpu_seconds() - segment.cpu_seconds
+        segment.gpu = gpu_states(self.device)
+        self._queued = max(self._queued, *(counts.queued_batches for counts in segment.counts))
+        try:
+            following = next(self._segments, None)
+            if following is None:
+                return False
+            self._exchange()
+        except OtherScriptEnded:
+            return False
+        self._segment, self._watcher.mode = following, following.mode
+        synchronize(self.device)
+        following.cpu_seconds = _cpu_seconds()
+        following.start = perf_counter()
+        following.readings.append(self._now())
+        return True
+
+    def leave(self) -> None:
+        """Tell the other ranks that this one takes no more steps."""
+        self._store.exchange(ended=True)
+
+    def _exchange(self, **values: Any) -> list[dict[str, Any]]:
+        reports = self._store.exchange(**values)
+        if any("ended" in report for report in reports):
+            raise OtherScriptEnded
+        return reports
+
+    def _in_order(self) -> Iterator[ScriptSegment]:
+        """The segments; each is asked for when the one before has ended on this rank."""
+        trial, watcher = self._trial, self._watcher
+        together = IMPLEMENTATIONS[trial.implementation].communicates
+        half = trial.warmup_steps // 2
+        yield ScriptSegment("as-is", max(trial.warmup_steps - half, 1))
+        earlier_batch = watcher.batch_digest() if together else None
+        timed = ScriptSegment("as-is", max(half, 1))
+        yield timed
+        seen: dict[str, Any] = {}
+        if together:
+            seen = {
+                "digests": watcher.digests(self.optimizer),
+                "batch": watcher.batch_digest(),
+                "unused": watcher.has_unused_parameters(),
+            }
+        reports = self._exchange(
+            pace=median(timed.step_seconds),
+            syncs=any(counts.reducing_forwards for counts in timed.counts),
+            loads=any(counts.samples for counts in timed.counts),
+            **seen,
+        )
+        self._compare(reports, earlier_batch)
+        size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
+        size = min(max(size, MIN_SEGMENT), trial.timed_steps // 2)
+        modes: list[Mode] = ["as-is"]
+        if together:
+            synchronizes = self._store.size > 1 and all(report["syncs"] for report in reports)
+            modes += ["unsynced"] * synchronizes
+            modes += ["cached"] * all(report["loads"] for report in reports)
+        done, seconds, filled = 0, 0.0, trial.window_seconds or 0.0
+        while done < trial.timed_steps or (seconds < filled and done < MAX_FILLING_STEPS):
+            ahead: list[ScriptSegment] = []
+            for mode in (*modes, *reversed(modes)):
+                if ahead and ahead[-1].mode == "cached" != mode and self._queued:
+                    # Workers have filled their queue meanwhile: its batches would cost nothing.
+                    yield ScriptSegment("as-is", min(self._queued, QUEUE_LIMIT))
+                ahead.append(ScriptSegment(mode, size))
+                yield ahead[-1]
+            self.measured += ahead
+            done += 2 * size
+            as_is = sum(segment.seconds for segment in ahead if segment.mode == "as-is")
+            seconds += max(report["seconds"] for report in self._exchange(seconds=as_is))
+
+    def _compare(self, reports: Sequence[Mapping[str, Any]], earlier_batch: Any) -> None:
+        """Note what all ranks have reported after the warm-up; this one had an `earlier_batch` in
+        the middle of it."""
+        self.counts_samples = any(report["loads"] for report in reports)
+        batches = [report.get("batch") for report in reports]
+        is_same = len(reports) > 1 and batches == batches[:1] * len(batches)
+        is_new = None not in (batches[0], earlier_batch) and batches[0] != earlier_batch
+        digests = [report.get("digests", {}) for report in reports]
+        differing = (
+            name
+            for name, number in digests[0].items()
+            if any(own.get(name, number) != number for own in digests)
+        )
+        self.findings = {
+            "has_unused": reports[self._store.rank].get("unused", False),
+            "differing_parameter": next(differing, None),
+            "same_samples": is_same and is_new,
+        }
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
