@@ -54,17 +54,21 @@ class Segment(NamedTuple):
 
 
 class StepPlan:
-    """All steps of one rank in a trial, in the order in which they are taken; indices are in host
-    memory.
+    """All steps of one rank in a trial, in the order in which they are taken. Indices are where the
+    samples are: on the device, or in host memory if they are loaded from there.
 
     Segments of the timed window with and without synchronization take turns, both on the same
     samples. Two neighboring pairs have the opposite order, so that a drift of the machine's speed
     affects both alike.
     """
 
-    def __init__(self, trial: TrialSpec, rank: int, dataset_size: int) -> None:
+    def __init__(
+        self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
+    ) -> None:
         """Deal the samples; raises DataError as `micro_step_indices` does."""
-        self._further = micro_step_indices(trial, rank, dataset_size)
+        place = device if trial.prefetch is None else "cpu"
+        every = micro_step_indices(trial, rank, dataset_size)
+        self._further = (indices.to(place) for indices in every)
         modes: list[Mode] = ["as-is", "unsynced"] if trial.has_unsynced_window else ["as-is"]
         per_step = trial.accumulation_steps
         is_traced = trial.traces_gradients and trial.repetition == 0

@@ -38,7 +38,7 @@ from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.rank_model import RankModel, build_module, build_rank_model
-from dpbench.measure.step import BenchmarkStepper
+from dpbench.measure.step import BenchmarkStepper, StepIndices
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import time_steps
@@ -62,7 +62,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
     set_tf32(trial.workload.dtype)
     architecture = load_architecture(trial.workload.architecture)
     source = _source(trial, architecture, prepared)
-    plan = StepPlan(trial, rank, len(source))
+    plan = StepPlan(trial, rank, len(source), device)
     with (
         loading_batches(trial, rank, plan, source, device) as load,
         nccl_transports(trial.backend) as transports,
@@ -72,29 +72,30 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         initial_checksum = checksum(module)
         model = build_rank_model(module, architecture, trial, rank, device)
         stepper = BenchmarkStepper(model, load, averaging_weight(trial, rank))
-        run = TrialRun(trial, stepper, devices, ranks)
         gpu_states(device)  # opens NVML before the windows, whose ends read it
         reset_peak_device_memory(*devices)
         setup_seconds = perf_counter() - started
         with unused_parameters_named(module):
-            timed_steps = run.warm_up(plan.warmup)
+            timed_steps = warm_up(trial, stepper, plan.warmup.steps, devices, ranks)
             if timed_steps != trial.timed_steps:
-                plan = StepPlan(replace(trial, timed_steps=timed_steps), rank, len(source))
-            windows, (host_peak, device_peak, reserved_peak), sent = run.time_windows(plan.timed)
+                plan = StepPlan(replace(trial, timed_steps=timed_steps), rank, len(source), device)
+            windows, peaks, sent = time_windows(stepper, plan.timed, devices, ranks)
         final_checksum, threads = checksum(module), torch.get_num_threads()
         norms = [m for m in module.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
-        traced, *instrumented = map(run.on_device, (plan.traced, *plan.instrumented))
-        trace = trace_gradients(stepper, traced.steps, device, ranks) if traced.steps else None
+        traced = plan.traced.steps
+        trace = trace_gradients(stepper, traced, device, ranks) if traced else None
         phases = {
-            segment.mode: time_phases(stepper, segment, devices, ranks) for segment in instrumented
+            segment.mode: time_phases(stepper, segment, devices, ranks)
+            for segment in plan.instrumented
         }
         used_transports, membership = transports(), ranks.membership
-        del run, stepper, model, module
+        del stepper, model, module
         # After the windows, so that the float64 tensors neither add to their peak memory nor
         # warm anything up for them.
         verification = verify(trial, architecture, source, rank, ranks) if is_first else None
     # Counted last; a failure must not lose the measurement, and is reported.
     flops = flops_per_item(architecture, source, device) if is_first and rank == 0 else None
+    host_peak, device_peak, reserved_peak = peaks
     as_is, replica_phases = phases.get("as-is", (None, None))
     unsynced, _ = phases.get("unsynced", (None, None))
     return RankMeasurement(
@@ -142,65 +143,53 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     return Dataset.read(prepared_file(prepared, workload.dataset))
 
 
-class TrialRun:
-    """The steps of a trial, taken with one rank's model."""
+def warm_up(
+    trial: TrialSpec,
+    stepper: BenchmarkStepper,
+    steps: Sequence[StepIndices],
+    devices: Sequence[torch.device],
+    ranks: RankGroup,
+) -> int:
+    """Take the warm-up steps; returns the number of steps to time, the same on all ranks. If the
+    window fills a time, the second half of the warm-up is timed and sets it."""
+    untimed = len(steps) // 2 if trial.window_seconds else len(steps)
+    for indices in steps[:untimed]:
+        stepper.step(indices)
+    if untimed == len(steps):
+        return trial.timed_steps
+    pace = time_steps(stepper.step, steps[untimed:], devices, ranks)
+    return trial.filling_steps(ranks.max(median(pace.step_seconds)))
 
-    def __init__(
-        self,
-        trial: TrialSpec,
-        stepper: BenchmarkStepper,
-        devices: Sequence[torch.device],
-        ranks: RankGroup,
-    ) -> None:
-        self.trial, self.stepper, self.devices, self.ranks = trial, stepper, devices, ranks
 
-    def on_device(self, segment: Segment) -> Segment:
-        """The segment with its indices on the device, if the samples are there; before a window, as
-        it copies."""
-        if self.trial.prefetch is not None:
-            return segment
-        steps = [[indices.to(self.devices[0]) for indices in step] for step in segment.steps]
-        return Segment(steps, segment.mode)
+def time_windows(
+    stepper: BenchmarkStepper,
+    segments: Sequence[Segment],
+    devices: Sequence[torch.device],
+    ranks: RankGroup,
+) -> tuple[dict[Mode, Window], Peaks, CommunicationTotals | None]:
+    """Time the segments, and make the parameters equal on all ranks.
 
-    def warm_up(self, segment: Segment) -> int:
-        """Take the warm-up steps; returns the number of steps to time, the same on all ranks. If
-        the window fills a time, the second half of the warm-up is timed and sets it."""
-        trial, steps = self.trial, self.on_device(segment).steps
-        untimed = len(steps) // 2 if trial.window_seconds else len(steps)
-        for indices in steps[:untimed]:
-            self.stepper.step(indices)
-        if untimed == len(steps):
-            return trial.timed_steps
-        pace = time_steps(self.stepper.step, steps[untimed:], self.devices, self.ranks)
-        return trial.filling_steps(self.ranks.max(median(pace.step_seconds)))
-
-    def time_windows(
-        self, segments: Sequence[Segment]
-    ) -> tuple[dict[Mode, Window], Peaks, CommunicationTotals | None]:
-        """Time the segments, and make the parameters equal on all ranks.
-
-        Returns the window of each mode, the peak of memory until the end of the first segment, and
-        what the windows have sent.
-        """
-        stepper, wrapper = self.stepper, self.stepper.model.wrapper
-        timed: dict[Mode, list[Window]] = {}
-        peaks: Peaks | None = None
-        before = wrapper.communication()  # unsynced steps add nothing to it
-        for steps, mode in map(self.on_device, segments):
-            unsynced = mode == "unsynced"
-            # Unsynced steps are undone: replicas must not drift apart.
-            with undone(stepper.model, self.devices) if unsynced else nullcontext():
-                step = partial(stepper.step, unsynced=unsynced)
-                window = time_steps(step, steps, self.devices, self.ranks)
-            timed.setdefault(mode, []).append(window)
-            # Training needs no more than the first segment: unsynced steps add copies of the state
-            # and gradients beside the buckets.
-            peaks = peaks or (peak_host_memory_bytes(), *peak_device_memory(*self.devices))
-        after = wrapper.communication()
-        wrapper.sync_parameters()
-        assert peaks is not None  # a window has a segment
-        windows = {mode: Window.of_segments(segments) for mode, segments in timed.items()}
-        return windows, peaks, after - before if before and after else None
+    Returns the window of each mode, the peak of memory until the end of the first segment, and what
+    the windows have sent.
+    """
+    wrapper = stepper.model.wrapper
+    timed: dict[Mode, list[Window]] = {}
+    peaks: Peaks | None = None
+    before = wrapper.communication()  # unsynced steps add nothing to it
+    for steps, mode in segments:
+        unsynced = mode == "unsynced"
+        # Unsynced steps are undone: replicas must not drift apart.
+        with undone(stepper.model, devices) if unsynced else nullcontext():
+            window = time_steps(partial(stepper.step, unsynced=unsynced), steps, devices, ranks)
+        timed.setdefault(mode, []).append(window)
+        # Training needs no more than the first segment: unsynced steps add copies of the state and
+        # gradients beside the buckets.
+        peaks = peaks or (peak_host_memory_bytes(), *peak_device_memory(*devices))
+    after = wrapper.communication()
+    wrapper.sync_parameters()
+    assert peaks is not None  # a window has a segment
+    windows = {mode: Window.of_segments(segments) for mode, segments in timed.items()}
+    return windows, peaks, after - before if before and after else None
 
 
 @contextmanager

@@ -38,30 +38,54 @@ def time_steps(
     The window ends when all `devices` of the process are idle; steps are timed on the first.
     """
     losses = []
-    now = clock_of(devices[0])
     with between_barriers(devices, ranks):
-        before = getrusage(RUSAGE_SELF)  # takes about a microsecond
-        start = perf_counter()
-        readings = [now()]
+        timer = SegmentTimer(devices)
         for indices in steps:
             losses.append(step(indices))
-            readings.append(now())
-        synchronize(*devices)
-        end = perf_counter()
+            timer.step_ended()
+        timer.end()
+    samples = sum(len(micro_step) for indices in steps for micro_step in indices)
+    # A loss of shape (1,) has a backward pass too.
+    return timer.window(samples, torch.stack(losses).flatten().tolist())
+
+
+class SegmentTimer:
+    """Times consecutive steps on the first of some devices; the first step begins now."""
+
+    def __init__(self, devices: Sequence[torch.device]) -> None:
+        """The devices are idle."""
+        self._devices = devices
+        self._usage = getrusage(RUSAGE_SELF)  # takes about a microsecond
+        self._now = clock_of(devices[0])
+        self._start = perf_counter()
+        self._readings = [self._now()]
+
+    def step_ended(self) -> None:
+        """Read the clock after a step."""
+        self._readings.append(self._now())
+
+    def end(self) -> None:
+        """Wait for the devices, and read what is counted up to here."""
+        synchronize(*self._devices)
+        end, before = perf_counter(), self._usage
         after = getrusage(RUSAGE_SELF)
-        gpu = gpu_states(devices[0])  # at once, before the GPU waits for other ranks
-    if devices[0].type == "cpu":  # the same clock: the steps add up to the whole
-        start, end = readings[0], readings[-1]
-    return Window(
-        start_seconds=start,
-        seconds=end - start,
-        step_seconds=tuple(seconds_between(a, b) for a, b in pairwise(readings)),
-        cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        samples=sum(len(micro_step) for indices in steps for micro_step in indices),
-        # A loss of shape (1,) has a backward pass too.
-        losses=tuple(torch.stack(losses).flatten().tolist()),
-        gpu=gpu,
-    )
+        self._gpu = gpu_states(self._devices[0])  # at once, before the GPU waits for other ranks
+        self._cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        if self._devices[0].type == "cpu":  # the same clock: the steps add up to the whole
+            self._start, end = self._readings[0], self._readings[-1]
+        self._seconds = end - self._start
+
+    def window(self, samples: int, losses: Sequence[float] = ()) -> Window:
+        """The window of these steps, which have ended."""
+        return Window(
+            start_seconds=self._start,
+            seconds=self._seconds,
+            step_seconds=tuple(seconds_between(a, b) for a, b in pairwise(self._readings)),
+            cpu_seconds=self._cpu_seconds,
+            samples=samples,
+            losses=tuple(losses),
+            gpu=self._gpu,
+        )
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def _nothing_stays() -> Iterator[None]:
 
 def taken(trial: TrialSpec, rank: int, dataset: Dataset = DATASET) -> list[Any]:
     """Inputs and targets of every micro-step of the plan."""
-    plan = StepPlan(trial, rank, SAMPLES)
+    plan = StepPlan(trial, rank, SAMPLES, CPU)
     segments = (plan.warmup, *plan.timed, plan.traced, *plan.instrumented)
     with loading_batches(trial, rank, plan, dataset, CPU) as load:
         return [load(indices) for steps, _ in segments for step in steps for indices in step]
@@ -118,13 +118,13 @@ def test_steps_get_the_same_samples_as_from_the_device(
 def test_a_step_that_loads_its_own_samples_gets_those_it_asks_for() -> None:
     """The number of steps of a window that fills a time is known after the warm-up only."""
     trial = trial_spec(prefetch=0, window_seconds=1.0)
-    with loading_batches(trial, 0, StepPlan(trial, 0, SAMPLES), DATASET, CPU) as load:
+    with loading_batches(trial, 0, StepPlan(trial, 0, SAMPLES, CPU), DATASET, CPU) as load:
         assert [load(torch.tensor([n, 3]))[1].tolist() for n in (7, 9)] == [[7, 3], [9, 3]]
 
 
 def test_samples_are_not_loaded_ahead_for_an_unknown_number_of_steps() -> None:
     trial = trial_spec(prefetch=1, window_seconds=1.0)
-    loading = loading_batches(trial, 0, StepPlan(trial, 0, SAMPLES), DATASET, CPU)
+    loading = loading_batches(trial, 0, StepPlan(trial, 0, SAMPLES, CPU), DATASET, CPU)
     with pytest.raises(DataError, match="prefetch 1 and a window of 1 s"), loading:
         pass
 

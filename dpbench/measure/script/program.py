@@ -29,7 +29,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from dpbench.codec import encode, from_json
 from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
-from dpbench.measure.script.timing import RankStore, ScriptSegment, StepTimer
+from dpbench.measure.script.timing import RankStore, ScriptSegment, ScriptTimer
 from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
 from dpbench.records.trial import Mode, RankMeasurement, ScriptFacts, Window
 from dpbench.rendezvous.process_group import default_group_class
@@ -61,7 +61,7 @@ class ScriptRun:
         self.task, self.started = task, perf_counter()
         self.watcher = ScriptWatcher(task.trial)
         store = RankStore(task.rank, task.trial.group_size, task.port)
-        self.timer = StepTimer(task.trial, self.watcher, store)
+        self.timer = ScriptTimer(task.trial, self.watcher, store)
 
     def run(self, script: list[str]) -> NoReturn:
         """Run the script up to its last measured step, or until it fails or takes too few."""

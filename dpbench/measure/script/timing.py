@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from itertools import pairwise
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -22,11 +20,10 @@ from typing import Any
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from dpbench.measure.device import clock_of, seconds_between
-from dpbench.measure.nvml import gpu_states
 from dpbench.measure.script.watching import ScriptWatcher, StepCounts
+from dpbench.measure.window import SegmentTimer
 from dpbench.parallel.devices import synchronize
-from dpbench.records.trial import GpuState, Mode, Window
+from dpbench.records.trial import Mode, Window
 from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -73,40 +70,31 @@ class ScriptSegment:
 
     mode: Mode
     steps: int
-    start: float = 0.0
-    readings: list[Any] = field(default_factory=list)
-    """The clock at the start and after each step."""
     counts: list[StepCounts] = field(default_factory=list)
     """One for each step so far."""
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    gpu: tuple[GpuState, ...] = ()
-    """State of the GPU at its end."""
-
-    @property
-    def step_seconds(self) -> list[float]:
-        return [seconds_between(before, after) for before, after in pairwise(self.readings)]
+    whole: Window | None = None
+    """All steps, when they have ended; None for the first of all, whose device was not known."""
 
     def window(self, *, counts_samples: bool) -> Window:
         """The steps that were not interrupted, or all if there are no others; each counts as one
         sample unless it `counts_samples`."""
-        step_seconds = self.step_seconds
+        assert self.whole is not None
+        step_seconds = self.whole.step_seconds
         kept = [k for k, counts in enumerate(self.counts) if not counts.interrupted]
         kept = kept or [*range(len(step_seconds))]
-        seconds = [step_seconds[k] for k in kept]
+        seconds = tuple(step_seconds[k] for k in kept)
         # On CUDA the host times the segment and the device its steps.
         share = sum(seconds) / sum(step_seconds)
-        return Window(
-            start_seconds=self.start,
-            seconds=self.seconds * share,
-            step_seconds=tuple(seconds),
+        return replace(
+            self.whole,
+            seconds=self.whole.seconds * share,
+            step_seconds=seconds,
             samples=sum(self.counts[k].samples for k in kept) if counts_samples else len(kept),
-            cpu_seconds=self.cpu_seconds * share,
-            gpu=self.gpu,
+            cpu_seconds=(self.whole.cpu_seconds or 0.0) * share,
         )
 
 
-class StepTimer:
+class ScriptTimer:
     """Times the segments one after the other, while the script takes its steps."""
 
     def __init__(self, trial: TrialSpec, watcher: ScriptWatcher, store: RankStore) -> None:
@@ -122,7 +110,8 @@ class StepTimer:
         self.first_step: float | None = None
         """When the first one ended."""
         self.device = torch.device("cpu")
-        self._now: Callable[[], Any] = perf_counter
+        self._timer: SegmentTimer | None = None
+        """That of the segment; None for the first of all."""
         self._queued = 0
         """Batches that a loader's workers may have ready."""
         self._segments = self._in_order()
@@ -135,21 +124,20 @@ class StepTimer:
             self.optimizer = optimizer
             self.first_step = perf_counter()
             self.device = optimizer.param_groups[0]["params"][0].device
-            self._now = clock_of(self.device)
         elif optimizer is not self.optimizer:
             return False
         segment = self._segment
-        segment.readings.append(self._now())
+        if self._timer is not None:
+            self._timer.step_ended()
         segment.counts.append(self._watcher.end_step())
         return len(segment.counts) == segment.steps and not self._begin_next()
 
     def _begin_next(self) -> bool:
         """End this segment and begin the next; returns False if there is none."""
         segment = self._segment
-        synchronize(self.device)
-        segment.seconds = perf_counter() - segment.start
-        segment.cpu_seconds = _cpu_seconds() - segment.cpu_seconds
-        segment.gpu = gpu_states(self.device)
+        if self._timer is not None:
+            self._timer.end()
+            segment.whole = self._timer.window(sum(counts.samples for counts in segment.counts))
         self._queued = max(self._queued, *(counts.queued_batches for counts in segment.counts))
         try:
             following = next(self._segments, None)
@@ -160,9 +148,7 @@ class StepTimer:
             return False
         self._segment, self._watcher.mode = following, following.mode
         synchronize(self.device)
-        following.cpu_seconds = _cpu_seconds()
-        following.start = perf_counter()
-        following.readings.append(self._now())
+        self._timer = SegmentTimer([self.device])
         return True
 
     def leave(self) -> None:
@@ -192,7 +178,7 @@ class StepTimer:
                 "unused": watcher.has_unused_parameters(),
             }
         reports = self._exchange(
-            pace=median(timed.step_seconds),
+            pace=median(timed.window(counts_samples=False).step_seconds),
             syncs=any(counts.reducing_forwards for counts in timed.counts),
             loads=any(counts.samples for counts in timed.counts),
             **seen,
@@ -216,8 +202,9 @@ class StepTimer:
                 yield ahead[-1]
             self.measured += ahead
             done += 2 * size
-            as_is = sum(segment.seconds for segment in ahead if segment.mode == "as-is")
-            seconds += max(report["seconds"] for report in self._exchange(seconds=as_is))
+            as_is = [one.window(counts_samples=False) for one in ahead if one.mode == "as-is"]
+            reports = self._exchange(seconds=sum(window.seconds for window in as_is))
+            seconds += max(report["seconds"] for report in reports)
 
     def _compare(self, reports: Sequence[Mapping[str, Any]], earlier_batch: Any) -> None:
         """Note what all ranks have reported after the warm-up; this one had an `earlier_batch` in
@@ -237,8 +224,3 @@ class StepTimer:
             "differing_parameter": next(differing, None),
             "same_samples": is_same and is_new,
         }
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime

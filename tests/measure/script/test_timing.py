@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from dpbench.measure.script.timing import RankStore, StepTimer
+from dpbench.measure.script.timing import RankStore, ScriptTimer
 from dpbench.measure.script.watching import LoaderState, ScriptWatcher, WatchedIterator
 from dpbench.specs import TrialSpec
 from tests.builders import script_trial
@@ -49,7 +49,7 @@ class Script:
         store.size = 2
         trial = script_trial(SCRIPT, warmup_steps=4, timed_steps=10, **changes)
         self.watcher = Watched(trial, [*batches] or [None, None])
-        self.timer = StepTimer(trial, self.watcher, store)
+        self.timer = ScriptTimer(trial, self.watcher, store)
 
     def train(self, steps: int = 1000) -> list[str]:
         """The mode of every step until the timer has enough."""
@@ -70,7 +70,9 @@ def test_segments_take_turns_as_a_palindrome_after_the_warm_up() -> None:
     measured = script.timer.measured
     assert [one.mode for one in measured] == kinds
     assert all([counts.samples for counts in one.counts] == [8] * 5 for one in measured)
-    assert all(one.seconds >= sum(one.step_seconds) > 0 for one in measured)
+    windows = [one.window(counts_samples=True) for one in measured]
+    assert [(len(one.step_seconds), one.samples) for one in windows] == [(5, 5 * 8)] * 6
+    assert all(one.seconds == pytest.approx(sum(one.step_seconds)) for one in windows)
 
 
 def test_rounds_follow_until_the_time_is_filled() -> None:
