@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -82,6 +81,8 @@ class NodeOutcome:
 class NodeState:
     """The state of a node, as the others read it."""
 
+    beat: int = 0
+    """How often it has written its state."""
     plan: str = ""
     """Hash of the plan that it has computed; empty until its data are prepared."""
     order: int = 0
@@ -225,21 +226,21 @@ class Cluster:
 
     def _serve(self) -> None:
         """Write this node's state and read those of others, until the node leaves."""
-        beats, next_beat, written = count(), 0.0, None
-        read = dict.fromkeys(self._watched, -1)
+        next_beat, written, beat = 0.0, None, 0
         with suppress(RuntimeError, StoreError):  # the connection broke, or another version speaks
             while True:
                 leaving, state = self._leaving, self._state
                 if state != written or monotonic() >= next_beat:
-                    self._store.put(f"state {self.this_node.number}", encode(state), next(beats))
-                    written, next_beat = state, monotonic() + BEAT_SECONDS
+                    written, beat, next_beat = state, beat + 1, monotonic() + BEAT_SECONDS
+                    value = encode(replace(state, beat=beat))
+                    self._store.put(f"state {self.this_node.number}", value)
                 if leaving:
                     return
                 for number in self._watched:
-                    beat, value = self._store.get(f"state {number}")
-                    if beat > read[number]:
-                        self._states[number] = decode(NodeState, value)
-                        read[number], self._heard[number] = beat, monotonic()
+                    value = self._store.get(f"state {number}")
+                    found = NodeState() if value is None else decode(NodeState, value)
+                    if found.beat > self._states[number].beat:
+                        self._states[number], self._heard[number] = found, monotonic()
                 self._wake.wait(POLL_SECONDS)
                 self._wake.clear()
 
@@ -371,7 +372,8 @@ def follow_orders(
 
             def is_over(ordered: NodeState = ordered) -> bool:
                 """Whether node 0 has stopped the trial, or has gone on without it."""
-                return cluster.state(0) != ordered
+                now = cluster.state(0)
+                return (now.order, now.trial) != (ordered.order, ordered.trial)
 
             outcome = cluster.run_trial_here(runner, trial, last, time_limit_seconds, is_over)
             if outcome.failures:

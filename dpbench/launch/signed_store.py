@@ -2,9 +2,10 @@
 values for each other.
 
 Each value is JSON and carries an HMAC, under the token that all members share, over the launch, the
-key, a counter and the value. Whoever reaches the store without it can disturb a launch, but cannot
-forge a value, move it to another key, or repeat one of an earlier launch. The ranks of a training
-may have no token; then they trust the store, as torch does.
+key and the value. Whoever reaches the store without it can disturb a launch, but cannot forge a
+value, move it to another key, or repeat one of an earlier launch. A value that changes counts its
+changes, so that an earlier one is known as such. The ranks of a training may have no token; then
+they trust the store, as torch does.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ SHORTEST = 16
 TOKEN_REMEDY = "make one with: openssl rand -hex 16"
 ARRIVAL_SECONDS = 300.0
 """Seconds that members wait for each other at the start."""
-NOTHING = (-1, None)
-"""Counter and value of a key without a value of this launch."""
+ALGORITHM = "sha256"
+MAC_BYTES = hashlib.new(ALGORITHM).digest_size
 
 
 def given_token(environ: Mapping[str, str]) -> str | None:
@@ -92,7 +93,7 @@ class SignedStore:
                 f"{names} did not come within {units.seconds(seconds)}; start the same command "
                 "there, or look at its output"
             )
-        return [self.get(f"member {number}")[1] for number in self._members]
+        return [self.get(f"member {number}") for number in self._members]
 
     def _missing(self, own_nonce: bytes, description: object) -> dict[int, str]:
         """The members that have not come, or do not sign as this one does, with a remark.
@@ -114,34 +115,29 @@ class SignedStore:
         return {
             n: " (with another token)" if self._store.check([f"member {n}"]) else ""
             for n in self._members
-            if self.get(f"member {n}") == NOTHING
+            if self.get(f"member {n}") is None
         }
 
-    def put(self, key: str, value: object, counter: int = 0) -> None:
-        """Set the key to a value that json.dumps takes. torch's store ends the connection of who
-        sends more than 8 MiB, after compression."""
+    def put(self, key: str, value: object) -> None:
+        """Set the key to a value that json.dumps takes, other than None. torch's store ends the
+        connection of who sends more than 8 MiB, after compression."""
         content = zlib.compress(json.dumps(value).encode())
-        header = f"{counter} {self._mac(key, counter, content)}\n".encode()
-        self._store.set(key, header + content)  # type: ignore[arg-type]
+        self._store.set(key, self._mac(key, content) + content)  # type: ignore[arg-type]
 
-    def get(self, key: str) -> tuple[int, Any]:
-        """The counter and the value of the key; NOTHING if this launch has signed none."""
+    def get(self, key: str) -> Any:
+        """The value of the key; None if this launch has signed none."""
         if not self._store.check([key]):
-            return NOTHING
-        header, _, content = self._store.get(key).partition(b"\n")
-        try:
-            counter, mac = header.decode("ascii").split(" ")
-            if hmac.compare_digest(mac, self._mac(key, int(counter), content)):
-                return int(counter), json.loads(zlib.decompress(content))
-        except ValueError:
-            pass  # random bytes
-        return NOTHING
+            return None
+        stored = self._store.get(key)
+        mac, content = stored[:MAC_BYTES], stored[MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(key, content)):
+            return None
+        return json.loads(zlib.decompress(content))
 
     def wait_for(self, key: str) -> Any:
         """The value of the key, once there is one."""
-        wait_until(lambda: self.get(key) != NOTHING)
-        return self.get(key)[1]
+        wait_until(lambda: self.get(key) is not None)
+        return self.get(key)
 
-    def _mac(self, key: str, counter: int, content: bytes) -> str:
-        signed = f"{self.launch} {counter} {key}\0".encode() + content
-        return hmac.new(self._token, signed, "sha256").hexdigest()
+    def _mac(self, key: str, content: bytes) -> bytes:
+        return hmac.digest(self._token, f"{self.launch} {key}\0".encode() + content, ALGORITHM)
