@@ -157,35 +157,22 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]
     )
 
 
-class AmpState:
-    """The precision of one rank's steps, and the scale of their loss.
+def loss_scaler(
+    device: torch.device, dtype: str, process_group: dist.ProcessGroup | None = None
+) -> GradScaler:
+    """The scale of the loss for steps in `dtype`, whose parameters, gradients and reduction stay
+    float32; it is 1 except for float16.
 
-    Parameters, gradients and their reduction stay float32. bfloat16 has float32's range; float16
-    does not, so its loss is scaled up before the backward pass, and a step whose gradients overflow
-    is skipped: on all ranks alike, or their parameters and scales would diverge forever.
-
-    To decide whether to step in float16, torch's scaler waits for the device once per step. A
-    reduction of gradients spreads an overflow on one rank to all. Where gradients stay local, the
+    bfloat16 has float32's range; float16 does not, so its loss is scaled up before the backward
+    pass, and a step whose gradients overflow is skipped: on all ranks alike, or their parameters
+    and scales would diverge forever. To decide, torch's scaler waits for the device once per step.
+    A reduction of gradients spreads an overflow on one rank to all. Where gradients stay local, the
     ranks of `process_group` skip a step together if any of them has to: torch's scaler for sharded
     gradients lets them decide by a collective of one number.
     """
+    if dtype == "f16" and process_group is not None:
+        # Imported here only: it loads all of torch's FSDP, which takes a second.
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
-    def __init__(
-        self, device: torch.device, dtype: str, process_group: dist.ProcessGroup | None = None
-    ) -> None:
-        self.autocast = autocast(device, dtype)
-        """Context for each forward pass and its loss, reused in turn."""
-        self.scaler = GradScaler(device.type, enabled=dtype == "f16")
-        if dtype == "f16" and process_group is not None:
-            # Imported here only: it loads all of torch's FSDP, which takes a second.
-            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-
-            self.scaler = ShardedGradScaler(device.type, process_group=process_group)
-
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Step on gradients of the scaled loss, unless they overflowed."""
-        self.scaler.step(optimizer)
-        self.scaler.update()
-
-
-FLOAT32 = AmpState(torch.device("cpu"), "f32")
+        return ShardedGradScaler(device.type, process_group=process_group)
+    return GradScaler(device.type, enabled=dtype == "f16")

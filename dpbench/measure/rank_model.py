@@ -7,16 +7,18 @@ what is measured is what trains.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.amp.grad_scaler import GradScaler
 
 from dpbench.architecture import Architecture
 from dpbench.data.batch import Batch
-from dpbench.measure.device import FLOAT32, AmpState
+from dpbench.measure.device import autocast, loss_scaler
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.specs import ParallelSpec, WorkloadSpec
@@ -37,7 +39,10 @@ class RankModel:
     """The module in the implementation's wrapper."""
     optimizer: torch.optim.Optimizer
     loss: LossFunction
-    amp: AmpState = FLOAT32
+    autocast: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """For each forward pass and its loss, entered again and again."""
+    scaler: GradScaler = field(default_factory=partial(GradScaler, "cpu", enabled=False))
+    """Scales the loss; without effect except for float16."""
     clock: PhaseClock = field(default_factory=PhaseClock)
     """Notes the phases of instrumented steps."""
 
@@ -57,13 +62,18 @@ class RankModel:
                 reduction = nullcontext() if number == count else self.wrapper.accumulate_only()
             with reduction:
                 self.clock.enter("forward")
-                with self.amp.autocast:
+                with self.autocast:
                     loss = self.loss(self.wrapper.forward(batch.inputs), batch.targets)
                 weighted = loss if batch.weight == 1.0 else loss * batch.weight
                 self.clock.enter("backward")
-                self.wrapper.backward(self.amp.scaler.scale(weighted))
+                self.wrapper.backward(self.scaler.scale(weighted))
             losses.append(loss.detach())
         return losses
+
+    def step_optimizer(self) -> None:
+        """Step on the gradients of the scaled loss, unless they overflowed."""
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
 
 
 def build_module(
@@ -96,7 +106,8 @@ def build_rank_model(
         wrapper=wrapper,
         optimizer=wrapper.optimizer(build_optimizer(module, settings)),
         loss=loss_of(architecture, workload),
-        amp=AmpState(device, workload.dtype, deciding),
+        autocast=autocast(device, workload.dtype),
+        scaler=loss_scaler(device, workload.dtype, deciding),
     )
 
 

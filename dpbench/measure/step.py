@@ -37,7 +37,7 @@ class BenchmarkStepper:
         batches = self._loaded(indices)
         losses = model.accumulate_gradients(batches, len(indices), unsynced=unsynced)
         clock.enter("optimizer")
-        model.amp.step(model.optimizer)
+        model.step_optimizer()
         if not unsynced:
             self.steps += 1
             clock.enter("backward")  # where communication is counted, see measure.instruments

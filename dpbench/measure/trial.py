@@ -200,7 +200,7 @@ def undone(model: RankModel, devices: Sequence[torch.device]) -> Iterator[None]:
     Copies wait in host memory and are written back in place, as the device may have no room for a
     second state of the optimizer.
     """
-    states, scaler = model.optimizer.state, model.amp.scaler
+    states, scaler = model.optimizer.state, model.scaler
     stepped = set(states)
     tensors = [*model.module.parameters(), *model.module.buffers()]
     for state in states.values():  # torch's optimizers keep nothing but tensors there

@@ -235,7 +235,7 @@ class TrainingLoop:
         progress = self.progress
         epoch = f"epoch {progress.epoch + 1}"
         for step, by_rank in enumerate(losses, start=progress.step - len(results) + 1):
-            if not self.stepper.model.amp.scaler.is_enabled():
+            if not self.stepper.model.scaler.is_enabled():
                 for rank, loss in enumerate(by_rank):
                     require_finite("the loss", loss, f"{epoch}, step {step}, on rank {rank}")
             progress.epoch_loss_sum += sum(by_rank)

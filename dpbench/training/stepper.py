@@ -66,7 +66,7 @@ class TrainingStepper:
         """Make optimizer step `number`, counted from 0, on its micro-batches, with one reduction in
         the last."""
         self.learning_rate = learning_rate(self.spec, number, self._steps_per_epoch)
-        optimizer, scaler = self.model.optimizer, self.model.amp.scaler
+        optimizer, scaler = self.model.optimizer, self.model.scaler
         for group in optimizer.param_groups:
             group["lr"] = self.learning_rate
         optimizer.zero_grad()
@@ -79,7 +79,7 @@ class TrainingStepper:
         if self.spec.max_norm is not None:  # after the reduction, once per step
             norm = self.model.wrapper.clip_gradients(self.spec.max_norm)
         scale = scaler.get_scale()
-        self.model.amp.step(optimizer)
+        self.model.step_optimizer()
         self.model.wrapper.after_step(number + 1)
         # The scale falls if a gradient overflowed and the step was skipped.
         return StepResult(loss_sum, norm, skipped=scaler.get_scale() < scale)
@@ -104,7 +104,7 @@ class TrainingStepper:
             progress=progress,
             model=dict(self.model.module.state_dict()),
             optimizers=optimizers,
-            scaler=self.model.amp.scaler.state_dict() or None,
+            scaler=self.model.scaler.state_dict() or None,
             random_states=states,
             samples_sha256=samples_sha256,
         )
@@ -122,7 +122,7 @@ class TrainingStepper:
             options = [{**now, "params": before["params"]} for now, before in pairs]
             optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
             if checkpoint.scaler is not None:
-                self.model.amp.scaler.load_state_dict(checkpoint.scaler)
+                self.model.scaler.load_state_dict(checkpoint.scaler)
             set_random_states(checkpoint.random_states[self._ranks.rank])
         except Exception as error:  # an unexpected part of a file may raise any
             reason = " ".join(str(error).split())

@@ -161,7 +161,7 @@ def an_overflow_on_one_rank_leaves_the_step_out_on_all(rank: int) -> None:
             overflows = (number, rank) == (1, 1)
             outcome = stepper.step(overflowing(batches) if overflows else batches, number)
             skipped.append(outcome.skipped)
-            scales.append(stepper.model.amp.scaler.get_scale())
+            scales.append(stepper.model.scaler.get_scale())
         stepper.sync_parameters()
         assert skipped == [False, True, False, False]
         assert scales == [65536.0, 32768.0, 32768.0, 32768.0]
