@@ -17,7 +17,7 @@ from torch import nn
 
 from . import _options
 from ._classifiers import ImageClassifier
-from ._transformer import INITIAL_DEVIATION, Block, Size, choose_size
+from ._transformer import Block, Size, choose_size, initialize
 
 SIZES = {
     "tiny": Size(width=192, layers=12, heads=3),
@@ -35,19 +35,15 @@ class VisionTransformer(nn.Module):
         super().__init__()
         width = size.width
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.class_token = nn.Parameter(torch.empty(1, 1, width))
         self.positions = nn.Parameter(torch.empty(1, 1 + (image // patch) ** 2, width))
         self.blocks = nn.Sequential(
             *(Block(width, size.heads, epsilon=EPSILON) for _ in range(size.layers))
         )
         self.norm = nn.LayerNorm(width, EPSILON)
         self.head = nn.Linear(width, classes)
-        nn.init.normal_(self.positions, std=INITIAL_DEVIATION)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d | nn.Linear):
-                nn.init.normal_(module.weight, std=INITIAL_DEVIATION)
-                assert module.bias is not None
-                nn.init.zeros_(module.bias)
+        initialize(self)
+        nn.init.zeros_(self.class_token)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         states = self.patches(images).flatten(2).transpose(1, 2)  # (n, patches, width)
