@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 
+from pydantic import ConfigDict, Field, validate_call
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.launch.failures import RanksFailed
@@ -22,12 +23,10 @@ from dpbench.launch.rank_process import (
     stack_path,
 )
 from dpbench.launch.ranks import run_ranks
-from dpbench.rendezvous.barrier import check_timeout
 from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
 
-START_METHODS = ("forkserver", "spawn", "fork")
 WORLD_TIMEOUT = timedelta(minutes=5)
 
 
@@ -51,12 +50,13 @@ def world_report(failed: RanksFailed, scratch: Path, size: int) -> str:
     return "\n\n".join(parts)
 
 
+@validate_call(config=ConfigDict(strict=True))
 def fork_world(
     fn: Callable[[int], T],
-    n: int,
+    n: Annotated[int, Field(ge=1)],
     *,
-    start_method: str = "forkserver",
-    timeout: timedelta = WORLD_TIMEOUT,
+    start_method: Literal["forkserver", "spawn", "fork"] = "forkserver",
+    timeout: Annotated[timedelta, Field(gt=timedelta(0))] = WORLD_TIMEOUT,
 ) -> list[T]:
     """Run `fn` on `n` ranks and return [fn(0), …, fn(n - 1)].
 
@@ -77,12 +77,13 @@ def fork_world(
         timeout: for the whole world; on expiry each rank reports its stack.
 
     Raises:
-        TypeError: fn is not callable or cannot be sent to a rank, or timeout is not a timedelta.
-        ValueError: n is not an int of 1 or more, or another argument is invalid.
+        TypeError: fn cannot be sent to a rank.
+        ValueError: an argument cannot be used, with its name and value (pydantic's ValidationError
+            is a ValueError).
         RuntimeError: a rank raised, exited, was killed or was too slow; the message says which and
             why, with the traceback.
     """
-    _check(fn, n, start_method, timeout)
+    _check_start(fn, start_method)
     with temporary_folder() as scratch, _printing(scratch, n):
         try:
             return run_ranks(
@@ -92,17 +93,8 @@ def fork_world(
             raise RuntimeError(world_report(failed, scratch, n)) from None
 
 
-def _check(fn: object, n: object, start_method: object, timeout: object) -> None:
-    if not callable(fn):
-        raise TypeError(f"fork_world: got {fn!r}, expected a function of the rank")
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise ValueError(f"fork_world: got n={n!r}, expected an int of 1 or more: the ranks")
-    if start_method not in START_METHODS:
-        raise ValueError(
-            f"fork_world: got start_method={start_method!r}, "
-            f"expected one of {', '.join(START_METHODS)}"
-        )
-    check_timeout("fork_world", timeout)
+def _check_start(fn: object, start_method: str) -> None:
+    """Raise an error if ranks cannot be started here, or not with this function."""
     if start_method == "fork" and is_rank():
         # The rank's faulthandler has a watchdog thread, for which a forked copy would wait forever.
         raise ValueError("fork_world: a rank cannot be forked again; take forkserver or spawn here")

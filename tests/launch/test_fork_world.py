@@ -157,11 +157,11 @@ def test_at_the_time_limit_every_rank_says_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        ((int, 0), {}, ValueError, "got n=0, expected an int of 1 or more"),
-        ((int, "2"), {}, ValueError, "got n='2', expected an int"),
-        ((None, 2), {}, TypeError, "got None, expected a function of the rank"),
-        ((int, 2), {"start_method": "x"}, ValueError, "expected one of forkserver, spawn, fork"),
-        ((int, 2), {"timeout": timedelta()}, ValueError, "expected more than zero"),
+        ((int, 0), {}, ValueError, "\n1\n  Input should be greater than or equal to 1 .*value=0"),
+        ((int, "2"), {}, ValueError, "\n1\n  Input should be a valid integer .*value='2'"),
+        ((None, 2), {}, ValueError, "\n0\n  Input should be callable"),
+        ((int, 2), {"start_method": "x"}, ValueError, "start_method\n .* 'forkserver', 'spawn' or"),
+        ((int, 2), {"timeout": timedelta()}, ValueError, "timeout\n  Input should be greater than"),
         ((lambda rank: rank, 2), {}, TypeError, "<lambda> cannot be sent .* define it with `def`"),
     ],
 )
