@@ -168,7 +168,7 @@ class ScriptRun:
 
     def facts(self, as_is: list[ScriptSegment]) -> ScriptFacts:
         """What was seen in the steps that the script takes as it is."""
-        wrapper, loader = self.watcher.wrapper, self.watcher.feeding_loader
+        wrapper, loader = self.watcher.wrapper, self.watcher.feeding
         steps = [counts for segment in as_is for counts in segment.counts]
         return ScriptFacts(
             steps=len(steps),

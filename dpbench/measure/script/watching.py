@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NoReturn
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -81,6 +80,12 @@ class LoaderState:
     trains: bool = False
     """Whether it gave batches to two consecutive steps, as a loader for evaluation does not."""
 
+    @staticmethod
+    def of(loader: DataLoader[Any]) -> LoaderState:
+        """The state of a loader, which the loader keeps."""
+        state: LoaderState = vars(loader).setdefault("state_for_dpbench", LoaderState())
+        return state
+
 
 class ScriptWatcher:
     """Counts the script's batches and forward passes, keeps what else is seen, and replaces what
@@ -99,8 +104,7 @@ class ScriptWatcher:
         """Steps that have ended."""
         self.counts = StepCounts()
         """Counts of the step that is under way."""
-        self.loaders: WeakKeyDictionary[Any, LoaderState] = WeakKeyDictionary()
-        self.feeding: tuple[DataLoader[Any], LoaderState] | None = None
+        self.feeding: DataLoader[Any] | None = None
         """The loader that fed the steps last, which may be gone from the script."""
         self.wrapper: DistributedDataParallel | None = None
         """The wrapper that computed last."""
@@ -172,8 +176,7 @@ class ScriptWatcher:
 
         @functools.wraps(iterate)
         def watched_iter(self: Any) -> Iterator[Any]:
-            state = watcher.loaders.setdefault(self, LoaderState())
-            if watcher.mode == "cached" and state.trains:
+            if watcher.mode == "cached" and LoaderState.of(self).trains:
                 return WatchedIterator(self, iter(()), watcher)
             batches = iterate(self)
             if self.num_workers:
@@ -222,17 +225,10 @@ class ScriptWatcher:
         None with a DistributedSampler, which gives each rank samples of its own: if their tensors
         are equal, the script makes them up from one seed.
         """
-        if self.feeding is None:
+        if self.feeding is None or isinstance(self.feeding.sampler, DistributedSampler):
             return None
-        loader, state = self.feeding
-        if isinstance(loader.sampler, DistributedSampler):
-            return None
-        return [digest(tensor) for tensor in tensors_of(state.batch)] or None
-
-    @property
-    def feeding_loader(self) -> DataLoader[Any] | None:
-        """The DataLoader that feeds the steps; None if there is none."""
-        return self.feeding and self.feeding[0]
+        last = LoaderState.of(self.feeding).batch
+        return [digest(tensor) for tensor in tensors_of(last)] or None
 
 
 class WatchedIterator:
@@ -243,7 +239,7 @@ class WatchedIterator:
         self, loader: DataLoader[Any], batches: Iterator[Any], watcher: ScriptWatcher
     ) -> None:
         self._loader, self._batches = loader, batches
-        self._watcher, self._state = watcher, watcher.loaders[loader]
+        self._watcher, self._state = watcher, LoaderState.of(loader)
 
     def __iter__(self) -> WatchedIterator:
         return self
@@ -260,7 +256,7 @@ class WatchedIterator:
             raise
         if state.batch is not None and watcher.steps == state.at_step + 1:
             state.trains = True
-            watcher.feeding = self._loader, state
+            watcher.feeding = self._loader
         if state.trains:
             watcher.counts.samples += samples_in(batch)
         else:

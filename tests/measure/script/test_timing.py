@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from dpbench.measure.script.timing import RankStore, ScriptTimer
-from dpbench.measure.script.watching import LoaderState, ScriptWatcher, WatchedIterator
+from dpbench.measure.script.watching import ScriptWatcher, WatchedIterator
 from dpbench.specs import TrialSpec
 from tests.builders import script_trial
 
@@ -140,7 +140,6 @@ def fed(labels: torch.Tensor, **loading: Any) -> ScriptWatcher:
     watcher = ScriptWatcher(script_trial(SCRIPT))
 
     def batches(loader: DataLoader[Any]) -> Iterator[Any]:
-        watcher.loaders[loader] = LoaderState()
         return WatchedIterator(loader, DataLoader.__iter__(loader), watcher)
 
     data = TensorDataset(torch.ones(8, 3), labels)
@@ -151,7 +150,7 @@ def fed(labels: torch.Tensor, **loading: Any) -> ScriptWatcher:
 
 
 def test_a_loader_that_the_script_has_dropped_is_known_afterwards() -> None:
-    loader = fed(torch.arange(8)).feeding_loader
+    loader = fed(torch.arange(8)).feeding
     assert loader is not None
     assert loader.num_workers == 0
 
