@@ -117,7 +117,8 @@ class Architecture:
 def _rule(size: int) -> torch.Tensor:
     """The weight of each of `size` features, float32; the sum over all has deviation 1."""
     generator = torch.Generator().manual_seed(RULE_SEED)
-    return torch.randn(size, generator=generator, dtype=torch.float32) / size**0.5
+    weights = torch.randn(size, generator=generator, dtype=torch.float32)
+    return weights.div_(size**0.5)
 
 
 def _mlp(sizes: Sequence[int]) -> nn.Sequential:
