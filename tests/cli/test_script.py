@@ -165,7 +165,7 @@ def test_no_process_outlives_a_command_that_is_ended(tmp_path: Path, number: int
     script = (str(SCRIPT), "--samples", "100000", "--workers", "2")
     command = start("explain", "--gpus", "2", "--steps", "100000", *script, cwd=tmp_path)
     # One has two workers.
-    wait_until(lambda: sum("inside.py" in one for one in commands_in(tmp_path)) >= 3)
+    wait_until(lambda: sum("program.py" in one for one in commands_in(tmp_path)) >= 3)
     command.send_signal(number)
     _, printed = command.communicate(timeout=60)
     if number == signal.SIGINT:
