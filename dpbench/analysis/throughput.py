@@ -16,7 +16,6 @@ import numpy as np
 
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, Floats, geometric_mean, mean, t_quantile
 from dpbench.records.trial import TrialRecord, Window
-from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.units import CLOCK_SECONDS
 
 MIN_SECONDS = 1e-9
@@ -128,7 +127,7 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     steps = np.array([window.step_seconds[:common] for window in windows])
     # Between two averages of parameters fast steps make up for slow ones.
     trial = record.trial
-    period = trial.sync_every if IMPLEMENTATIONS[trial.implementation].averages_parameters else 1
+    period = trial.sync_every if trial.traits.averages_parameters else 1
     spans = np.add.reduceat(steps, np.arange(0, common, period), axis=1)
     slowest = float(spans.mean(axis=1).max())
     if slowest < MIN_SECONDS:

@@ -24,7 +24,6 @@ from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
 from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, Placement
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 
@@ -93,7 +92,7 @@ def script_environment(
     A rank without communication is alone in its world, and sees its own GPU only. `port` is the one
     where all ranks meet.
     """
-    together = IMPLEMENTATIONS[trial.implementation].communicates
+    together = trial.traits.communicates
     number, size = (rank, trial.group_size) if together else (0, 1)
     placement = Placement(
         rank=number,

@@ -21,7 +21,6 @@ from dpbench.measure.trial import measure_trial
 from dpbench.messages import say
 from dpbench.records.trial import HostLoad, RankMeasurement, Record, Status, TrialRecord
 from dpbench.specs import TrialSpec, plain_label
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 R = TypeVar("R", bound=Record)
 
@@ -108,7 +107,7 @@ def record_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> Trial
     parameters, or the loss is not finite."""
     record = TrialRecord(trial=trial, status=Status.COMPLETED, ranks=tuple(ranks))
     worst = record.verification
-    one_process = IMPLEMENTATIONS[trial.implementation].one_process
+    one_process = trial.traits.one_process
     checksums = {rank.final_checksum for rank in ranks}
     losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))
     diverged = [step for step, loss in losses if not math.isfinite(loss)]
@@ -119,7 +118,7 @@ def record_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> Trial
             + ("; no layer may mix samples of different replicas" if one_process else "")
         )
         return replace(record, status=Status.WRONG_GRADIENTS, reason=reason)
-    if IMPLEMENTATIONS[trial.implementation].communicates and len(checksums) > 1:
+    if trial.traits.communicates and len(checksums) > 1:
         reason = "replicas hold different parameters after the timed window"
         return replace(record, status=Status.WRONG_GRADIENTS, reason=reason)
     if diverged:

@@ -22,7 +22,6 @@ from dpbench.measure.device import autocast, loss_scaler
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.specs import ParallelSpec, WorkloadSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import GRAPHED_MODES, OPTIMIZER_CLASSES
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
@@ -98,7 +97,7 @@ def build_rank_model(
     """
     workload, wrapper = settings.workload, wrap(module, settings, rank)
     # Ranks with gradients of their own must skip a step of float16 together.
-    has_local_state = IMPLEMENTATIONS[settings.implementation].has_local_state
+    has_local_state = settings.traits.has_local_state
     deciding = dist.group.WORLD if has_local_state else None
     torch.manual_seed(workload.seed + 1 + rank)
     return RankModel(

@@ -43,7 +43,6 @@ from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}
 """Largest relative errors that pass. Rounding leaves 1e-15 in float64 and up to 1e-5 in float32; a
@@ -84,7 +83,7 @@ def verify(
     samples = Dataset(inputs=inputs, targets=targets).to(device, dtype)
     reference = OneProcessReference(module, small, rank, architecture, samples)
     is_sample_mean = None
-    if IMPLEMENTATIONS[trial.implementation].communicates:
+    if trial.traits.communicates:
         is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
     wrapper = wrap(compile_module(module, trial.workload), small, rank)
     optimizer = wrapper.optimizer(_sgd(module, small))
@@ -142,7 +141,7 @@ class OneProcessReference:
         architecture: Architecture,
         samples: Dataset,
     ) -> None:
-        traits, ranks = IMPLEMENTATIONS[trial.implementation], range(trial.process_count)
+        traits, ranks = trial.traits, range(trial.process_count)
         self._trial, self._loss, self._samples, self._steps = trial, architecture.loss, samples, 0
         # The shards that each copy takes, with the weights of their mean losses.
         shards = [

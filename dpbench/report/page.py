@@ -31,7 +31,7 @@ from dpbench.report.markup import render_template, visible
 from dpbench.report.notes import notes_of
 from dpbench.report.table import MISSING, Table
 from dpbench.specs import AXES, TrialSpec
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS
 from dpbench.specs.workload import positional_words
 
 REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
@@ -262,7 +262,7 @@ def command_of_row(command: Sequence[str], configuration: TrialSpec | None) -> s
     while left:
         name = left.pop(0)
         options[name] = None if not left or left[0].startswith("--") else left.pop(0)
-    traits = IMPLEMENTATIONS[configuration.implementation]
+    traits = configuration.traits
     for field, axis in AXES.items():
         if not traits.has_setting(field):
             options.pop(axis.flag, None)

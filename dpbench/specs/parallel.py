@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from dpbench.specs.nodes import ReplicaCount
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS, ImplementationTraits
 from dpbench.specs.workload import WorkloadSpec, scale_lr
 
 CommHook = Literal["none", "bf16", "powersgd"]
@@ -47,9 +47,14 @@ class ParallelSpec:
     leaves that open."""
 
     @property
+    def traits(self) -> ImplementationTraits:
+        """Traits of its implementation."""
+        return IMPLEMENTATIONS[self.implementation]
+
+    @property
     def unusable_reason(self) -> str | None:
         """Why no machine can run it; None if one could."""
-        shards = IMPLEMENTATIONS[self.implementation].shards
+        shards = self.traits.shards
         if shards == "optimizer" and self.workload.dtype == "f16":
             return (
                 "got dtype f16, whose loss scaling looks at whole gradients, and ranks have shares "
@@ -59,7 +64,7 @@ class ParallelSpec:
 
     @property
     def process_count(self) -> int:
-        return 1 if IMPLEMENTATIONS[self.implementation].one_process else self.group_size
+        return 1 if self.traits.one_process else self.group_size
 
     @property
     def replica_batch_sizes(self) -> tuple[int, ...]:
@@ -87,6 +92,6 @@ class ParallelSpec:
         base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
         if rule == "none":
             return base
-        communicates = IMPLEMENTATIONS[self.implementation].communicates
+        communicates = self.traits.communicates
         samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)
         return scale_lr(base, samples * self.accumulation_steps / self.batch_size, rule)

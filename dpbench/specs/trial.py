@@ -15,7 +15,7 @@ from dpbench.codec import content_hash
 from dpbench.specs.axes import PLACEHOLDER, PLACEHOLDERS
 from dpbench.specs.nodes import ReplicaCount
 from dpbench.specs.parallel import ParallelSpec
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
+from dpbench.specs.traits import OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
 
 Scaling = Literal["weak", "strong"]
@@ -91,13 +91,13 @@ class TrialSpec(ParallelSpec):
     def has_unsynced_window(self) -> bool:
         """Whether steps are also timed without gradient synchronization: if that is wanted, the
         implementation can run without it, and there is another replica."""
-        can_run_unsynced = IMPLEMENTATIONS[self.implementation].can_run_unsynced
+        can_run_unsynced = self.traits.can_run_unsynced
         return self.wants_unsynced_window and can_run_unsynced and self.group_size > 1
 
     @property
     def traces_gradients(self) -> bool:
         """Whether it notes when gradients are ready: where those of one replica meet no others."""
-        alone = self.group_size == 1 and not IMPLEMENTATIONS[self.implementation].one_process
+        alone = self.group_size == 1 and not self.traits.one_process
         return alone and self.gradient_steps > 0
 
     @property
@@ -147,7 +147,7 @@ class TrialSpec(ParallelSpec):
     @property
     def without_foreign_settings(self) -> Self:
         """The same with the defaults of settings that its implementation does not have."""
-        foreign = OPTIONAL_SETTINGS - {*IMPLEMENTATIONS[self.implementation].settings}
+        foreign = OPTIONAL_SETTINGS - {*self.traits.settings}
         return replace(self, **{name: DEFAULTS[name] for name in foreign})
 
 

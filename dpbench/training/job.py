@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpbench.errors import UsageError
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
-from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
+from dpbench.specs.traits import BUILT_IN
 
 TRAINABLE = tuple(
     name
@@ -34,7 +34,7 @@ class TrainingJob:
 
 def refuse_unusable(spec: TrainingSpec, run: TrainingRunOptions) -> None:
     """Raise UsageError for values that do not go together."""
-    name, traits = spec.implementation, IMPLEMENTATIONS[spec.implementation]
+    name, traits = spec.implementation, spec.traits
     if name not in TRAINABLE:
         raise UsageError(f"{name} cannot be trained with; expected one of {', '.join(TRAINABLE)}")
     largest = traits.largest_group

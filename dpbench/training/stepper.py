@@ -19,7 +19,6 @@ from dpbench.measure.rank_model import build_module, build_rank_model
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.checkpoint import Checkpoint, Progress
 
 
@@ -60,7 +59,7 @@ class TrainingStepper:
         """Learning rate of the last step."""
         module = build_module(architecture, spec.workload, devices[0])
         self.model = build_rank_model(module, architecture, spec, ranks.rank, devices[0])
-        self._local = IMPLEMENTATIONS[spec.implementation].has_local_state
+        self._local = spec.traits.has_local_state
 
     def step(self, batches: Sequence[Batch], number: int) -> StepResult:
         """Make optimizer step `number`, counted from 0, on its micro-batches, with one reduction in

@@ -131,7 +131,7 @@ class Explanation:
     @property
     def communicates(self) -> bool:
         """Whether its ranks wait for each other, unlike independent copies."""
-        return IMPLEMENTATIONS[self.configuration.implementation].communicates
+        return self.configuration.traits.communicates
 
     @property
     def repetitions_needed(self) -> int | None:
@@ -260,7 +260,7 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
 
     With synchronization all ranks take equally long, as the fast ones wait.
     """
-    traits = IMPLEMENTATIONS[records[0].trial.implementation]
+    traits = records[0].trial.traits
     if traits.communicates and any(steps_without_sync(record) is None for record in records):
         return None
     steps = np.array([rank_step_seconds(record) for record in records])
@@ -328,7 +328,7 @@ def _of_factor(factor: Factor, explanation: Explanation) -> Cause:
 
 def _wrapper(explanation: Explanation) -> TextAndRemedy:
     configuration = explanation.configuration
-    traits = IMPLEMENTATIONS[configuration.implementation]
+    traits = configuration.traits
     if configuration.workload.script:
         text = "what a rank does beside its own training (hooks, buckets, other collectives)"
         if forward_passes(explanation.row.records) >= SEVERAL:
@@ -363,7 +363,7 @@ def _accumulate(configuration: TrialSpec) -> str:
 def _communication(explanation: Explanation) -> TextAndRemedy:
     """Advises a backend that is known to be faster here, or that may be and was not measured."""
     configuration = explanation.configuration
-    traits = IMPLEMENTATIONS[configuration.implementation]
+    traits = configuration.traits
     if configuration.workload.script:
         faster = "a faster backend"
         if _may_try_shm(explanation):

@@ -13,7 +13,7 @@ import torch
 
 from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel, Plain
 from dpbench.specs import ParallelSpec
-from dpbench.specs.traits import IMPLEMENTATIONS, module_name
+from dpbench.specs.traits import module_name
 
 __all__ = ["CommunicationTotals", "ParallelModel", "Plain", "averaging_weight", "wrap"]
 
@@ -31,7 +31,7 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Parallel
 def averaging_weight(settings: ParallelSpec, rank: int) -> float:
     """The factor of a rank's mean loss in the backward pass, with which the plain mean over R ranks
     is the mean over all N samples: n·R/N for n samples; 1 for a rank that takes no average."""
-    if settings.process_count == 1 or not IMPLEMENTATIONS[settings.implementation].communicates:
+    if settings.process_count == 1 or not settings.traits.communicates:
         return 1.0
     sizes = settings.replica_batch_sizes
     return sizes[rank] * len(sizes) / sum(sizes)

@@ -26,7 +26,6 @@ from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Mode, Window
 from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.trial import MAX_FILLING_STEPS, MIN_SEGMENT
 
 SEGMENT_SECONDS = 0.1
@@ -164,7 +163,7 @@ class ScriptTimer:
     def _in_order(self) -> Iterator[ScriptSegment]:
         """The segments; each is asked for when the one before has ended on this rank."""
         trial, watcher = self._trial, self._watcher
-        together = IMPLEMENTATIONS[trial.implementation].communicates
+        together = trial.traits.communicates
         half = trial.warmup_steps // 2
         yield ScriptSegment("as-is", max(trial.warmup_steps - half, 1))
         earlier_batch = watcher.batch_digest() if together else None

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from dpbench import parallel
 from dpbench.records.trial import Mode
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS
 
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers of as many bytes as the numbers of a parameter."""
@@ -94,7 +94,7 @@ class ScriptWatcher:
     def __init__(self, trial: TrialSpec) -> None:
         self._replaced = replaced_arguments(trial)
         self._replaces_wrapper = trial.implementation == "ddp"
-        self._has_peers = IMPLEMENTATIONS[trial.implementation].communicates
+        self._has_peers = trial.traits.communicates
         self._has_peers = self._has_peers and trial.group_size > 1
         self._called: set[str] = set()
         """Those of the calls that the script has made."""

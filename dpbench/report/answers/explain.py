@@ -151,7 +151,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
         costs = dict(COSTS)
         if not explanation.communicates:
             costs["waiting"] = "the slowest copy against the typical one"
-        if IMPLEMENTATIONS[explanation.configuration.implementation].one_process:
+        if explanation.configuration.traits.one_process:
             costs["wrapper"] = "one process drives all replicas"
         for factor in explanation.breakdown.factors:
             if factor.value.basis != "definition":

@@ -29,7 +29,7 @@ from dpbench.run.sweep.plan import SweepPlan
 from dpbench.run.this_machine import test_runners
 from dpbench.specs import Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS
 from dpbench.store import LOGS_FOLDER, ResultsStore, StoredSweep
 from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
@@ -167,7 +167,7 @@ class SweepRun:
             if all(record.status in (Status.COMPLETED, Status.SKIPPED) for record in records):
                 continue
             if trial.script_command and trial.script_command == failed.script_command:
-                whole = IMPLEMENTATIONS[failed.implementation].communicates
+                whole = failed.traits.communicates
                 again = (whole and failed.group_size == largest) or failed == configuration
             else:
                 again = stops and failed.of_one_replica == configuration.of_one_replica
