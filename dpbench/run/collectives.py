@@ -28,7 +28,7 @@ from dpbench.run.this_machine import (
 )
 from dpbench.specs.sweep import palindrome
 from dpbench.specs.traits import BACKENDS
-from dpbench.store import LOGS_FOLDER, ResultsStore, StoredCollectives
+from dpbench.store import LOGS_FOLDER, ResultsFolder, StoredCollectives
 
 IN_PARTS = ("all_gather", "reduce_scatter")
 """Collectives of which each rank holds an equal part."""
@@ -47,7 +47,7 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
     run = (test_runners() or launch_collectives).run_collective
     logs = folder_inside(folder, LOGS_FOLDER)
     say(*device_notes(machine, options.gpus, devices))  # as it is known that they can run
-    opened = ResultsStore.create(folder, ["comm", *options.command_line()])
+    opened = ResultsFolder.create(folder, ["comm", *options.command_line()])
     done = 0
 
     def stored_words() -> str:

@@ -5,7 +5,7 @@ from dpbench.store.folder import COMM_FILE as COMM_FILE
 from dpbench.store.folder import LOGS_FOLDER as LOGS_FOLDER
 from dpbench.store.folder import SWEEP_FILE as SWEEP_FILE
 from dpbench.store.folder import TRIALS_FILE as TRIALS_FILE
-from dpbench.store.folder import ResultsStore as ResultsStore
+from dpbench.store.folder import ResultsFolder as ResultsFolder
 from dpbench.store.folder import StoredCollectives as StoredCollectives
 from dpbench.store.folder import StoredSweep as StoredSweep
 from dpbench.store.folder import check_name as check_name

@@ -85,7 +85,7 @@ class StoredCollectives(Stored[CollectiveRecord]):
     """The collectives in a results folder."""
 
 
-class ResultsStore:
+class ResultsFolder:
     """A results folder that is open for more records; one writer at a time."""
 
     def __init__(self, folder: Path) -> None:

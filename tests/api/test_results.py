@@ -79,7 +79,7 @@ def test_collectives_alone_are_results_too() -> None:
 
 def test_a_sweep_without_trials_is_read(tmp_path: Path) -> None:
     spec = sweep_spec()
-    store.ResultsStore.create(tmp_path / "new", ["sweep"], spec).close()
+    store.ResultsFolder.create(tmp_path / "new", ["sweep"], spec).close()
     found = dpbench.load(str(tmp_path / "new"))
     assert (found.spec, len(found.collectives)) == (spec, 0)
     assert found.summary == "No fastest configuration: no trial was recorded."

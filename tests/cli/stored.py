@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.store import ResultsStore
+from dpbench.store import ResultsFolder
 from tests.builders import HERE, sweep_spec
 
 NOTHING_MISSING = replace(sweep_spec(), implementations=())
@@ -17,7 +17,7 @@ NOTHING_MISSING = replace(sweep_spec(), implementations=())
 
 def stored(folder: Path, records: Iterable[TrialRecord], environment: Environment = HERE) -> Path:
     """A sweep of dpbench check with these records, all of one environment."""
-    with ResultsStore.create(folder, ["check"], NOTHING_MISSING) as results:
+    with ResultsFolder.create(folder, ["check"], NOTHING_MISSING) as results:
         results.add_environment(environment)
         for record in records:
             results.append(replace(record, environment_ids=(environment.environment_id,)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from jsonschema import Draft202012Validator
 
 from dpbench.records.environment import capture
-from dpbench.store import ResultsStore
+from dpbench.store import ResultsFolder
 from tests.analysis.collective_records import collective_record, collective_spec
 from tests.builders import sweep_spec
 from tests.records.schemas import FOLDER, schemas, text
@@ -23,12 +23,12 @@ def test_the_documented_schemas_are_current() -> None:
 
 def test_the_files_of_a_results_folder_are_valid(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    with ResultsStore.create(folder, ["dpbench", "sweep"], sweep_spec()) as store:
+    with ResultsFolder.create(folder, ["dpbench", "sweep"], sweep_spec()) as store:
         store.add_environment(capture())
         for trial in sample_records():
             store.append(trial)
     comm = tmp_path / "comm"
-    with ResultsStore.create(comm, ["dpbench", "comm"]) as collectives:
+    with ResultsFolder.create(comm, ["dpbench", "comm"]) as collectives:
         collectives.append(collective_record(collective_spec()))
     validators = {name: Draft202012Validator(schema) for name, schema in schemas().items()}
     files = {

@@ -12,7 +12,7 @@ from dpbench import store
 from dpbench.errors import StoreError, UsageError
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
-from dpbench.store import ResultsStore
+from dpbench.store import ResultsFolder
 from tests.builders import sweep_spec
 from tests.launch.synthetic import run_trials
 
@@ -21,7 +21,7 @@ RECORDS = tuple(run_trials(SPEC))
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:
-    with ResultsStore.create(folder, ["sweep", "--gpus", "2"], SPEC) as results:
+    with ResultsFolder.create(folder, ["sweep", "--gpus", "2"], SPEC) as results:
         for record in records:
             results.append(record)
     return folder
@@ -30,7 +30,7 @@ def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Pat
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
     here = environment.capture()
-    with ResultsStore(folder) as results:
+    with ResultsFolder(folder) as results:
         results.add_environment(here)
     stored = store.load_sweep(folder)
     assert stored.records == RECORDS[:3]
@@ -41,7 +41,7 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> None:
-    with ResultsStore.create(tmp_path / "s", [], SPEC) as results:
+    with ResultsFolder.create(tmp_path / "s", [], SPEC) as results:
         results.append(RECORDS[0])
         assert store.load_sweep(tmp_path / "s").records == RECORDS[:1]
 
@@ -61,7 +61,7 @@ def test_a_file_cut_off_anywhere_loses_only_its_last_line(
     if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         assert f"read the {whole} before" in stored.warnings[0]
     assert stored.records == RECORDS[: len(stored.records)]
-    with ResultsStore(folder) as results:
+    with ResultsFolder(folder) as results:
         results.append(RECORDS[3])
     again = store.load_sweep(folder)
     assert again.records == (*stored.records, RECORDS[3])
@@ -111,8 +111,8 @@ def test_a_folder_of_several_results_is_refused_with_the_newest(tmp_path: Path) 
 
 def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
-    with ResultsStore(folder), pytest.raises(StoreError, match="is in use"):
-        ResultsStore(folder)
+    with ResultsFolder(folder), pytest.raises(StoreError, match="is in use"):
+        ResultsFolder(folder)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from dpbench.run.this_machine import test_runners
 from dpbench.specs import Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import BACKENDS
-from dpbench.store import LOGS_FOLDER, ResultsStore, StoredSweep
+from dpbench.store import LOGS_FOLDER, ResultsFolder, StoredSweep
 from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
 
@@ -53,9 +53,9 @@ def measure(
         say(*plan.notes, *_skip_lines(sweep.unusable), *busy)
         label = Labels.among(plan.trials).label
         opened = (
-            ResultsStore(plan.folder)
+            ResultsFolder(plan.folder)
             if plan.earlier
-            else ResultsStore.create(plan.folder, plan.command, plan.spec)
+            else ResultsFolder.create(plan.folder, plan.command, plan.spec)
         )
         with opened as results, interruptible(sweep.interrupted_words), progress:
             for node in plan.nodes:
