@@ -110,7 +110,7 @@ def check(
         steps: Timed steps.
         tolerance: Slowdown to accept.
         metric: Metric, e.g. peak_memory_bytes=5%; may be repeated.
-        strict: Fail if the verdict, or that of any row, is inconclusive.
+        strict: Fail if the verdict is inconclusive.
         force: Compare even if the environments differ.
         budget: Time after which no runs are added.
         against: Compare with this implementation.

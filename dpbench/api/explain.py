@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dpbench.api.calls import as_path, measuring_call, takes_options
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.reading import fields_by_name, read_options
+from dpbench.options.script import is_script
 
 if TYPE_CHECKING:
     from dpbench.api.results import Results
@@ -39,9 +40,10 @@ def explain(
         TrainingFailed: The script failed.
         KeyboardInterrupt: After Ctrl-C.
     """
-    options["results_or_script"] = as_path(results_or_script)
+    place = options["results_or_script"] = as_path(results_or_script)
+    measures = "module" in options or (isinstance(place, str) and is_script(place))
     given = fields_by_name(ExplainOptions, "dpbench.explain: ", options, of_python=True)
-    with measuring_call("dpbench.explain", progress=progress):
+    with measuring_call("dpbench.explain", progress=progress, alone=measures):
         from dpbench.report.progress.trials import TrialProgress
         from dpbench.run import explaining
 

@@ -77,8 +77,8 @@ def parse_name(text: str, what: str = "architecture") -> FunctionName:
             expected = f"a shipped one as in mlp:width=64, torchvision:NAME, {expected}"
         if file and is_architecture and origin == text:
             expected = (
-                f"{origin}:factory, a function in the file; dpbench explain {origin} measures a "
-                "training script as it is"
+                f"{origin}:factory, a function in the file; a training script goes last, without "
+                f"--arch: dpbench explain {origin}, or dpbench check --against-ref HEAD {origin}"
             )
         raise UsageError(f"{title}: expected {expected}")
     return FunctionName(

@@ -75,9 +75,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         usual="images_per_second",
         repeated=True,
     )
-    strict: bool = verdict_option(
-        False, "Fail if the verdict, or that of any row, is inconclusive."
-    )
+    strict: bool = verdict_option(False, "Fail if the verdict is inconclusive.")
     force: bool = verdict_option(False, "Compare even if the environments differ.")
     repetitions: Annotated[int, Field(ge=2, le=MAX_REPETITIONS)] = shared.measurement_option(
         5, "Initial runs of each row; more while inconclusive.", "N"
@@ -121,6 +119,17 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         """The accepted slowdown of each metric: 0.03 for 3 %."""
         return {name: self.tolerance if own is None else own for name, own in self.metric}
 
+    @property
+    def _example(self) -> str:
+        """What to type, or to call, for a comparison with the last commit."""
+        against = option_words("against_ref", "HEAD")
+        if in_python():
+            return f"dpbench.check(…, {against})"
+        words = self.command_line(*BASELINES)
+        if not (self.script_and_arguments or "arch" in self.model_fields_set):
+            words += ["--arch", "model.py:make"]
+        return f"dpbench check {against} {shlex.join(words)}"
+
     @model_validator(mode="after")
     def _go_together(self) -> CheckOptions:
         """Raise UsageError unless there is one thing to compare with, and for options that have no
@@ -130,17 +139,21 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             raise UsageError(f"{option_words('metric')}: expected each metric once")
         stored = None if self.script_and_arguments else self.candidate
         given = [name for name in BASELINES if getattr(self, name) is not None]
-        is_stored = given == ["baseline"]
-        if len(given) != 1 or is_stored != (stored is not None):
-            got = [option_words(name, getattr(self, name)) for name in given]
-            subject = f" {shlex.join(self.script_and_arguments) or stored} with"
+        got = [option_words(name, getattr(self, name)) for name in given]
+        is_stored = stored is not None or "baseline" in given
+        if is_stored and (stored is None or given != ["baseline"]):
+            got += [f"the candidate {stored or self.candidate}"] * (self.candidate is not None)
             raise UsageError(
-                f"got {', '.join(got) or 'nothing'} to compare{subject if self.candidate else ''}; "
-                f"expected one of {option_words('against_ref', 'REV')} (your code at a Git "
-                f"revision), {option_words('against_python', 'PATH')} (another environment), "
-                f"{option_words('against', 'NAME')} (an implementation), or "
-                f"{'candidate' if in_python() else 'CANDIDATE'} and "
-                f"{option_words('baseline', 'DIR')} (results folders)"
+                f"got {' and '.join(got)}; expected a candidate and a baseline that are results "
+                f"folders{'' if in_python() else ': dpbench check CANDIDATE --baseline DIR'}"
+            )
+        if len(given) != 1:
+            raise UsageError(
+                f"got {' and '.join(got) or 'nothing to compare with'}; expected one of "
+                f"{option_words('against_ref', 'REV')} (your code at a Git revision), "
+                f"{option_words('against_python', 'PATH')} (another environment) and "
+                f"{option_words('against', 'NAME')} (another implementation), as in "
+                f"{self._example}"
             )
         for name, info in self.given.items():
             if is_stored and not info.for_stored:

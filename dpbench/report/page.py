@@ -11,7 +11,6 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
-from dpbench.analysis.diagnosis.explanation import not_too_noisy
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import Row
 from dpbench.errors import StoreError
@@ -168,7 +167,7 @@ def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Secti
     if analysis.rows:
         tables[PageSection.RESULTS] = results_table(analysis.rows, command)
         notes[PageSection.RESULTS] = notes_of(analysis, "source", "repetitions", "reading")
-    if clear := not_too_noisy(analysis.explanations):
+    if clear := [each for each in analysis.explanations if not each.is_too_noisy]:
         tables[PageSection.TIME] = factors_table(clear)
         notes[PageSection.TIME] += [READING, *factor_notes(clear)]
     if timings := analysis.collectives:

@@ -7,12 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpbench.analysis.analyze import analyze
-from dpbench.analysis.diagnosis.explanation import (
-    Explanation,
-    fastest,
-    not_too_noisy,
-    trained_together,
-)
+from dpbench.analysis.diagnosis.causes import causes_of
+from dpbench.analysis.diagnosis.explanation import Explanation, choose
 from dpbench.analysis.rows import noise_lines
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.messages import in_python, say
@@ -53,18 +49,14 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     if not (explanations := analysis.explanations):
         what = f"nothing to explain in {analysis.rows[0].label}"
         raise UsageError(f"{folder}: {what}; there are {there}")
-    chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
-    chosen = explanations if chooses else trained_together(explanations) or explanations
-    shown = not_too_noisy(chosen)
-    is_clear = bool(shown)
-    if not is_clear:
-        shown = fastest(chosen)[:1]
-    elif not chooses:
-        shown = fastest(shown)
+    by_user = any(getattr(options, name) is not None for name in RowFilter.model_fields)
+    shown = choose(explanations, by_user=by_user)
+    is_clear = not shown[0].is_too_noisy
+    noisy = [e.row for e in explanations if by_user or e.trains_together or e in shown]
     answer = explanation_answer(
         analysis,
-        shown=shown,
-        noise=[*noise_lines([each.row for each in chosen], all_rows, "explain")],
+        shown,
+        noise=[*noise_lines(noisy, all_rows, "explain")],
         notes=analysis.warnings,
         verbose=options.verbose,
     )
@@ -79,7 +71,7 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_cl
     """The command to run next with a script, on one line: measure more if it is not clear, or what
     the remedy brings, or look at the page."""
     once = ("name", "as_json", "verbose", "quiet")
-    remedy = next((cause.option.split() for cause in explanation.causes if cause.option), None)
+    remedy = next((cause.option.split() for cause in causes_of(explanation) if cause.option), None)
     if not is_clear:
         if (repetitions := explanation.repetitions_needed) is None:
             return ""

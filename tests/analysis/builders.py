@@ -239,23 +239,20 @@ def judged(
     before: Side,
     after: Side,
     tolerances: Mapping[str, float] | None = None,
-    *,
-    strict: bool = False,
 ) -> Verdict:
     limits = tolerances or {"images_per_second": 0.03}
-    return assess([(before, after)], limits, force=False, alpha=ALPHA, strict=strict)
+    return assess([(before, after)], limits, force=False, alpha=ALPHA)
 
 
 def assessment(
     changes: Mapping[int, Sequence[float]],
     *extra: TrialRecord,
     tolerances: Mapping[str, float] | None = None,
-    strict: bool = False,
 ) -> Verdict:
     """A quiet baseline, and a candidate with these throughputs by batch size."""
     before = side("before", *(runs(trial(batch_size=batch), QUIET) for batch in changes))
     after = side("after", *(runs(trial(batch_size=b), v) for b, v in changes.items()), list(extra))
-    return judged(before, after, tolerances, strict=strict)
+    return judged(before, after, tolerances)
 
 
 ALL_PASS = assessment({16: QUIET})

@@ -103,7 +103,7 @@ def test_an_explanation_measures_a_training_script(here: Path) -> None:
         (
             dpbench.check,
             {},
-            r'^got nothing to compare; expected one of against_ref="REV" \(your code',
+            r'^got nothing to compare with; expected .*check\(…, against_ref="HEAD"\)$',
         ),
         (
             dpbench.check,

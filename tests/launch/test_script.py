@@ -11,8 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from dpbench.analysis.diagnosis.causes import script_causes
-from dpbench.analysis.diagnosis.factors import break_down
+from dpbench.analysis.diagnosis.causes import causes_of
+from dpbench.analysis.diagnosis.explanation import explain_rows
+from dpbench.analysis.rows import summarize
 from dpbench.launch.script import script_environment
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.script.watching import replaced_arguments
@@ -187,7 +188,8 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
 def kinds(outcome: TrialRecord) -> list[str]:
     """The kinds of causes in one repetition, in which no time is blamed."""
     ran = record(trial_of(), outcome.ranks, host_load=HostLoad(cores=2, during=0.0, stolen=0.0))
-    return [one.kind for one in script_causes([ran], break_down([ran], {}), is_warm=True)]
+    (explanation,) = explain_rows(summarize([ran]))
+    return [one.kind for one in causes_of(explanation)]
 
 
 def _is_script(process: psutil.Process) -> bool:

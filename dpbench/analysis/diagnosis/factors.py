@@ -65,7 +65,7 @@ class Factor:
     """Share of the reached step's seconds that it costs; negative for a gain."""
 
     @property
-    def is_determined(self) -> bool:
+    def excludes_one(self) -> bool:
         """Whether its ratio, compared on logarithms, excludes 1, whatever the share's interval."""
         low, high = self.value.ends
         return self.value.interval is not None and not low <= 1 <= high
@@ -73,7 +73,7 @@ class Factor:
     @property
     def is_large_loss(self) -> bool:
         """Whether its ratio or its share shows a loss beyond the noise that is worth advice."""
-        is_loss = self.is_determined and self.value.value < 1 and self.share.value >= LARGE
+        is_loss = self.excludes_one and self.value.value < 1 and self.share.value >= LARGE
         return is_loss or is_large_loss(self.share)
 
 

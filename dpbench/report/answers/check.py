@@ -31,7 +31,7 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
         reading.insert(
             0,
             "the verdict is on the mean change of all rows of a metric; one regressed row also "
-            "makes it regressed, and with --strict one inconclusive row makes it inconclusive",
+            "makes it regressed",
         )
         for reason in dict.fromkeys(row.reason for row in rows if row.reason):
             named = dict.fromkeys(row.label for row in rows if row.reason == reason)
@@ -147,29 +147,27 @@ def _what_would_decide(metric: MetricVerdict, seconds: float) -> str:
         return str(reasons[0])
     if metric.slowdown is None or metric.slowdown.interval is None:
         return "measure at least 2 repetitions of both sides"
-    needed, passing = metric.repetitions_needed, ""
+    needed, raised = metric.repetitions_needed, ""
     if metric.passing_tolerance is not None:
-        passing = f" to {units.percent(metric.passing_tolerance)}, which these runs would pass"
+        passing = units.percent(metric.passing_tolerance)
+        raised = f", or raise the tolerance to {passing}, which these runs would pass"
     if needed is None:
-        return f"too noisy to decide here: find a quieter machine, or raise the tolerance{passing}"
+        return f"too noisy to decide here: find a quieter machine{raised}"
     if needed <= min(metric.repetitions):
-        return (
-            "the change is close to the tolerance: add repetitions, or "
-            f"{'raise' if passing else 'change'} the tolerance{passing}"
-        )
+        return f"the change is close to the tolerance: add repetitions{raised}"
     settles = f"{option_words('repetitions', needed)} would probably settle it"
-    alternative = f"; or raise the tolerance{passing}" if passing else ""
-    return f"{settles}, in about {units.seconds(needed * seconds)}{alternative}"
+    return f"{settles}, in about {units.seconds(needed * seconds)}{raised}"
 
 
 def _tables(verdict: Verdict) -> Iterator[str | Table]:
-    """The table of each metric, after its name if there are several."""
-    groups = [[*group] for _, group in groupby(verdict.rows, lambda row: row.metric)]
-    for rows in groups:
+    """The table of each metric, after its name and tolerance if there are several."""
+    groups = [[*group] for _, group in groupby(verdict.by_metric, lambda one: one.metric)]
+    for group in groups:
+        metric, rows = group[0].metric, [row for one in group for row in one.rows]
         if len(groups) > 1:
-            yield rows[0].metric
+            yield f"{metric}, tolerance {units.percent(group[0].tolerance, 3)}"
         subject = one_line(quantity_of(rows))
-        change = "Change" if subject == rows[0].metric else f"Change\nin {subject}"
+        change = "Change" if subject == metric else f"Change\nin {subject}"
         yield Table(
             columns=(
                 text_column("Configuration", [row.label for row in rows], folds=True),
@@ -205,38 +203,29 @@ def change_words(slowdown: Estimate) -> str:
 
 
 def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
-    """JUnit: a testcase for each row, and for all rows of a metric and candidate together if there
-    are several; a regression is a failure.
+    """JUnit: a testcase for all rows of a metric and candidate together, and one for each row if
+    there are several.
 
-    What is inconclusive is skipped, with `strict` a failure; a row that neither side has measured
-    is always skipped. What could not be measured is an error. `started_utc` is ISO 8601 without
-    fractions.
+    A regression is a failure, and what is inconclusive is skipped, or, if `strict`, a failure of
+    all rows. What could not be measured is an error. `started_utc` is ISO 8601 without fractions.
     """
     cases: list[dict[str, Any]] = []
 
-    def add(about: str, name: str, outcome: str, said: str, *, strict: bool = False) -> None:
-        fails = outcome == "regressed" or (outcome == "inconclusive" and strict)
-        tags = {"pass": "", "inconclusive": "skipped", "error": "error"}
+    def add(about: str, name: str, outcome: str, said: str, if_open: str = "skipped") -> None:
+        tags = {"pass": "", "regressed": "failure", "inconclusive": if_open, "error": "error"}
         message = one_line(f"{outcome}: {said}")
-        cases.append(
-            {
-                "about": about,
-                "name": one_line(name),
-                "tag": "failure" if fails else tags[outcome],
-                "message": message,
-                "type": outcome,
-            }
-        )
+        case = {"about": about, "name": one_line(name), "message": message, "type": outcome}
+        cases.append({**case, "tag": tags[outcome]})
 
     for one in verdict.by_metric:
-        if len(one.rows) > 1:
-            said = _change(quantity_of(one.rows), one.slowdown, one.tolerance)
-            name = f"all rows of {one.candidate}"
-            add(one.metric, name, one.outcome, said, strict=strict)
-        for row in one.rows:
+        said = _change(quantity_of(one.rows), one.slowdown, one.tolerance)
+        name, is_single = f"all rows of {one.candidate}", len(one.rows) == 1
+        if is_single:
+            name, said = one.rows[0].label, one.rows[0].reason or said
+        add(one.metric, name, one.outcome, said, "failure" if strict else "skipped")
+        for row in () if is_single else one.rows:
             said = row.reason or _change(quantity_of([row]), row.slowdown, one.tolerance)
-            name = row.label
-            add(row.metric, name, row.outcome, said, strict=strict and row.is_open)
+            add(row.metric, row.label, row.outcome, said)
     for label, how in verdict.failures:
         add("measuring", label, "error", how)
     return render_template(

@@ -9,13 +9,14 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.causes import Cause
-from dpbench.analysis.diagnosis.explanation import Explanation, not_too_noisy, trained_together
+from dpbench.analysis.diagnosis.causes import Cause, causes_of
+from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import LARGE, Part
 from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.rows import MAX_LISTED, Row
 from dpbench.analysis.scaling import speedup_of
 from dpbench.errors import INCONCLUSIVE
+from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
 from dpbench.report.formatting import NOISY, percentage, plus_minus, time_text, write
 from dpbench.report.notes import notes_of
@@ -38,54 +39,50 @@ READING = (
 
 def explanation_answer(
     analysis: Analysis,
+    shown: Sequence[Explanation],
     *,
-    shown: Sequence[Explanation] | None = None,
     noise: Sequence[str] = (),
     notes: Sequence[str] = (),
     verbose: bool = False,
 ) -> Answer:
-    """Warnings, the verdict, factors and causes of the explanations that are `shown`, all of the
-    analysis unless given, with the reasons of its rows without a speed. `noise` says which rows are
-    too noisy to explain, and stands in the place of a verdict where all are.
+    """Warnings, the verdict, factors and causes of the explanations that are `shown`, and the
+    reasons of rows without a speed. `noise` says which rows are too noisy to explain, and stands in
+    the place of a verdict if those shown are.
 
-    The data has all explanations; its outcome and the exit status are inconclusive if everything
-    shown is too noisy.
+    The data has all explanations; its outcome and the exit status are then inconclusive.
     """
-    explanations = analysis.explanations
-    chosen = explanations if shown is None else shown
-    is_script = bool(chosen and chosen[0].configuration.workload.script)
+    is_script = bool(shown[0].configuration.workload.script)
     stored = analysis.stored.warnings if analysis.stored else ()
     first = (*stored, *analysis.unfinished, *filter(None, [analysis.disturbance.note]))
-    is_explained = bool(not_too_noisy(chosen))
+    is_explained = not shown[0].is_too_noisy
     is_busy = analysis.disturbance.is_busy
     remarks = [
-        *factor_notes(chosen),
+        *factor_notes(shown),
         *notes_of(analysis, "failed"),
         *(noise if is_explained else ()),
         *notes,
     ]
-    others = [each for each in not_too_noisy(explanations) if each not in chosen]
+    others = [e for e in analysis.explanations if not (e.is_too_noisy or e in shown)]
     if verbose:
-        remarks = [READING, *filter(None, map(_phases, chosen)), *remarks]
+        remarks = [READING, *filter(None, map(_phases, shown)), *remarks]
     elif others and not is_script:
-        remarks.append(
-            f"{units.counted(len(others), 'other configuration')}: choose with --implementations, "
-            "--backends, --group-sizes and --batch-sizes"
-        )
-    table = factors_table(chosen)
-    shorter = table.without(["Configuration"]) if len(chosen) == 1 else table
-    causes = [*cause_lines(chosen, is_busy=is_busy)]
-    verdict: Paragraph = main_cause(chosen[0], is_busy=is_busy) if is_explained else noise
+        options = ("implementations", "backends", "group_sizes", "batch_sizes")
+        names = " and ".join(", ".join(map(option_words, options)).rsplit(", ", 1))
+        remarks.append(f"{units.counted(len(others), 'other configuration')}: choose with {names}")
+    table = factors_table(shown)
+    shorter = table.without(["Configuration"]) if len(shown) == 1 else table
+    causes = [*cause_lines(shown, is_busy=is_busy)]
+    verdict: Paragraph = verdict_sentence(shown[0], is_busy=is_busy) if is_explained else noise
     if not (is_explained or is_busy) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
     body: list[Paragraph] = [shorter, causes]
     if is_script:
-        body = [[*_compared(others, chosen[0]), *causes], shorter]
+        body = [[*_compared(others, shown[0]), *causes], shorter]
     return Answer(
         paragraphs=(first, verdict, *body, remarks),
         data={
             "outcome": "explained" if is_explained else "inconclusive",
-            "configurations": [_plain(explanation) for explanation in explanations],
+            "configurations": [_plain(explanation) for explanation in analysis.explanations],
             "notes": [*first, *noise, *notes],
         },
         exit_status=0 if is_explained else INCONCLUSIVE,
@@ -94,7 +91,7 @@ def explanation_answer(
 
 def _compared(others: Sequence[Explanation], shown: Explanation) -> Iterator[str]:
     """How fast other configurations of a training script are, against the one that is shown."""
-    together = trained_together(others)
+    together = [other for other in others if other.trains_together]
     for other in together[:MAX_LISTED]:
         if ratio := speedup_of(other.row.records, shown.row.records):
             yield f"{other.row.label}: {write(ratio, 'ratio')} × as fast as {shown.row.label}"
@@ -114,7 +111,7 @@ def _phases(explanation: Explanation) -> str:
     return f"phases of {explanation.row.label}, each timed until the device is idle: {listed}"
 
 
-def main_cause(explanation: Explanation, *, is_busy: bool = False) -> str:
+def verdict_sentence(explanation: Explanation, *, is_busy: bool = False) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
     training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of linear scaling.". What
     was lost on a busy machine is not named."""
@@ -123,7 +120,8 @@ def main_cause(explanation: Explanation, *, is_busy: bool = False) -> str:
     if configuration.workload.script:
         name = configuration.workload.architecture
         subject = f"{name} on {units.counted(row.group_size, 'rank')}"
-        if sum(IMPLEMENTATIONS[one.implementation].communicates for one in explanation.others) > 1:
+        rows = (IMPLEMENTATIONS[one.implementation] for one in explanation.breakdowns)
+        if sum(traits.communicates for traits in rows) > 1:
             subject = f"{name}, {row.label}"
         if row.speedup is None or row.efficiency is None or row.group_size == 1:
             return f"{subject}: {step}."
@@ -136,7 +134,7 @@ def main_cause(explanation: Explanation, *, is_busy: bool = False) -> str:
         reached = f"reaches {efficiency} of linear scaling from {row.speedup_reference}"
     losses = [
         cause.text
-        for cause in explanation.causes
+        for cause in causes_of(explanation)
         if cause.share and not (cause.is_bound or cause.is_uncertain)
     ]
     loss = f"the largest significant loss is {losses[0]}" if losses else NOTHING_LARGE
@@ -183,7 +181,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                     NOISY
                     if factor.value.is_too_noisy
                     else f"{plus_minus(factor.share, scale=100)} %"  # ≤ would say it may be no loss
-                    if factor.is_determined
+                    if factor.excludes_one
                     else percentage(factor.share)
                     for _, factor, _ in rows
                 ],
@@ -202,10 +200,11 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
     """Notes on parts that could not be separated, and on what has no causes."""
-    notes = (explanation.undetermined for explanation in explanations)
+    notes = (explanation.not_separated for explanation in explanations)
     yield from dict.fromkeys(chain.from_iterable(notes))
     if any(explanation.breakdown.step_seconds.sample_size == 1 for explanation in explanations):
-        yield "no causes from single repetitions (n = 1), which show no noise; use --repetitions 4"
+        more = option_words("repetitions", 4)
+        yield f"no causes from single repetitions (n = 1), which show no noise; use {more}"
 
 
 def cause_lines(
@@ -216,7 +215,7 @@ def cause_lines(
     is wrong alone, as it is so at any speed."""
     groups: dict[tuple[str, str, bool], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
-        for cause in explanation.causes:
+        for cause in causes_of(explanation):
             if cause.is_wrong or not is_busy:
                 key = (cause.text, cause.remedy, cause.is_uncertain)
                 groups.setdefault(key, []).append((explanation.row, cause))
@@ -282,7 +281,7 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
                 "is_wrong": cause.is_wrong,
                 "text": f"{cause.text}: {cause.remedy}",
             }
-            for cause in explanation.causes
+            for cause in causes_of(explanation)
         ],
-        "notes": list(explanation.undetermined),
+        "notes": list(explanation.not_separated),
     }

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.explanation import not_too_noisy, trained_together
 from dpbench.report.answer import Answer
 from dpbench.report.configurations import terminal_table
 from dpbench.report.headline import headline_sentences
@@ -35,7 +34,7 @@ def report_answer(
         *(f"Warning: {warning}" for warning in warnings[:1]),
     ]
     parts = [] if page is None else [f"Report: {page}"]
-    is_explained = trained_together(not_too_noisy(analysis.explanations))
+    is_explained = any(e.trains_together and not e.is_too_noisy for e in analysis.explanations)
     if to_explain is not None and is_explained and not analysis.disturbance.is_busy:
         parts.append(f"Next: dpbench explain {to_explain}")
     hidden = {"more warning": len(warnings[1:]), "note": len(others)}

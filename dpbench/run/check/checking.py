@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from dpbench import store, units
+from dpbench import store
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.errors import (
@@ -21,10 +21,16 @@ from dpbench.messages import option_words, say
 from dpbench.options.check import CheckOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
-from dpbench.report.answers.check import check_answer, junit, quantity_of
+from dpbench.report.answers.check import check_answer, junit
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.check.interim import interim_analyses
-from dpbench.run.check.plan import Sides, assess_sides, plan_check, sweep_options
+from dpbench.run.check.plan import (
+    Sides,
+    assess_sides,
+    looks,
+    new_folder,
+    plan_judged_sweep,
+    sweep_options,
+)
 from dpbench.run.check.versions import measure_versions
 from dpbench.run.results import load_sides, split_selection
 from dpbench.run.sweep.measuring import exit_status, measure
@@ -46,17 +52,11 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     status = exit_status_of(verdict, sides, strict=options.strict)
     if not status and verdict.outcome == "inconclusive":
         notes.append(f"inconclusive is an error only with {option_words('strict', True)}")
-    tolerances = (
-        f"{quantity_of(one.rows)} {units.percent(one.tolerance, 3)}" for one in verdict.by_metric
-    )
-    held = ", ".join(dict.fromkeys(tolerances))  # for the reader of a failed check's log
-    accepted = f"tolerance: {held}; {'strict' if options.strict else 'not strict'}"
-    verdict = replace(verdict, notes=(*notes, *verdict.notes, accepted))
+    verdict = replace(verdict, notes=(*notes, *verdict.notes))
     answer = check_answer(verdict, exit_status=status)
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        text = junit(verdict, strict=options.strict, started_utc=now)
-        write_output(options.junit, text)
+        write_output(options.junit, junit(verdict, strict=options.strict, started_utc=now))
     if options.markdown is not None:
         heading = f"### dpbench check: {verdict.outcome}"
         write_output(options.markdown, f"{heading}\n\n{answer.markdown}")
@@ -90,7 +90,8 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
             f"{option_words('against', against)} is among {candidates}; it would be compared with "
             "itself"
         )
-    plan = plan_check(options, sweep_options(options, against))
+    command = ["check", *options.command_line()]
+    plan = plan_judged_sweep(sweep_options(options, against), new_folder(options), command)
 
     def sides() -> Sides:
         stored = store.load_sweep(plan.folder)
@@ -106,7 +107,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
         )
         return [(base, candidate) for candidate in candidates]
 
-    measure(plan, progress, interim_analyses(options, sides))
+    measure(plan, progress, looks(options, sides))
     say(f"records are in {plan.folder}")
     return sides()
 
@@ -131,9 +132,6 @@ def exit_status_of(verdict: Verdict, sides: Sides, *, strict: bool) -> int:
         )
         why = next(reasons, "")
         raise NotComparable(f"nothing could be compared: {row.label}: {row.reason}{why}")
-    ends = {
-        "pass": PASSED,
-        "regressed": REGRESSED,
-        "inconclusive": INCONCLUSIVE if strict else PASSED,
-    }
+    open_end = INCONCLUSIVE if strict else PASSED
+    ends = {"pass": PASSED, "regressed": REGRESSED, "inconclusive": open_end}
     return status or ends[verdict.outcome]

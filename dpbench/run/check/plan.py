@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
+from dpbench import units
 from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
-from dpbench.errors import StoreError
-from dpbench.messages import option_words
+from dpbench.messages import say
 from dpbench.options.check import CheckOptions
 from dpbench.options.model import options_of
 from dpbench.options.reading import read_options
@@ -21,9 +23,14 @@ from dpbench.run.sweep.plan import SweepPlan, this_node
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes
 from dpbench.specs.traits import SINGLE
+from dpbench.store import require_free
 
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
+GROWTH = 1.5
+"""How many times as many repetitions the next look at an inconclusive check has."""
+MAX_LOOKS = 8
+"""Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 
 
 def sweep_options(options: CheckOptions, *against: str) -> SweepOptions:
@@ -51,12 +58,11 @@ def sweep_options(options: CheckOptions, *against: str) -> SweepOptions:
     return read_options(SweepOptions, given)
 
 
-def plan_check(options: CheckOptions, sweep: SweepOptions) -> SweepPlan:
-    """The sweep of a check, in a new folder; raises UsageError and StoreError."""
+def new_folder(options: CheckOptions) -> Path:
+    """The folder of what a check measures; raises StoreError if it holds something."""
     folder = results_folder(options.results_dir, options.name, otherwise="check")
-    if folder.exists():
-        raise StoreError(f"{folder} already exists; choose another {option_words('name')}")
-    return plan_judged_sweep(sweep, folder, ["check", *options.command_line()])
+    require_free(folder)
+    return folder
 
 
 def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str]) -> SweepPlan:
@@ -75,6 +81,28 @@ def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str
     )
 
 
+def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
+    """Yield how many repetitions to have measured, until the verdict on `sides` is clear, more of
+    them cannot change it, or the budget is used up.
+
+    These are the interim analyses of a group-sequential test: a verdict that stopped at the first
+    lucky repetition would be wrong more often than stated.
+    """
+    count, started = options.repetitions, monotonic()
+    for look in range(1, MAX_LOOKS + 1):
+        yield count
+        verdict, spent = assess_sides(options, sides()), monotonic() - started
+        if look == MAX_LOOKS or not verdict.needs_repetitions or verdict.disturbance.is_heavy:
+            return
+        in_budget = math.floor(count * options.budget / max(spent, 1e-9))
+        more = min(math.ceil(GROWTH * count), in_budget)
+        if more <= count:
+            return
+        took = units.seconds((more - count) * spent / count)
+        say(f"inconclusive after {count} repetitions: measuring {more - count} more, about {took}")
+        count = more
+
+
 def assess_sides(options: CheckOptions, sides: Sides) -> Verdict:
     """The verdict by the tolerances. Other environments are what --against-python is about."""
     return assess(
@@ -82,5 +110,4 @@ def assess_sides(options: CheckOptions, sides: Sides) -> Verdict:
         options.tolerances,
         force=options.force or options.against_python is not None,
         alpha=ALPHA_OF_A_LOOK if options.baseline is None else ALPHA,
-        strict=options.strict,
     )

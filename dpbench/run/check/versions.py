@@ -23,21 +23,20 @@ from tempfile import TemporaryFile
 from dpbench import shipped, store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
-from dpbench.errors import DpbenchError, LaunchError, UsageError
+from dpbench.errors import LaunchError, UsageError
 from dpbench.git import without_git_variables
-from dpbench.messages import option_words, say
+from dpbench.messages import in_python, option_words, say
 from dpbench.options.check import CheckOptions
 from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
-from dpbench.records.trial import TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check import worker
-from dpbench.run.check.interim import interim_analyses
-from dpbench.run.check.plan import Sides, plan_check, sweep_options
+from dpbench.run.check.plan import Sides, looks, new_folder, sweep_options
 from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
-from dpbench.specs import Labels, TrialSpec, WorkloadSpec
+from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.sweep import palindrome, plan_trials
+from dpbench.store import StoredSweep
 from dpbench.temporary import temporary_folder
 
 END_SECONDS = 10.0
@@ -57,17 +56,20 @@ class Version:
 
     @contextmanager
     def measuring(
-        self, options: SweepOptions, command: Sequence[str]
-    ) -> Iterator[Callable[[int], list[TrialRecord]]]:
+        self, options: SweepOptions, command: Sequence[str], heard: set[str]
+    ) -> Iterator[Callable[[int], StoredSweep]]:
         """Start the process that measures the sweep of these options, whose `command` is stored.
 
-        Gives a function that measures repetition `number` and returns its records. Raises
-        UsageError, and the function LaunchError, in the words of a process that has ended.
+        Gives a function that measures until there are so many repetitions and returns what is
+        stored; with 0, it waits until the sweep is planned. It says what the process says, unless
+        that was `heard` before, and raises UsageError for what cannot be planned, later
+        LaunchError, in the words of a process that has ended.
         """
         sweep = {
             "options": options.model_dump(mode="json", exclude_unset=True),
             "folder": str(self.folder.absolute()),
             "command": [*command],
+            "in_python": in_python(),
         }
         program = [self.python, "-m", worker.__name__, json.dumps(sweep)]
         environ = without_git_variables()
@@ -75,7 +77,7 @@ class Version:
             paths = [*map(str, self.paths), *filter(None, [environ.get("PYTHONPATH")])]
             environ |= {"PYTHONPATH": os.pathsep.join(paths)}
         with (
-            TemporaryFile("w+", errors="backslashreplace") as said,
+            TemporaryFile("w+", errors="backslashreplace") as printed,
             subprocess.Popen(
                 # SIGTERM lets it end its ranks and remove its temporary files.
                 tied_to_this_process(program, signal.SIGTERM),
@@ -83,32 +85,30 @@ class Version:
                 env=environ,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=printed,
                 process_group=0,  # Ctrl-C reaches this process alone, which ends the other once
-                text=True,
+                bufsize=0,  # nothing is left to be written to a process that has ended
             ) as process,
         ):
             asks, answers = process.stdin, process.stdout
             assert asks is not None
             assert answers is not None
 
-            def wait(error: type[DpbenchError]) -> None:
-                if answers.readline().strip() != worker.DONE:
+            def measure(repetitions: int) -> StoredSweep:
+                with suppress(BrokenPipeError):  # why it has ended is read from what it printed
+                    asks.write(f"{repetitions or ''}\n".encode())
+                if not (answer := answers.readline()):
                     status = process.wait()
-                    said.seek(0)
-                    last = said.read().strip().rpartition("\n")[2].removeprefix("dpbench: ")
+                    printed.seek(0)
+                    last = printed.read().strip().rpartition("\n")[2]
+                    error = LaunchError if repetitions else UsageError
                     raise error(f"{self.label}: {last or f'exit status {status}'}")
-
-            def measure(number: int) -> list[TrialRecord]:
-                with suppress(BrokenPipeError):  # why it has ended is read from what it said
-                    print(number + 1, file=asks, flush=True)
-                wait(LaunchError)
-                records = store.load_sweep(self.folder).records
-                return [record for record in records if record.trial.repetition == number]
+                said = [message for message in json.loads(answer) if message not in heard]
+                heard.update(said)
+                say(*said)
+                return store.load_sweep(self.folder)
 
             try:
-                wait(UsageError)  # until it has planned its sweep
-                say(f"{self.label} is ready to be measured")
                 yield measure
             finally:
                 process.terminate()
@@ -131,51 +131,54 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
     """Measure the code as it stands, in this Python, and the other version in turn."""
     if options.against_ref is not None:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
-    sweep = sweep_options(options)
-    plan = plan_check(options, sweep)
-    say(*plan.notes)
-    trials = plan_trials(plan.spec, 1)
-    names = Labels.among(trials)
-    before = plan.folder.with_name(f"{plan.folder.name}-baseline")
+    sweep, command, heard = sweep_options(options), ["check", *options.command_line()], set[str]()
+    folder = new_folder(options)
+    before = folder.with_name(f"{folder.name}-baseline")
     label = "the working directory" if options.against_python is None else "this Python"
-    now = Version(label=label, folder=plan.folder)
+    now = Version(label=label, folder=folder)
     done, measured = 0, now
 
     def sides() -> Sides:
         return [(then.side(), now.side())]
 
-    def title(trial: TrialSpec) -> str:
-        return f"{measured.label}: {names.label(trial)}"
-
     def interrupted_words() -> str:
-        kept = f"; records are in {plan.folder} and {before}" if before.exists() else ""
+        kept = f"; records are in {folder} and {before}" if before.exists() else ""
         return f"no verdict after {units.counted(done, 'repetition')}{kept}"
 
     with (
         interruptible(interrupted_words),
-        _baseline(options, plan.spec.base.workload, before) as then,
-        then.measuring(sweep, plan.command) as measure_then,
-        now.measuring(sweep, plan.command) as measure_now,
+        _baseline(options, sweep, before) as then,
+        now.measuring(sweep, command, heard) as measure_now,
+        then.measuring(sweep, command, heard) as measure_then,
         progress,
     ):
+        say(f"starting {now.label} and {then.label}, each in a process of its own")
+        trials = plan_trials(measure_now(0).spec, 1)
+        measure_then(0)
+        names = Labels.among(trials)
+
+        def title(trial: TrialSpec) -> str:
+            return f"{measured.label}: {names.label(trial)}"
+
         versions = ((then, measure_then), (now, measure_now))
-        for goal in interim_analyses(options, sides):
+        for goal in looks(options, sides):
             progress.planned(trials * 2 * (goal - done), title)
             for (version, measure), number in palindrome(versions, range(done, goal)):
                 measured, done = version, number
-                for record in measure(number):
-                    progress.finished(record)
+                for record in measure(number + 1).records:
+                    if record.trial.repetition == number:
+                        progress.finished(record)
             done = goal
     say(f"records are in {now.folder} and {then.folder}")
     return sides()
 
 
 @contextmanager
-def _baseline(options: CheckOptions, workload: WorkloadSpec, folder: Path) -> Iterator[Version]:
+def _baseline(options: CheckOptions, sweep: SweepOptions, folder: Path) -> Iterator[Version]:
     """The version that the present one is compared with."""
     if options.against_ref is not None:
         revision = options.against_ref
-        with checked_out(revision, _user_files(workload)) as (directory, paths):
+        with checked_out(revision, _user_files(sweep)) as (directory, paths):
             yield Version(label=revision, folder=folder, directory=directory, paths=paths)
         return
     typed = str(options.against_python)
@@ -191,22 +194,22 @@ def _baseline(options: CheckOptions, workload: WorkloadSpec, folder: Path) -> It
         yield Version(label=typed, folder=folder, python=python, paths=[str(place)])
 
 
-def _user_files(workload: WorkloadSpec) -> list[str]:
+def _user_files(options: SweepOptions) -> list[str]:
     """The user's files, which may differ between two revisions; raises UsageError if none can."""
-    if workload.script[:1] == ("-m",):
+    if options.module:
         return []
-    names = workload.script[:1] or (workload.architecture, workload.dataset)
-    user_code = [name for name in names if workload.script or is_user_code(name)]
+    named = [options.script] if options.script else [options.arch[0], options.data]
+    user_code = [name for name in named if name and (options.script or is_user_code(name))]
     if not user_code:
         raise UsageError(
-            f"{option_words('against_ref')}: {option_words('arch', workload.architecture)} is not "
-            f"a file in this repository; expected {option_words('arch', 'model.py:factory')}"
+            f"{option_words('against_ref')}: {option_words('arch', options.arch[0])} is not a file "
+            f"in this repository; expected {option_words('arch', 'model.py:factory')}"
         )
     if absolute := next((name for name in user_code if Path(name).is_absolute()), None):
         raise UsageError(
             f"{option_words('against_ref')}: got {shlex.quote(absolute)}; expected a path relative "
             "to the working directory, which the revision has too"
         )
-    if workload.script:
+    if options.script:
         return user_code
     return [name.origin for name in map(parse_name, user_code) if name.source == "file"]

@@ -1,10 +1,10 @@
 """The program that measures one version for a check, repetitions as they are asked for.
 
 It keeps its Python, its torch and the server that its ranks are forked from, so that a repetition
-takes little more than its steps. Its argument is JSON about the sweep; stdin has a line with each
-number of repetitions to reach; stdout has a line when the sweep is planned, and one when that many
-are stored. Like `__main__` it
-imports nothing heavy at the top, as ranks import their main module again.
+takes little more than its steps. Its argument is JSON about the sweep; stdin has an empty line, and
+then one with each number of repetitions to reach; when the sweep is planned, and when they are
+reached, stdout has a line with what was said meanwhile, as JSON. Like `__main__` it imports nothing
+heavy at the top, as ranks import their main module again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-
-DONE = "done"
-"""What it answers."""
 
 
 def main() -> int:
@@ -24,7 +22,7 @@ def main() -> int:
     answers = os.dup(1)
     os.dup2(2, 1)
     from dpbench.errors import DpbenchError
-    from dpbench.messages import say
+    from dpbench.messages import said_to, worded_for_python
     from dpbench.options.reading import read_options
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.progress.trials import TrialProgress
@@ -32,21 +30,28 @@ def main() -> int:
     from dpbench.run.interrupts import end_at_once
     from dpbench.run.sweep.measuring import measure
 
+    said = list[str]()
+
     def repetitions() -> Iterator[int]:
-        os.write(answers, f"{DONE}\n".encode())
         for line in sys.stdin:
-            yield int(line)
-            os.write(answers, f"{DONE}\n".encode())
+            if line.strip():
+                yield int(line)
+            os.write(answers, f"{json.dumps(said)}\n".encode())
+            said.clear()
 
     end_at_once()
     sweep = json.loads(sys.argv[1])
-    try:
-        options = read_options(SweepOptions, sweep["options"])
-        plan = plan_judged_sweep(options, Path(sweep["folder"]), sweep["command"])
-        measure(plan, TrialProgress(quiet=True), repetitions())
-    except DpbenchError as error:
-        say(str(error))
-        return error.exit_status
+    with ExitStack() as stack:
+        stack.enter_context(said_to(said.append))
+        if sweep["in_python"]:
+            stack.enter_context(worded_for_python())
+        try:
+            options = read_options(SweepOptions, sweep["options"])
+            plan = plan_judged_sweep(options, Path(sweep["folder"]), sweep["command"])
+            measure(plan, TrialProgress(quiet=True), repetitions())
+        except DpbenchError as error:
+            print(error, file=sys.stderr)
+            return error.exit_status
     return 0
 
 

@@ -108,7 +108,7 @@ def test_a_rank_is_slow_if_it_is_always_the_slowest_beyond_chance(
 
 def test_notes_say_what_to_measure() -> None:
     single, _, _, ddp = weak_sweep()
-    (note,) = explained([single, ddp])["ddp/gloo ×2, batch 32"].undetermined
+    (note,) = explained([single, ddp])["ddp/gloo ×2, batch 32"].not_separated
     assert note == (
         "contention and wrapper cannot be separated: no `independent` rows; "
         "add independent to --implementations"
@@ -116,5 +116,5 @@ def test_notes_say_what_to_measure() -> None:
     strong = steps_of("ddp", [0.02, 0.02], [0.01, 0.01], scaling="strong", batch_size=33)
     whole = steps_of("single", [0.03], scaling="strong", batch_size=33)
     copies = steps_of("independent", [0.02, 0.02], scaling="strong", batch_size=33)
-    (note,) = explained([whole, copies, strong])["ddp/gloo ×2, batch 33"].undetermined
+    (note,) = explained([whole, copies, strong])["ddp/gloo ×2, batch 33"].not_separated
     assert note.endswith("no `single` at batch 16,17; add 16,17 to --batch-sizes")

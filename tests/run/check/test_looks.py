@@ -1,0 +1,42 @@
+"""Repetitions grow while a check is inconclusive, to the sizes at which it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpbench.analysis.comparisons.verdict import Verdict
+from dpbench.analysis.noise import Disturbance
+from dpbench.options.check import CheckOptions
+from dpbench.run.check import plan as module
+from dpbench.run.check.plan import MAX_LOOKS, looks
+from tests.analysis.builders import ALL_PASS, INCONCLUSIVE
+
+BUSY = Disturbance(note="other processes used 90 % of 2 cores", is_busy=True, is_heavy=True)
+BLOCKED = replace(INCONCLUSIVE, disturbance=BUSY)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "budget", "counts"),
+    [
+        ([ALL_PASS], 100.0, [2]),
+        ([INCONCLUSIVE, INCONCLUSIVE, ALL_PASS], 100.0, [2, 3, 5]),
+        ([INCONCLUSIVE] * 3, 4.0, [2, 3, 4]),
+        ([INCONCLUSIVE] * MAX_LOOKS, 100.0, [2, 3, 5, 8, 12, 18, 27, 41]),
+        ([BLOCKED], 100.0, [2]),
+    ],
+)
+def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
+    verdicts: list[Verdict], budget: float, counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each repetition takes a second and nothing else does; the last look uses the budget up."""
+    now, reached = 0.0, list[int]()
+    monkeypatch.setattr(module, "monotonic", lambda: now)
+    options = CheckOptions(against="torch-ddp", repetitions=2, budget=budget)
+    given = iter(verdicts)
+    monkeypatch.setattr(module, "assess_sides", lambda *_: next(given))
+    for count in looks(options, list):
+        reached.append(count)
+        now = float(count)
+    assert reached == counts
