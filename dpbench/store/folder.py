@@ -93,8 +93,8 @@ class ResultsFolder:
         self._lines = LineWriter(
             folder / (TRIALS_FILE if holds_sweep(folder) else COLLECTIVES_FILE),
             writer="another dpbench",
-            if_lost="earlier records are kept (a sweep goes on from there with the same --name and "
-            "--resume)",
+            if_lost="earlier records are kept (a sweep goes on from there with the same "
+            f"{option_words('name')} and {option_words('resume', True)})",
         )
 
     @classmethod

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from dpbench.codec import encode, from_json, json_bytes
 from dpbench.errors import StoreError
 from dpbench.files import open_to_append, open_to_read, read_bytes, write_inside
+from dpbench.messages import option_words
 from dpbench.temporary import no_garbage_collection
 
 R = TypeVar("R")
@@ -65,7 +66,7 @@ class LineWriter:
             self._file = open_to_append(path)
         except OSError as error:
             raise StoreError(
-                f"cannot write {path}: {error.strerror}; choose another --name"
+                f"cannot write {path}: {error.strerror}; choose another {option_words('name')}"
             ) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
