@@ -32,11 +32,11 @@ _HOMES = {
     "barrier": "dpbench.rendezvous.barrier",
     "broadcast": "torch.distributed",
     "broadcast_checkpoint": "dpbench.parallel",
-    "check": "dpbench.api.check",
+    "check": "dpbench.api.commands",
     "check_sync": "dpbench.parallel",
     "destroy_process_group": "torch.distributed",
     "dp_train": "dpbench.training.dp_train",
-    "explain": "dpbench.api.explain",
+    "explain": "dpbench.api.commands",
     "fork_world": "dpbench.launch.fork_world",
     "gather": "dpbench.parallel",
     "get_rank": "torch.distributed",
@@ -47,7 +47,7 @@ _HOMES = {
     "process_group": "dpbench.rendezvous.process_group",
     "scale_lr": "dpbench.specs.workload",
     "scatter": "dpbench.parallel",
-    "sweep": "dpbench.api.sweep",
+    "sweep": "dpbench.api.commands",
     "train": "dpbench.api.train",
 }
 __all__ = ["__version__", *_HOMES]

@@ -41,7 +41,6 @@ def check(
     candidate: str | PathLike[str] | Results | None = ...,
     baseline: str | PathLike[str] | Results | None = ...,
     progress: bool = ...,
-    arguments: str | Sequence[str] | None = ...,
     module: bool | None = ...,
     gpus: int | Sequence[int] | None = ...,
     implementations: str | Sequence[str] | None = ...,
@@ -69,6 +68,7 @@ def check(
     config: str | PathLike[str] | None = ...,
     junit: str | PathLike[str] | None = ...,
     markdown: str | PathLike[str] | None = ...,
+    arguments: str | Sequence[str] | None = ...,
 ) -> Answer:
     """Check for a performance regression, like `dpbench check`.
 
@@ -91,7 +91,6 @@ def check(
         KeyboardInterrupt: After Ctrl-C.
 
     Options:
-        arguments: Arguments of the script.
         module: The script is a module, as in python -m.
         gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
         implementations: Implementations to check.
@@ -118,13 +117,13 @@ def check(
         against_python: Compare with this Python, which has another torch or other packages.
         config: Read options from a TOML or YAML file.
         junit: Write the verdict as JUnit XML.
-        markdown: Write the verdict as Markdown."""
+        markdown: Write the verdict as Markdown.
+        arguments: Arguments of the script."""
 
 def explain(
     results_or_script: str | PathLike[str] | Results | None = ...,
     *,
     progress: bool = ...,
-    arguments: str | Sequence[str] | None = ...,
     module: bool | None = ...,
     implementations: str | Sequence[str] | None = ...,
     backends: str | Sequence[str] | None = ...,
@@ -139,6 +138,7 @@ def explain(
     warmup: int | None = ...,
     steps: int | None = ...,
     threads: int | None = ...,
+    arguments: str | Sequence[str] | None = ...,
 ) -> Answer:
     """Show where scaling efficiency is lost and what to try, like `dpbench explain`.
 
@@ -159,7 +159,6 @@ def explain(
         KeyboardInterrupt: After Ctrl-C.
 
     Options:
-        arguments: Arguments of the script.
         module: The script is a module, as in python -m.
         implementations: Show only these implementations.
         backends: Show only these backends.
@@ -173,19 +172,19 @@ def explain(
         gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
         warmup: Warm-up steps.
         steps: Timed steps.
-        threads: CPU threads per replica."""
+        threads: CPU threads per replica.
+        arguments: Arguments of the script."""
 
 def sweep(
     arch: str | Sequence[str] | None = ...,
     *,
     report: bool = ...,
     progress: bool = ...,
-    arguments: str | Sequence[str] | None = ...,
     module: bool | None = ...,
     gpus: int | Sequence[int] | None = ...,
     implementations: str | Sequence[str] | None = ...,
     backends: str | Sequence[str] | None = ...,
-    batch_sizes: int | str | Sequence[int | str] | None = ...,
+    batch_sizes: int | Sequence[int] | None = ...,
     group_sizes: int | str | Sequence[int | str] | None = ...,
     data: str | None = ...,
     data_dir: str | PathLike[str] | None = ...,
@@ -219,6 +218,7 @@ def sweep(
     charts: bool | None = ...,
     preset: str | None = ...,
     config: str | PathLike[str] | None = ...,
+    arguments: str | Sequence[str] | None = ...,
 ) -> Results:
     """Benchmark implementations, backends, group sizes and batch sizes, like `dpbench sweep`.
 
@@ -243,12 +243,11 @@ def sweep(
             resume.
 
     Options:
-        arguments: Arguments of the script.
         module: The script is a module, as in python -m.
         gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
         implementations: Implementations; see 'dpbench list implementations'.
         backends: gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.
-        batch_sizes: Samples per replica; max: the largest that fits.
+        batch_sizes: Samples per replica.
         group_sizes: Numbers of replicas to measure; max: all --gpus.
         data: Dataset: a name from 'dpbench list', or file.py:function.
         data_dir: Folder with the MNIST files.
@@ -281,7 +280,8 @@ def sweep(
         resume: Run the trials of --name that have not completed.
         charts: Draw charts.
         preset: Start from a preset: quick, ci, full or paper.
-        config: Read options from a TOML or YAML file."""
+        config: Read options from a TOML or YAML file.
+        arguments: Arguments of the script."""
 
 def train(
     arch: str | None = ...,

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dpbench.cli.app import commands
-from dpbench.cli.init import TEMPLATE
+from dpbench.cli.setup import TEMPLATE
 from dpbench.options.check import CheckOptions
 from dpbench.options.reading import read_options
 from tests.launch import synthetic

@@ -20,7 +20,7 @@ import typer
 
 from dpbench.cli.app import commands, run
 from dpbench.cli.help import DESCRIBE_ALL
-from dpbench.cli.init import TEMPLATE
+from dpbench.cli.setup import TEMPLATE
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from tests.launch import synthetic
 from tools.docs import DOCUMENTS, ROOT, outputs

@@ -23,7 +23,7 @@ def test_the_law_errs_less_than_keeping_the_last_efficiency(across: bool) -> Non
     law, kept = (error.log_ratio for error in found), (error.log_ratio_if_kept for error in found)
     assert median(map(abs, law)) < median(map(abs, kept))
     for source in () if across else ("Transformer-XL", "llm-foundry", "TensorFlow"):
-        of_source = [error for error in found if source in error.curve.source]
+        of_source = [error for error in found if source in error.source]
         kept_error = fmean(abs(error.log_ratio_if_kept) for error in of_source)
         assert fmean(abs(error.log_ratio) for error in of_source) < kept_error, source
 

@@ -25,21 +25,12 @@ TABLES = ("weak_scaling.csv", "scaling_series.csv")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedCurve:
-    """Step times of others along the group sizes, at a fixed batch per replica."""
-
-    source: str
-    per_node: int
-    sizes: tuple[int, ...]
-    seconds: tuple[float, ...]
-    """Apart from a factor that is the same at all group sizes."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PredictionError:
     """The error of one prediction of a withheld group size."""
 
-    curve: PublishedCurve
+    source: str
+    curve: int
+    """Number of the series that it was predicted from."""
     log_ratio: float
     """ln(measured ÷ predicted step time)."""
     scaled: float
@@ -48,25 +39,14 @@ class PredictionError:
     """ln(measured ÷ predicted) if the last efficiency is kept."""
 
 
-def published_curves() -> tuple[PublishedCurve, ...]:
-    """The series of weak scaling that ship with dpbench."""
-    groups: dict[tuple[object, ...], list[Row]] = {}
+def published_curves() -> list[list[Row]]:
+    """The series of weak scaling that ship with dpbench, each by ascending group size."""
+    curves: dict[tuple[object, ...], list[Row]] = {}
     for table in TABLES:
         for row in from_csv(RESULTS / "published" / table):
             key = (table, row.source, row.implementation, row.batch_size)
-            groups.setdefault(key, []).append(row)
-    curves = []
-    for rows in groups.values():
-        known = sorted((row.group_size, row.throughput.value) for row in rows if row.throughput)
-        curves.append(
-            PublishedCurve(
-                source=rows[0].source,
-                per_node=rows[0].stated["gpus_per_node"] or 1,
-                sizes=tuple(n for n, _ in known),
-                seconds=tuple(n / speed for n, speed in known),
-            )
-        )
-    return tuple(curves)
+            curves.setdefault(key, []).append(row)
+    return [sorted(rows, key=lambda row: row.group_size) for rows in curves.values()]
 
 
 @cache
@@ -74,24 +54,28 @@ def errors(*, across: bool) -> tuple[PredictionError, ...]:
     """The errors of all predictions on the published series, within a node or across its
     boundary."""
     found = []
-    for curve in published_curves():
-        ends = (
-            (count, place) for place in range(len(curve.sizes)) for count in range(2, place + 1)
-        )
-        for count, place in ends:
-            sizes, seconds, n = curve.sizes[:count], curve.seconds[:count], curve.sizes[place]
-            if n > MAX_MULTIPLE * sizes[-1] or crosses(sizes, n, curve.per_node) is not across:
-                continue
-            predicted = continued(sizes, seconds, n)
-            log_ratio = math.log(curve.seconds[place]) - predicted.log_seconds
-            found.append(
-                PredictionError(
-                    curve=curve,
-                    log_ratio=log_ratio,
-                    scaled=log_ratio / predicted.scale,
-                    log_ratio_if_kept=math.log(curve.seconds[place] / seconds[-1]),
+    for number, curve in enumerate(published_curves()):
+        speeds = {row.group_size: row.throughput.value for row in curve if row.throughput}
+        sizes = [*speeds]
+        # Step times, apart from a factor that is the same at all group sizes.
+        seconds = [size / speed for size, speed in speeds.items()]
+        per_node = curve[0].stated["gpus_per_node"] or 1
+        for place, n in enumerate(sizes):
+            for count in range(2, place + 1):
+                known = sizes[:count]
+                if n > MAX_MULTIPLE * known[-1] or crosses(known, n, per_node) is not across:
+                    continue
+                predicted = continued(known, seconds[:count], n)
+                log_ratio = math.log(seconds[place]) - predicted.log_seconds
+                found.append(
+                    PredictionError(
+                        source=curve[0].source,
+                        curve=number,
+                        log_ratio=log_ratio,
+                        scaled=log_ratio / predicted.scale,
+                        log_ratio_if_kept=math.log(seconds[place] / seconds[count - 1]),
+                    )
                 )
-            )
     return tuple(found)
 
 

@@ -51,8 +51,7 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
 
 
 def as_path(place: Any) -> Any:
-    """The path of a folder that is given as a path or as its `Results`, whose module is slow to
-    import; anything else as it is."""
+    """The path of a folder that is given as a path or as its `Results`; anything else as it is."""
     place = getattr(place, "folder", place)
     return os.fspath(place) if isinstance(place, os.PathLike) else place
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpbench.api.calls import measuring_call, takes_options
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import read_bytes
-from dpbench.options.reading import fields_by_name, read_options
+from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
@@ -114,17 +114,13 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
         TrainingFailed: A rank failed.
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.
     """
-    given = fields_by_name(
-        TrainOptions, "dpbench.train: ", {"arch": arch, **options}, of_python=True
-    )
     launched = "RANK" in os.environ
     with measuring_call("dpbench.train", progress=progress, alone=not launched):
         from dpbench.report.progress.training import TrainOutput
-        from dpbench.run import presets
         from dpbench.run.training.launched import train_in_launch
         from dpbench.run.training.running import train_here
 
-        training = read_options(TrainOptions, given, presets.find_training)
+        training = read_options(TrainOptions, {"arch": arch, **options}, "dpbench.train")
         output = TrainOutput(quiet=not progress, to_stderr=True)
         trained = (train_in_launch if launched else train_here)(training, output)
         assert trained is not None  # as it is no dry run

@@ -12,19 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.cli.check import check
-from dpbench.cli.comm import comm
-from dpbench.cli.compare import compare
-from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
 from dpbench.cli.help import DESCRIBE_ALL, Command, CommandGroup
-from dpbench.cli.init import init
 from dpbench.cli.launch import Verbatim, launch
-from dpbench.cli.listing import listing
-from dpbench.cli.plot import plot
-from dpbench.cli.project import project
-from dpbench.cli.report import report
+from dpbench.cli.results import compare, plot, project, report
 from dpbench.cli.script import ScriptCommand
-from dpbench.cli.sweep import sweep
+from dpbench.cli.setup import doctor, init, listing
+from dpbench.cli.sweep import comm, sweep
 from dpbench.cli.train import train
 from dpbench.errors import DpbenchError
 from dpbench.messages import say

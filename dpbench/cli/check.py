@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbench.cli.signature import command
 from dpbench.cli.streams import say_preparing
-from dpbench.messages import print_result
 from dpbench.options.check import CheckOptions
 from dpbench.options.reading import read_options
 
+if TYPE_CHECKING:
+    from dpbench.report.answer import Answer
+
 
 @command(CheckOptions)
-def check(typed: dict[str, Any]) -> int:
+def check(typed: dict[str, Any]) -> Answer:
     """Check for a performance regression, in CI or by hand.
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
@@ -31,6 +33,4 @@ def check(typed: dict[str, Any]) -> int:
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.check.checking import run_check
 
-    answer = run_check(options, TrialProgress(quiet=options.quiet))
-    print_result(answer.render(as_json=options.as_json))
-    return answer.exit_status
+    return run_check(options, TrialProgress(quiet=options.quiet))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbench.cli.signature import command
 from dpbench.cli.streams import say_preparing
-from dpbench.messages import print_result
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.reading import read_options
 
+if TYPE_CHECKING:
+    from dpbench.report.answer import Answer
+
 
 @command(ExplainOptions)
-def explain(typed: dict[str, Any]) -> int:
+def explain(typed: dict[str, Any]) -> Answer:
     """Show where scaling efficiency is lost, and what to try.
 
     dpbench explain --gpus 4 train.py --epochs 1
@@ -32,6 +34,4 @@ def explain(typed: dict[str, Any]) -> int:
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.explaining import explain
 
-    answer = explain(options, TrialProgress(quiet=options.quiet))
-    print_result(answer.render(as_json=options.as_json))
-    return answer.exit_status
+    return explain(options, TrialProgress(quiet=options.quiet))

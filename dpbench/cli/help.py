@@ -89,9 +89,7 @@ def _name(option: Any) -> str:
 
 def _text(option: Any) -> str:
     shown = option.show_default
-    if shown is True and option.default not in (None, False):
-        shown = option.default
-    return f"{option.help} [default: {shown}]" if shown not in (True, False, None) else option.help
+    return f"{option.help} [default: {shown}]" if isinstance(shown, str) else option.help
 
 
 def _write(formatter: Any, panels: Mapping[str, HelpRows]) -> None:

@@ -5,29 +5,36 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpbench.messages import as_typed
+from dpbench.messages import as_typed, print_result
 from dpbench.options.model import Options, options_of
+
+if TYPE_CHECKING:
+    from dpbench.report.answer import Answer
 
 
 def command(
     model: type[Options],
-) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[..., Any]]:
-    """Give `function(typed)` the signature that typer makes a command from.
+) -> Callable[[Callable[[dict[str, Any]], Answer | int | None]], Callable[..., Any]]:
+    """Give `function(typed)` the signature that typer makes a command from, print the Answer that
+    it returns, if it does, and return the exit status.
 
     `typed` has the options that were typed, by field, as text; flags as truth values.
     """
 
-    def decorate(function: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[[dict[str, Any]], Answer | int | None]) -> Callable[..., Any]:
         def wrapper(**typed: Any) -> Any:
-            return function({name: value for name, value in typed.items() if value is not None})
+            given = {name: value for name, value in typed.items() if value is not None}
+            result = function(given)
+            if result is None or isinstance(result, int):
+                return result
+            print_result(result.render(as_json=given.get("as_json", False)))
+            return result.exit_status
 
-        infos = options_of(model)
-        rest_last = sorted(infos, key=lambda name: infos[name].argument and infos[name].repeated)
-        parameters = [_parameter(model, name) for name in rest_last]
+        parameters = [_parameter(model, name) for name in options_of(model)]
         wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -21,18 +21,11 @@ def train(typed: dict[str, Any]) -> int:
     """
     from dpbench.launch.external_launchers import find_placement
     from dpbench.report.progress.training import TrainOutput
-    from dpbench.run import presets
 
     if "RANK" not in os.environ and (placed := find_placement(os.environ)):
         os.environ.update(placed.variables)
-    options = read_options(TrainOptions, typed, presets.find_training)
-    output = TrainOutput(
-        dry_run=options.dry_run,
-        memory=options.memory,
-        as_json=options.as_json,
-        json_lines=options.json_lines,
-        quiet=options.quiet,
-    )
+    options = read_options(TrainOptions, typed)
+    output = TrainOutput(**options.same_named(TrainOutput))
     if "RANK" in os.environ:
         from dpbench.run.training.launched import train_in_launch
 

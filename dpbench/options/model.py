@@ -7,13 +7,14 @@ command line, `name` in a config file and an argument `name` in Python.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.messages import as_typed
+from dpbench.specs.workload import positional_words
 
 Scope = Literal["measured", "call", "shell"]
 """What an option is about, and so where its value may come from: "measured" is what is measured or
@@ -62,8 +63,6 @@ class OptionInfo:
     """Whether it has an effect on results that are stored, where nothing is measured."""
     script_decides: bool = False
     """Whether a training script that is measured decides it itself."""
-    per_node: bool = False
-    """Whether the nodes of a sweep may differ in it."""
     hidden: bool = False
     argument: bool = False
     repeated: bool = False
@@ -81,6 +80,8 @@ class Options(BaseModel):
     """Base of the models; values are checked when one is made, and never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+    presets: ClassVar[tuple[str, ...]] = ()
+    """The values of --preset."""
 
     @property
     def given(self) -> dict[str, OptionInfo]:
@@ -88,29 +89,32 @@ class Options(BaseModel):
         options = options_of(type(self))
         return {name: options[name] for name in sorted(self.model_fields_set)}
 
-    def replace(self, **changes: Any) -> Self:
-        """These options with other values, which are validated."""
-        return type(self)(**{name: getattr(self, name) for name in self.model_fields_set} | changes)
+    def same_named(self, spec: type[Any]) -> dict[str, Any]:
+        """The values of the fields that a specification has by the same names; None is left out,
+        so that its own default holds."""
+        names = [field.name for field in fields(spec) if field.name in type(self).model_fields]
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def command_line(self, *left_out: str) -> list[str]:
         """The arguments of the command that give these options again, but for fields that are left
         out; positional ones last."""
         words, positional = list[str](), list[str]()
         given = self.model_dump(mode="json", exclude_unset=True, exclude={*left_out})
-        for field, value in given.items():
-            info = options_of(type(self))[field]
+        for field, info in options_of(type(self)).items():
+            value = given.get(field)
             if value is None or value is False:
                 words += [info.off] if value is False and info.off else []
             elif info.argument:
                 positional += value if info.repeated else [as_typed(value)]
             else:
                 words += [info.name] if value is True else [info.name, as_typed(value)]
-        return words + positional
+        return [*words, *positional_words(tuple(positional))]
 
 
 @functools.cache
 def options_of(model: type[Options]) -> dict[str, OptionInfo]:
-    """The declared options of a model, by field, with all their names."""
+    """The declared options of a model, by field, with all their names; an argument that takes the
+    rest comes last."""
     options = {}
     for name, field in model.model_fields.items():
         (info,) = (data for data in field.metadata if isinstance(data, OptionInfo))
@@ -121,4 +125,4 @@ def options_of(model: type[Options]) -> dict[str, OptionInfo]:
             also=(usual[:-1], *info.also) if info.plural else info.also,
             off=f"--no{usual[1:]}" if field.default is True else "",
         )
-    return options
+    return dict(sorted(options.items(), key=lambda item: item[1].argument and item[1].repeated))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +14,8 @@ from dpbench.messages import escaped, in_python, option_words, say
 from dpbench.options.model import Options, options_of
 
 M = TypeVar("M", bound=Options)
+PRESETS = Path(__file__).with_name("presets")
+"""Folder of the presets; the first line of each says what it is for."""
 MAX_SHOWN = 60
 """Characters of a wrong value that an error shows."""
 EXPECTED = {
@@ -34,32 +36,51 @@ EXPECTED = {
 """What errors of pydantic expected, by their type."""
 
 
-def read_options(
-    model: type[M], given: Mapping[str, Any], find_preset: Callable[[str], Path] | None = None
-) -> M:
-    """Validate the options that are given, above those of --config, and of --preset below it.
+def read_options(model: type[M], given: Mapping[str, Any], call: str | None = None) -> M:
+    """Validate the options that are given, above those of --config, above those of --preset.
+
+    `given` is what was typed, by field; or the arguments of a Python `call` such as
+    "dpbench.sweep", where every name of an option is accepted, and None leaves it out.
 
     Says what a preset asks for. Raises UsageError that names the option, what was given, what was
     expected, and the file or preset that has it.
     """
-    layers: list[tuple[str, Mapping[str, Any]]] = []
-    if find_preset is not None and (preset := given.get("preset")) is not None:
+    values = {**given} if call is None else _by_field(model, f"{call}: ", given, is_call=True)
+    config, preset = values.pop("config", None), values.pop("preset", None)
+    sources = dict.fromkeys(values, "")
+
+    def read_below(source: str, path: Path) -> dict[str, Any]:
+        content = _by_field(model, source, read_file(path))
+        values.update(content | values)
+        sources.update(dict.fromkeys(content, source) | sources)
+        return content
+
+    if config is not None:
+        read_below(f"{config}: ", Path(config))
+    if preset is not None:
         source = f"{option_words('preset')} {preset}: "
-        layers.append((source, fields_by_name(model, source, read_file(find_preset(preset)))))
-        say(f"{source}{shlex.join(model(**layers[0][1]).command_line())}")
-    if (config := given.get("config")) is not None:
-        source = f"{config}: "
-        layers.append((source, fields_by_name(model, source, read_file(Path(config)))))
-    typed = {name: value for name, value in given.items() if name not in ("preset", "config")}
-    layers.append(("", typed))
-    values = {name: value for _, layer in layers for name, value in layer.items()}
-    sources = {name: source for source, layer in layers for name in layer}
+        asked = read_below(source, preset_file(model, preset))
+        say(f"{source}{shlex.join(model(**asked).command_line())}")
     try:
         return model.model_validate(values)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
         name = field if in_python() else options_of(model)[field].name  # arguments have a metavar
         raise UsageError(f"{sources.get(field, '')}{name}: {_problem(error)}") from None
+
+
+def preset_file(model: type[Options], name: str) -> Path:
+    """The file of a preset: NAME-gpus.toml if there is one and this machine has GPUs. Raises
+    UsageError for a name that the model does not have."""
+    if name not in model.presets:
+        raise UnknownName(option_words("preset"), name, model.presets)
+    on_gpus = PRESETS / f"{name}-gpus.toml"
+    if on_gpus.exists():
+        import torch
+
+        if torch.cuda.device_count() > 0:
+            return on_gpus
+    return PRESETS / f"{name}.toml"
 
 
 def read_value(name: str, kind: Any, value: Any) -> Any:
@@ -86,15 +107,15 @@ def _problem(error: ValidationError) -> str:
     return f"{got}; expected {expected}"
 
 
-def fields_by_name(
-    model: type[Options], source: str, given: Mapping[str, Any], *, of_python: bool = False
+def _by_field(
+    model: type[Options], source: str, given: Mapping[str, Any], *, is_call: bool = False
 ) -> dict[str, Any]:
-    """What a file, or a call `of_python`, gives by field: every name of an option is accepted.
+    """What a file, or a call of Python, gives by field: every name of an option is accepted.
 
     None leaves an option out. Raises UsageError for a key that is not known, with the nearest that
     is, for one that belongs to the command line, and for two names of one option.
     """
-    elsewhere = ("shell",) if of_python else ("shell", "call")
+    elsewhere = ("shell",) if is_call else ("shell", "call")
     options = options_of(model)
     fields = {
         name.lstrip("-").replace("-", "_"): field
@@ -108,7 +129,7 @@ def fields_by_name(
         if key in fields and key not in known:
             raise UsageError(f"{source}{name} is an option of the command line only")
         if key not in known:
-            what, between = ("argument of", "_") if of_python else ("key in", "-")
+            what, between = ("argument of", "_") if is_call else ("key in", "-")
             raise UnknownName(
                 f"{what} {source.rstrip(': ')}", name, [k.replace("_", between) for k in known]
             )

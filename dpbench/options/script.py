@@ -13,7 +13,6 @@ from dpbench.messages import option_words
 from dpbench.options.model import Options, option
 from dpbench.options.shared import measurement_option
 from dpbench.specs.axes import AXES, PLACEHOLDER, PLACEHOLDERS
-from dpbench.specs.workload import positional_words
 
 DEFAULT_SCRIPT_WARMUP = 10
 """Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
@@ -52,10 +51,6 @@ class TrainingScript(Options):
         if named is None or not (self.module or is_script(str(named))):
             return ()
         return (*("-m",) * self.module, str(named), *self.arguments)
-
-    def command_line(self, *left_out: str) -> list[str]:
-        words, script = super().command_line(*left_out), self.script_and_arguments
-        return [*words[: len(words) - len(script[self.module :])], *positional_words(script)]
 
     def require_script_or_nothing(self) -> None:
         """Raise UsageError for -m without a module, and for arguments of what is no script."""

@@ -28,7 +28,7 @@ from dpbench.options.types import (
 )
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, BUILT_IN, IMPLEMENTATIONS
-from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, GRAPHED_MODES, LR_RULES, OPTIMIZERS
+from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
 setting_option = partial(option, panel=Panel.SETTINGS)
 list_option = partial(option, plural=True)
@@ -40,7 +40,7 @@ print_option = partial(option, False, panel=Panel.OUTPUT, scope="shell", for_sto
 filter_option = partial(option, None, panel=Panel.ROWS, for_stored=True, plural=True)
 
 MAX_WORD: Literal["max"] = "max"
-"""The word for the largest batch size that fits, and for the largest group."""
+"""The word for the largest group."""
 DEFAULT_ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
 DEFAULT_REPETITIONS = 4
@@ -74,7 +74,6 @@ Optimizer = Annotated[str, one_of(OPTIMIZERS)]
 Dtype = Annotated[str, one_of(DTYPE_NAMES)]
 CompileMode = Annotated[str, one_of(COMPILE_MODES)]
 LrRule = Annotated[str, one_of(LR_RULES)]
-Size = Count | Literal["max"]
 StoredDataset = Annotated[str, one_of(tuple(DATASETS))]
 """A dataset of dpbench's."""
 
@@ -109,9 +108,7 @@ results_option = partial(
     argument=True,
     for_stored=True,
 )
-gpus_option = partial(
-    option, None, HELP["gpus"], "N|I,J", usual="all, or one per core", per_node=True
-)
+gpus_option = partial(option, None, HELP["gpus"], "N|I,J", usual="all, or one per core")
 
 
 class Measuring(Options):
@@ -152,10 +149,8 @@ class MeasuredRows(Options):
     backends: CommaList[Backend] | None = list_option(
         None, HELP["backends"], "A,B", also=("--sync-backend",), usual=USUAL_BACKEND
     )
-    batch_sizes: CommaList[Size] = list_option(
-        (32, 64, 128), "Samples per replica; max: the largest that fits.", "N,N"
-    )
-    group_sizes: CommaList[Size] | None = list_option(
+    batch_sizes: CommaList[Count] = list_option((32, 64, 128), "Samples per replica.", "N,N")
+    group_sizes: CommaList[Count | Literal["max"]] | None = list_option(
         None,
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
@@ -167,7 +162,7 @@ class MeasuredRows(Options):
         "NAME",
         usual="the architecture's own",
     )
-    data_dir: FilePath | None = data_option(None, HELP["data_dir"], "DIR", per_node=True)
+    data_dir: FilePath | None = data_option(None, HELP["data_dir"], "DIR")
 
 
 class SeriesFilter(Options):
@@ -200,19 +195,6 @@ class RowFilter(SeriesFilter):
 def row_value(row: Any, field: str) -> Any:
     """The value of a row of results that a field of a RowFilter chooses by."""
     return getattr(row, field.removesuffix("s"))
-
-
-def refuse_graphs_that_accumulate(modes: Collection[str], counts: Collection[int]) -> None:
-    """Raise UsageError for micro-steps that a CUDA graph replays: each replay overwrites the
-    gradients of the one before (pytorch issue 169545)."""
-    graphed = tuple(mode for mode in modes if mode in GRAPHED_MODES)
-    several = tuple(count for count in counts if count > 1)
-    if graphed and several:
-        raise UsageError(
-            f"{option_words('compile', graphed)} with {option_words('accumulate', several)}: CUDA "
-            "graphs overwrite the gradients of earlier micro-batches; expected "
-            f"{option_words('compile', 'default')} or none, or {option_words('accumulate', 1)}"
-        )
 
 
 def require_setting(

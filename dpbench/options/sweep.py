@@ -14,7 +14,7 @@ from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import Panel, option
 from dpbench.options.script import TrainingScript
-from dpbench.options.shared import HELP, MAX_WORD, output_option, print_option
+from dpbench.options.shared import HELP, output_option, print_option
 from dpbench.options.types import (
     CommaList,
     Count,
@@ -50,6 +50,7 @@ node_option = partial(option, None, panel=Panel.NODES, scope="shell", script_dec
 class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
+    presets = ("quick", "ci", "full", "paper")  # from the shortest to the longest
     script: str | None = option(
         None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
     )
@@ -150,16 +151,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         return self.steps is None and not any(self.loading) and self.sync_every == (1,)
 
     @property
-    def known_batch_sizes(self) -> tuple[int, ...]:
-        """The batch sizes without `max`."""
-        return tuple(size for size in self.batch_sizes if isinstance(size, int))
-
-    @property
-    def searches_batch(self) -> bool:
-        """Whether the largest batch that fits must be found first."""
-        return MAX_WORD in self.batch_sizes
-
-    @property
     def loading(self) -> tuple[int | None, ...]:
         """The values of --prefetch; samples of the user's own are not all on the device."""
         if self.prefetch is not None:
@@ -187,7 +178,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 f"{option_words('backends', self.backends)}: none of the implementations "
                 f"{', '.join(names)} has a choice of backend; leave it out"
             )
-        shared.refuse_graphs_that_accumulate(self.compile, self.accumulate)
         for every in self.sync_every:
             if any(n % every for n in self.steps or (DEFAULT_STEPS,)):
                 raise UsageError(
@@ -221,11 +211,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         self.require_script_or_nothing()
         if self.script_and_arguments:
             self.require_settings_of_scripts()
-            if self.searches_batch:
-                raise UsageError(
-                    f"{option_words('batch_sizes', MAX_WORD)}: it is not looked for with a script; "
-                    "expected numbers"
-                )
         for name in names:
             if name not in SCRIPT_IMPLEMENTATIONS if self.script_and_arguments else name == SCRIPT:
                 raise UsageError(

@@ -32,6 +32,7 @@ training_option = partial(option, panel=Panel.TRAINING)
 class TrainOptions(Options):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
+    presets = ("torch-ddp",)
     arch: ArchitectureName = option(shared.DEFAULT_ARCHITECTURE, HELP["arch"], "NAME")
     gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or 1 CPU")
     implementation: shared.Implementation = option(
@@ -133,19 +134,10 @@ class TrainOptions(Options):
     @property
     def run(self) -> TrainingRunOptions:
         """The part of a training that changes no parameter: logs, checkpoints, time limits."""
-        return TrainingRunOptions(
-            evaluation=self.evaluate,
-            max_steps=self.max_steps,
-            log_interval=self.log_interval,
-            # Absolute, as ranks may run in another folder.
-            checkpoint=None if self.checkpoint is None else str(self.checkpoint.absolute()),
-            checkpoint_every=self.checkpoint_every,
-            max_checkpoints=self.max_checkpoints,
-            prefetch=self.prefetch,
-            check_sync_every=self.check_sync_every,
-            timeout_seconds=self.timeout,
-            debug=self.debug,
-        )
+        same = self.same_named(TrainingRunOptions)
+        if self.checkpoint is not None:  # absolute, as ranks may run in another folder
+            same["checkpoint"] = str(self.checkpoint.absolute())
+        return TrainingRunOptions(evaluation=self.evaluate, timeout_seconds=self.timeout, **same)
 
     @model_validator(mode="after")
     def _go_together(self) -> TrainOptions:
@@ -162,7 +154,6 @@ class TrainOptions(Options):
                 f"{option_words('backend', self.backend)}: {self.implementation} has no choice of "
                 "backend; leave it out"
             )
-        shared.refuse_graphs_that_accumulate((self.compile,), (self.accumulate,))
         if self.lr_warmup > 0 and self.lr_scaling == "none":
             raise UsageError(
                 f"{option_words('lr_warmup', self.lr_warmup)}: the rate rises to the scaled one; "

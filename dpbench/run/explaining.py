@@ -20,7 +20,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.answers.explain import explanation_answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.report.table import keep_on_line
-from dpbench.run.results import filter_choices, latest_folders, select_rows
+from dpbench.run.results import filter_choices, latest_folder, select_rows
 from dpbench.specs.traits import SCRIPT
 from dpbench.store import LOGS_FOLDER, load_sweep
 
@@ -34,7 +34,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     if options.script_and_arguments:
         folder = _measure(options, progress)
     else:
-        folder = options.results_or_script or latest_folders("explain")[0]
+        folder = options.results_or_script or latest_folder("explain")
     analysis = analyze(load_sweep(folder))
     all_rows = analysis.rows
     if not analysis.explanations:

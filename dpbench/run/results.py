@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import store, units
+from dpbench import store
 from dpbench.errors import UsageError
 from dpbench.messages import option_words, say
 from dpbench.options.shared import RowFilter, row_value
@@ -37,28 +37,22 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
     return next(folder for each in names if not (folder := results_dir / each).exists())
 
 
-def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
-    """The latest results folders, the latest last, for a `command` without one; says which.
-
-    Raises UsageError if there are too few.
-    """
+def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
+    """The latest results folder, for a `command` without one; says which. Raises UsageError if
+    there is none."""
     place = Path("results")
     folders = [
         folder
         for folder in (place.iterdir() if place.is_dir() else ())
         if store.holds_sweep(folder) or (store.holds_collectives(folder) and not sweeps_only)
     ]
-    latest = sorted(folders, key=lambda folder: (_last_measured(folder), folder.name))[-count:]
-    if len(latest) < count:
-        there = f"only {latest[0]}" if latest else "none"
-        wanted = units.counted(count, "results folder")
+    if not folders:
         raise UsageError(
-            f"{command}: expected {wanted}, but {place}/ holds {there}; name one, or make one with "
-            "dpbench sweep"
+            f"{command}: expected a results folder, but {place}/ holds none; name one, or make one "
+            "with dpbench sweep"
         )
-    named = " and ".join(map(str, latest))
-    which = "the latest" if count == 1 else "the latest two"
-    say(f"{command}: no folder given; using {which}: {named}")
+    latest = max(folders, key=lambda folder: (_last_measured(folder), folder.name))
+    say(f"{command}: no folder given; using the latest: {latest}")
     return latest
 
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from dpbench.specs.nodes import ReplicaCount
 from dpbench.specs.traits import IMPLEMENTATIONS, ImplementationTraits
-from dpbench.specs.workload import WorkloadSpec, scale_lr
+from dpbench.specs.workload import GRAPHED_MODES, ON_GPUS_ONLY, WorkloadSpec, scale_lr
 
 CommHook = Literal["none", "bf16", "powersgd"]
 COMM_HOOKS: tuple[CommHook, ...] = get_args(CommHook)
@@ -53,9 +53,16 @@ class ParallelSpec:
 
     @property
     def unusable_reason(self) -> str | None:
-        """Why no machine can run it; None if one could."""
-        shards = self.traits.shards
-        if shards == "optimizer" and self.workload.dtype == "f16":
+        """Why no machine can run it on these devices; None if one could."""
+        dtype, mode = self.workload.dtype, self.workload.compile
+        if dtype in ON_GPUS_ONLY and "cpu" in self.devices:
+            return f"got dtype {dtype}, in which no CPU computes fast; expected f32 or bf16"
+        if mode in GRAPHED_MODES and self.accumulation_steps > 1:  # pytorch issue 169545
+            return (
+                f"got compile {mode}, whose CUDA graphs overwrite the gradients of earlier "
+                "micro-batches; expected default or none, or no accumulation"
+            )
+        if self.traits.shards == "optimizer" and dtype == "f16":
             return (
                 "got dtype f16, whose loss scaling looks at whole gradients, and ranks have shares "
                 "of them; expected bf16, or ddp"

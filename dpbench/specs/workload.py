@@ -25,7 +25,9 @@ DTYPE_NAMES = {
     **dict.fromkeys(("f16", "fp16", "float16"), "f16"),
     "tf32": "tf32",
 }
-"""Every spelling of a dtype; f16, which has a loss scale, and tf32 are for CUDA only."""
+"""Every spelling of a dtype."""
+ON_GPUS_ONLY = ("f16", "tf32")
+"""Dtypes for CUDA only; f16 has a loss scale."""
 LR_RULES = ("none", "linear", "sqrt")
 ALWAYS_OURS = (
     *("--gpus", "--dry-run", "--oversubscribe", "--repetitions"),

@@ -42,12 +42,6 @@ def refuse_unusable(spec: TrainingSpec, run: TrainingRunOptions) -> None:
         raise UsageError(f"{name}: got a group size of {spec.group_size}, expected {largest}")
     if spec.unusable_reason is not None:
         raise UsageError(f"{name}: {spec.unusable_reason}")
-    dtype = spec.workload.dtype
-    if dtype in ("f16", "tf32") and not all(d.startswith("cuda") for d in spec.devices):
-        raise UsageError(
-            f"dtype {dtype}: got the devices {', '.join(spec.devices)}; expected CUDA "
-            "devices, as no other computes in it fast; take bf16"
-        )
     if spec.process_count == 1 and spec.balance == "speed":
         raise UsageError(
             f"balance speed: got {name} at group size {spec.group_size}, which is one process; "

@@ -38,7 +38,7 @@ def test_help_has_all_options_of_the_command_with_their_types() -> None:
     parameters = inspect.signature(dpbench.sweep).parameters
     assert {*parameters} == of_python | {"report", "progress"}
     sizes = parameters["batch_sizes"]
-    assert sizes.annotation == "int | str | Sequence[int | str] | None"
+    assert sizes.annotation == "int | Sequence[int] | None"
     assert sizes.default == [32, 64, 128]
     for name in of_python - {"arch"}:
         assert f"\n    {name}: " in described

@@ -11,8 +11,9 @@ import torch
 from dpbench import architecture
 from dpbench.cli.app import run
 from dpbench.data.registry import DATASETS
+from dpbench.options.sweep import SweepOptions
+from dpbench.options.train import TrainOptions
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.run import presets
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 NAMES = {
@@ -20,7 +21,7 @@ NAMES = {
     "implementations": list(IMPLEMENTATIONS),
     "backends": list(BACKENDS),
     "datasets": list(DATASETS),
-    "presets": [*presets.SWEEPS, *presets.TRAININGS],
+    "presets": [*SweepOptions.presets, *TrainOptions.presets],
     "charts": list(CHARTS),
 }
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")

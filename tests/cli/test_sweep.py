@@ -20,7 +20,7 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.cli.init import TEMPLATE
+from dpbench.cli.setup import TEMPLATE
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status, TrialRecord
@@ -206,7 +206,7 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
     words = [*f"sweep {options} --batch-sizes 4 --steps 2 --repetitions 1 --no-charts".split()]
     assert run(words) == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("dpbench: --backends nccl: torch was built without nccl (dpbench list")
+    assert said.startswith("dpbench: nothing can be measured here: torch was built without nccl (")
     assert run([*words, "--dry-run"]) == 2
     assert capsys.readouterr().err.splitlines() == [said]
     assert run([*words, "--backends", "gloo,nccl", "--dry-run"]) == 0

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.cli.app import commands, run
-from dpbench.cli.init import TEMPLATE
+from dpbench.cli.setup import TEMPLATE
 from dpbench.report import page
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.launch import synthetic

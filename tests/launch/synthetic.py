@@ -87,7 +87,7 @@ class SyntheticRunner(TrialRunner):
         pass
 
     def unusable_reason(self, configuration: TrialSpec) -> str | None:
-        return None
+        return configuration.unusable_reason
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
         trial = replace(trial, batch_size=trial.batch_size or OF_SCRIPTS)

@@ -32,7 +32,7 @@ CPUS = ("cpu", "cpu")
 NO_REPLICAS = "torch.nn.DataParallel has no CPU replicas: it would time the plain module"
 
 
-F16 = replace(WORKLOAD, dtype="f16")
+F16, GRAPHED = replace(WORKLOAD, dtype="f16"), replace(WORKLOAD, compile="max-autotune")
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ F16 = replace(WORKLOAD, dtype="f16")
         (TWO_GPUS, "torch-ddp", "gloo", CPUS, {"comm_hook": "bf16"}, None),
         (NO_GPU, "torch-ddp", "gloo", CPUS, {"comm_hook": "powersgd"}, None),
         (NO_GPU, "ddp-sharded", "gloo", CPUS, {}, None),
+        (NO_GPU, "ddp", "gloo", CPUS, {"workload": F16}, "got dtype f16, in which no CPU"),
+        (TWO_GPUS, "ddp", "nccl", OWN, {"workload": F16}, None),
+        (TWO_GPUS, "ddp-sharded", "nccl", OWN, {"workload": F16}, "got dtype f16, whose loss scal"),
+        (TWO_GPUS, "ddp", "nccl", OWN, {"workload": GRAPHED}, None),
         (
-            NO_GPU,
-            "ddp-sharded",
-            "gloo",
-            CPUS,
-            {"workload": F16},
-            "got dtype f16, whose loss scaling",
+            *(TWO_GPUS, "ddp", "nccl", OWN, {"workload": GRAPHED, "accumulation_steps": 2}),
+            "got compile max-autotune, whose CUDA graphs",
         ),
     ],
 )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from dpbench.errors import UsageError
 from dpbench.options.model import Options, option
-from dpbench.options.reading import fields_by_name, read_value
-from dpbench.options.shared import Size
+from dpbench.options.reading import read_options, read_value
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -27,6 +26,7 @@ from dpbench.options.types import (
     word_for_none,
 )
 
+Size = Count | Literal["max"]
 DtypeName = Annotated[str, one_of({"f32": "f32", "fp32": "f32", "bf16": "bf16"})]
 Cap = Annotated[Megabytes | None, *word_for_none("auto")]
 
@@ -120,11 +120,9 @@ def test_what_was_given_is_typed_again_as_it_is_read() -> None:
 
 
 def test_a_call_takes_every_spelling() -> None:
-    found = fields_by_name(
-        Some, "call: ", {"size": range(8, 10), "time": 8, "cap": None}, of_python=True
-    )
-    assert Some(**found) == Some(sizes=(8, 9), time=8.0)
+    found = read_options(Some, {"size": range(8, 10), "time": 8, "cap": None}, "call")
+    assert found == Some(sizes=(8, 9), time=8.0)
     with pytest.raises(UsageError, match="given twice"):
-        fields_by_name(Some, "call: ", {"size": 1, "sizes": 2}, of_python=True)
+        read_options(Some, {"size": 1, "sizes": 2}, "call")
     with pytest.raises(UsageError, match=r"argument of call: got 'seizes'; did you mean 'sizes'"):
-        fields_by_name(Some, "call: ", {"seizes": 1}, of_python=True)
+        read_options(Some, {"seizes": 1}, "call")

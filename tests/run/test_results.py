@@ -15,7 +15,7 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.errors import StoreError, UsageError
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.run.results import latest_folders, results_folder, split_selection
+from dpbench.run.results import latest_folder, results_folder, split_selection
 from dpbench.store import load_sweep
 from tests.launch import synthetic
 
@@ -54,13 +54,11 @@ def folders(measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> None:
-    latest = latest_folders("x", 3, sweeps_only=False)
-    assert [one.name for one in latest] == ["zero", "one", "sizes"]
-    assert [one.name for one in latest_folders("x", 2)] == ["zero", "one"]
+    assert latest_folder("x", sweeps_only=False) == Path("results/sizes")
     (folders / "one" / "report" / "index.html").write_text("")  # nothing is measured by that
-    assert latest_folders("x") == [Path("results/one")]
+    assert latest_folder("x") == Path("results/one")
     os.utime(folders / "zero" / "trials.jsonl")
-    assert latest_folders("x") == [Path("results/zero")]
+    assert latest_folder("x") == Path("results/zero")
 
 
 @pytest.mark.parametrize("word", ["implementation=ddp", "backend=gloo"])
@@ -83,14 +81,10 @@ def test_names_of_one_second_differ(tmp_path: Path) -> None:
             folder.mkdir()
 
 
-def test_too_few_folders_are_refused_with_a_remedy(
-    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(UsageError, match="3 results folders, but results/ holds only results/zero"):
-        latest_folders("compare", 3)
-    monkeypatch.chdir(folders / "notes")
+@pytest.mark.usefixtures("here")
+def test_without_a_folder_the_error_names_a_remedy() -> None:
     with pytest.raises(UsageError, match=r"holds none; name one, or make one with dpbench sweep$"):
-        latest_folders("report")
+        latest_folder("report")
 
 
 def test_a_chart_takes_the_latest_folder_of_its_source_whatever_its_name(
@@ -118,13 +112,6 @@ def test_a_command_without_a_folder_takes_the_latest_and_says_so(
     said = f"dpbench: {words[0]}: no folder given; using the latest: results/{taken}"
     assert err.splitlines()[0] == said
     assert "no folder given" not in out
-
-
-def test_compare_takes_the_two_latest_sweeps(folders: Path, capsys: Capture) -> None:
-    assert run(["compare"]) == 0
-    out, err = capsys.readouterr()
-    assert "using the latest two: results/zero and results/one" in err
-    assert out.splitlines()[:2] == ["A (baseline):  results/zero", "B (candidate): results/one"]
 
 
 def test_a_sweep_that_ended_early_is_shown_as_such(folders: Path, capsys: Capture) -> None:

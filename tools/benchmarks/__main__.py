@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 
@@ -15,18 +14,14 @@ NAMES = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks", description=__doc__)
-    known = "; ".join(f"{name}: {measures}" for name, measures in NAMES.items())
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benchmarks to run. {known}")
-    parser.add_argument("--cases", default="", help="run only the cases whose name contains this")
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in NAMES]
-    if unknown:
-        parser.error(f"unknown benchmark {unknown[0]!r}; known: {', '.join(NAMES)}")
+def main(names: list[str]) -> int:
+    if unknown := [name for name in names if name not in NAMES]:
+        known = "\n".join(f"  {name}: {measures}" for name, measures in NAMES.items())
+        print(f"unknown benchmark {unknown[0]!r}; known:\n{known}", file=sys.stderr)
+        return 2
     missed = 0
-    for name in options.names or NAMES:
-        for figure in importlib.import_module(f"tools.benchmarks.{name}").run(options.cases):
+    for name in names or NAMES:
+        for figure in importlib.import_module(f"tools.benchmarks.{name}").run():
             missed += not figure.met
             print(figure, flush=True)
     return 1 if missed else 0

@@ -12,10 +12,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
 import dpbench
-from dpbench.data.digits import read_digits
 from dpbench.store import load_sweep
 from tools.benchmarks.paired import Benchmark, alternate, ratio
 
@@ -24,13 +21,9 @@ RANKS, BATCH, WARMUP, STEPS = 2, 64, 10, 60
 ROOT = Path(__file__).parents[2]
 
 
-def run(cases: str = "") -> Iterator[Benchmark]:
+def run() -> Iterator[Benchmark]:
     with tempfile.TemporaryDirectory(prefix="dpbench-bench-") as name:
-        folder = Path(name)
-        data = read_digits()
-        samples = folder / "samples.npz"
-        np.savez(samples, inputs=data.inputs.numpy(), targets=data.targets.numpy())
-        sides = {"trial": partial(_trial, folder), "script": partial(_script, folder, samples)}
+        sides = {side.__name__: partial(side, Path(name)) for side in (trial, script)}
         taken = alternate(sides, ROUNDS)
     yield Benchmark(
         name="CPU per step, plain torchrun script ÷ trial (torch-ddp on gloo ×2, mnist_cnn, "
@@ -41,12 +34,12 @@ def run(cases: str = "") -> Iterator[Benchmark]:
     )
 
 
-def _trial(folder: Path) -> float:
+def trial(folder: Path) -> float:
     """Processor seconds of a step of a rank in a sweep of one trial."""
     name = f"trial-{len([*folder.glob('results/*')])}"
     dpbench.sweep(
         arch="mnist_cnn",
-        data="digits",
+        data="synthetic",
         implementations=["torch-ddp"],
         backends=["gloo"],
         gpus=RANKS,
@@ -65,14 +58,14 @@ def _trial(folder: Path) -> float:
     return fmean((window.cpu_seconds or 0.0) / len(window.step_seconds) for window in windows)
 
 
-def _script(folder: Path, samples: Path) -> float:
+def script(folder: Path) -> float:
+    """Processor seconds of a step of a rank in a plain script under torchrun."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "DPBENCH_"))}
     with tempfile.TemporaryDirectory(dir=folder) as out:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        script = ["-m", "tools.benchmarks.plain_ddp", str(samples), out]
-        numbers = [str(number) for number in (BATCH, WARMUP, STEPS)]
+        program = ["-m", "tools.benchmarks.plain_ddp", out, *map(str, (BATCH, WARMUP, STEPS))]
         subprocess.run(
-            [*launcher, f"--nproc-per-node={RANKS}", *script, *numbers],
+            [*launcher, f"--nproc-per-node={RANKS}", *program],
             check=True,
             capture_output=True,
             cwd=ROOT,

@@ -16,17 +16,16 @@ SIZES = {"4 KB": (4_000, 100, 12.0), "25 MB": (25_000_000, 1, 3.5), "100 MB": (1
 """The bytes of a message, the calls of a block, and what gloo ÷ shm is wanted to be."""
 
 
-def run(cases: str = "") -> Iterator[Benchmark]:
+def run() -> Iterator[Benchmark]:
     for size, (_, _, wanted) in SIZES.items():
-        if cases in size:
-            seconds = on_ranks(partial(measure, size), ranks=2)
-            name = f"all-reduce of {size}, gloo ÷ shm"
-            yield Benchmark(name, ratio(seconds["gloo"], seconds["shm"]), least=wanted)
-            if size != "4 KB":
-                anywhere = ratio(seconds["gloo"], seconds["shm, anywhere"])
-                yield Benchmark(f"{name}, tensors outside the group's memory", anywhere)
-                copy = ratio(seconds["copy"], seconds["shm"])
-                yield Benchmark(f"copy of {size} ÷ all-reduce on shm", copy)
+        seconds = on_ranks(partial(measure, size), ranks=2)
+        name = f"all-reduce of {size}, gloo ÷ shm"
+        yield Benchmark(name, ratio(seconds["gloo"], seconds["shm"]), least=wanted)
+        if size != "4 KB":
+            anywhere = ratio(seconds["gloo"], seconds["shm, anywhere"])
+            yield Benchmark(f"{name}, tensors outside the group's memory", anywhere)
+            copy = ratio(seconds["copy"], seconds["shm"])
+            yield Benchmark(f"copy of {size} ÷ all-reduce on shm", copy)
 
 
 def measure(size: str) -> Seconds:

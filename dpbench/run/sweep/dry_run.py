@@ -9,7 +9,10 @@ from dataclasses import replace
 from time import monotonic
 
 from dpbench import units
-from dpbench.report.answers.listing import PlannedRow
+from dpbench.messages import say
+from dpbench.options.sweep import SweepOptions
+from dpbench.report.answer import Answer
+from dpbench.report.answers.listing import PlannedRow, plan_answer
 from dpbench.run.sweep.measuring import kept_records, runner_for, unusable_configurations
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs.trial import MAX_FILLING_STEPS
@@ -20,16 +23,17 @@ SECONDS_PER_TRIAL = 0.3
 it."""
 
 
-def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[PlannedRow], str]:
+def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
     """The configurations that the plan measures, in the order of their first run, and a summary
-    with a lower bound of its time; nothing is stored. With --resume only what is left counts.
+    with a lower bound of its time, which is said beside JSON; nothing is stored. With --resume only
+    what is left counts.
 
-    A plan may have more replicas than this machine has devices; unless they may `oversubscribe`
-    them, the summary says what a run needs.
+    A plan may have more replicas than this machine has devices; without --oversubscribe, the
+    summary says what a run needs.
 
     Raises what a run would raise before its first trial.
     """
-    needs = "" if oversubscribe else _needs_in_words(plan)
+    needs = "" if options.oversubscribe else _needs_in_words(plan)
     if needs and plan.here.machine.gpus:  # where it is to run, each replica has its own GPU
         devices = tuple(f"cuda:{number}" for number in range(len(plan.spec.devices)))
         plan = replace(plan, spec=replace(plan.spec, devices=devices))
@@ -57,7 +61,9 @@ def describe_plan(plan: SweepPlan, *, oversubscribe: bool) -> tuple[list[Planned
     )
     runs = Counter(trial.configuration for trial in left)
     configurations = dict.fromkeys(trial.configuration for trial in plan.trials)
-    return [PlannedRow(each, runs[each], reasons.get(each)) for each in configurations], summary
+    say(*plan.notes, *[summary] * options.as_json)
+    rows = [PlannedRow(each, runs[each], reasons.get(each)) for each in configurations]
+    return plan_answer(rows, summary)
 
 
 def _seconds_to_import_torch() -> float:

@@ -203,7 +203,7 @@ def unusable_configurations(
     trials: Sequence[TrialSpec], runner: TrialRunner
 ) -> dict[TrialSpec, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
-    none of those with a process group can run."""
+    none can, or none of those with a process group."""
     configurations = dict.fromkeys(trial.configuration for trial in trials)
     unusable = {
         configuration: reason
@@ -211,12 +211,10 @@ def unusable_configurations(
         if (reason := runner.unusable_reason(configuration))
     }
     in_groups = [each for each in configurations if each.backend in BACKENDS]
-    if in_groups and all(each in unusable for each in in_groups):
-        backends = dict.fromkeys(each.backend for each in in_groups)
-        words = dict.fromkeys(unusable[each] for each in in_groups)
+    if all(each in unusable for each in in_groups or configurations):
+        words = "; ".join(dict.fromkeys(unusable[each] for each in in_groups or configurations))
         raise UsageError(
-            f"{option_words('backends', tuple(backends))}: {'; '.join(words)} (dpbench list names "
-            "the backends that can be used)"
+            f"nothing can be measured here: {words} (dpbench list names what can be used)"
         )
     return unusable
 

@@ -14,8 +14,8 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
 
-POD = "JOB_COMPLETION_INDEX"
-"""The variable with the number of the node in an indexed job of Kubernetes."""
+OF_EACH_NODE = ("gpus", "data_dir")
+"""Options in which the nodes of a sweep may differ."""
 
 
 def node_placement(options: SweepOptions, placed: Placement | None) -> Placement | None:
@@ -35,8 +35,6 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
         return None
     if count == 1 and not rank:
         return None
-    if rank is None and (pod := os.environ.get(POD, "")).isdecimal():
-        rank = int(pod)
     if rank is None:
         raise UsageError(
             f"--nnodes {count} needs --node-rank: 0 on the node that records, another on every "
@@ -82,5 +80,5 @@ def common_options(options: SweepOptions, environment: Environment) -> dict[str,
     return {
         info.name: as_typed(values[name])
         for name, info in options.given.items()
-        if info.scope == "measured" and not info.per_node
+        if info.scope == "measured" and name not in OF_EACH_NODE
     } | {name: environment.versions[name] for name in ("dpbench", "torch")}

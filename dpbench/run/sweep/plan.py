@@ -15,7 +15,6 @@ from dpbench.errors import StoreError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_name
 from dpbench.launch.cluster import Cluster, Node, NodeLost, open_cluster
 from dpbench.messages import option_words
-from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
 from dpbench.run.interrupts import as_exceptions
@@ -98,18 +97,9 @@ def plan_sweep(
                 raise UsageError(
                     "--dry-run plans for one node; leave --nnodes out, or the launcher"
                 )
-            if options.searches_batch:
-                raise UsageError(
-                    f"{option_words('batch_sizes', MAX_WORD)}: it is looked for on one node; "
-                    "expected a number"
-                )
             stack.enter_context(as_exceptions())
             cluster = stack.enter_context(open_cluster(placement, token, here))
         nodes = cluster.nodes if cluster else (here,)
-        if options.searches_batch:
-            from dpbench.run.sweep.largest_batch import with_largest_batch
-
-            options = with_largest_batch(options, here)
         spec, notes = build_sweep_spec(options, nodes)
         warnings = earlier.warnings if earlier else ()
         if earlier is not None:

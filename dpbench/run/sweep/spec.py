@@ -28,9 +28,6 @@ from dpbench.specs.workload import WORKLOAD_FIELDS
 if TYPE_CHECKING:
     from dpbench.launch.cluster import Node
 
-ON_GPUS_ONLY = {"f16": "f16 (float16, fp16)", "tf32": "tf32"}
-"""Dtypes that no CPU computes in fast, with their other names."""
-
 
 def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[SweepSpec, list[str]]:
     """The sweep of these options on the nodes, of which the first plans and records; and notes for
@@ -50,7 +47,6 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     # The orders of other nodes name no steps.
     fills_window = options.fills_window and len(nodes) == 1
     values: dict[str, Any] = {name: getattr(options, name) for name in SweepOptions.model_fields}
-    values["batch_sizes"] = options.known_batch_sizes
     values["prefetch"] = options.loading
     values["steps"] = options.steps or (MIN_STEPS if fills_window else DEFAULT_STEPS,)
     window_seconds = DEFAULT_WINDOW_SECONDS
@@ -121,19 +117,13 @@ def _require_devices(
             f"{units.counted(most, 'replica')} of {where}; expected at most {most}, or more "
             f"{option_words('gpus')}"
         )
-    smallest, largest = min(options.known_batch_sizes), max(group_sizes)
+    smallest, largest = min(options.batch_sizes), max(group_sizes)
     if "strong" in options.scaling and smallest < largest:
         raise UsageError(
             f"{option_words('batch_sizes')}: with {option_words('scaling', 'strong')} {smallest} "
             f"is the global batch, smaller than the group of {largest}; expected at least "
             f"{largest}, a sample for every replica"
         )
-    for dtype in options.dtypes:
-        if "cpu" in kinds[0] and dtype in ON_GPUS_ONLY:
-            raise UsageError(
-                f"{option_words('dtypes')}: {ON_GPUS_ONLY[dtype]} needs a GPU, and the replicas "
-                "are on the CPU; expected f32 or bf16"
-            )
 
 
 def _threads(

@@ -32,8 +32,8 @@ from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
-from dpbench.run.training.plan import build_spec, prepare_samples, with_folder
-from dpbench.run.training.running import SAID_BY_RANKS, run_plan
+from dpbench.run.training.plan import build_spec, place_training, prepare_samples
+from dpbench.run.training.running import SAID_BY_RANKS, run_job
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.events import EndLine
@@ -151,15 +151,15 @@ def train_as_first(
     if output.dry_run:
         raise UsageError("--dry-run trains nothing; run it without the launcher")
     spec = spec_of_world(options, ranks.descriptions)
-    plan = with_folder(options, spec)
-    ranks.put("place", folder=str(plan.folder.absolute()), resume=plan.resume)
+    planned = place_training(options, spec)
+    ranks.put("place", folder=str(planned.folder.absolute()), resume=planned.resume)
 
     def train(job: TrainingJob) -> EndLine:
         ranks.put("samples 0", folder=str(job.prepared))
         return _train(ranks, job)
 
     environment = capture(cuda=torch.version.cuda)
-    trained = run_plan(plan, environment, output, train)
+    trained = run_job(options, planned, environment, output, train)
     assert trained is not None  # as it is no dry run
     return trained
 

@@ -9,8 +9,9 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dpbench import architecture, units
 from dpbench.architecture.user_files import with_files
@@ -29,34 +30,21 @@ from dpbench.run.results import results_folder
 from dpbench.run.this_machine import device_notes, devices_for, threads_for
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.temporary import temporary_folder
-from dpbench.training.job import refuse_unusable
+from dpbench.training.job import TrainingJob, refuse_unusable
 from dpbench.training.run_folder import RUN_FILE, RunFolder, require_new_run
 
-DEFAULT_LENGTH = (5, 0.7)
-"""Epochs and gamma, as the MNIST example of torch has them."""
-DIGITS_LENGTH = (10, 0.85)
+DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
+"""As the MNIST example of torch has them."""
+DIGITS_LENGTH = {"epochs": 10, "gamma": 0.85}
 """The same for digits, of which two replicas would take too few steps in five epochs."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainPlan:
-    """A planned training and its run folder; nothing is created yet."""
-
-    options: TrainOptions
-    spec: TrainingSpec
-    folder: Path
-    existing: RunFolder | None = None
-    """The run to go on with; None where the folder is to be made."""
-    resume: str | None = None
-    """See TrainingJob.resume."""
-
-
-def plan_here(options: TrainOptions, machine: Machine) -> TrainPlan:
+def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
     """The training on this host: without CUDA with one replica unless the user asks for more.
 
-    Raises UsageError for what it cannot do, StoreError.
+    Raises UsageError for what it cannot do.
     """
     notes: list[str] = []
     is_single = options.implementation == "single"
@@ -75,7 +63,7 @@ def plan_here(options: TrainOptions, machine: Machine) -> TrainPlan:
     if reason := machine.unusable_reason(spec):
         implementation = option_words("implementation", spec.implementation)
         raise UsageError(f"{implementation} {option_words('backend', spec.backend)}: {reason}")
-    return with_folder(options, spec)
+    return spec
 
 
 def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> TrainingSpec:
@@ -84,42 +72,31 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     tried = preflight(options.arch, dataset=options.data, seed=options.seed)
     dataset, notes = tried.dataset, [*tried.notes]
     notes += unread_notes(options.data_dir, (dataset,))
-    epochs, gamma = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
-    left_out = [] if options.epochs else [option_words("epochs", epochs)]
-    left_out += [] if options.gamma else [option_words("gamma", gamma)]
+    length = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
+    left_out = [name for name in length if getattr(options, name) is None]
     if dataset == "digits" and left_out:
-        notes.append(f"{', '.join(left_out)}, the default of digits")
-    offered = OPTIONAL_SETTINGS & TrainOptions.model_fields.keys()
-    own_settings = {name: getattr(options, name) for name in offered}
-    process_backend = options.backend or ("gloo" if devices[0] == "cpu" else "nccl")
+        words = ", ".join(option_words(name, length[name]) for name in left_out)
+        notes.append(f"{words}, the default of digits")
     workload = WorkloadSpec(
         architecture=options.arch,
         dataset=dataset,
-        optimizer=options.optimizer,
-        dtype=options.dtype,
-        compile=options.compile,
         learning_rate=options.lr,
         learning_rate_rule=options.lr_scaling,
-        seed=options.seed,
+        **options.same_named(WorkloadSpec),
     )
     exchange = IMPLEMENTATIONS[options.implementation].exchange
+    of_ranks = "gloo" if devices[0] == "cpu" else "nccl"
+    backend = of_ranks if exchange == "ranks" else exchange
+    settings: dict[str, Any] = {"backend": backend, **length, **options.same_named(TrainingSpec)}
     spec = TrainingSpec(
         workload=with_files(workload),
-        implementation=options.implementation,
-        backend=process_backend if exchange == "ranks" else exchange,
         group_size=len(devices),
-        batch_size=options.batch_size,
         devices=tuple(devices),
         threads_per_replica=threads,
-        epochs=options.epochs or epochs,
-        gamma=options.gamma or gamma,
         learning_rate_warmup_steps=options.lr_warmup,
         accumulation_steps=options.accumulate,
-        last_batch=options.last_batch,
-        max_norm=options.max_norm,
-        **{name: value for name, value in own_settings.items() if value is not None},
-        balance=options.balance,
         train_samples=options.limit_train,
+        **settings,
     )
     rule = workload.learning_rate_rule
     try:
@@ -136,7 +113,7 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     return spec
 
 
-def with_folder(options: TrainOptions, spec: TrainingSpec) -> TrainPlan:
+def place_training(options: TrainOptions, spec: TrainingSpec) -> TrainingJob:
     """The training with its run folder, which is not made: new, or the one that --resume names.
 
     Raises UsageError for another training than the one to go on with, StoreError for a folder that
@@ -144,48 +121,48 @@ def with_folder(options: TrainOptions, spec: TrainingSpec) -> TrainPlan:
     """
     named = folder_name(spec.workload.architecture)
     folder = results_folder(options.runs_dir, options.name, otherwise=named)
+    job = TrainingJob(spec=spec, run=options.run, folder=folder, prepared=None)
     resume = None if options.resume is None else str(options.resume)
     resume_option = option_words("resume", resume)
-    checkpoint = None
     if resume == RESUME_LATEST:
         if options.name is None:
             raise UsageError(f"{resume_option} needs {option_words('name')}: the run to go on with")
         if os.path.lexists(folder / RUN_FILE):
-            return _going_on(options, spec, folder)
+            return _going_on(job)
         say(f"{resume_option}: no {folder} yet; starts a new run")
     elif resume is not None:
         places = (Path(resume), options.runs_dir / resume)
-        checkpoint = next((place for place in places if place.exists()), None)
-        if checkpoint is None:
+        found = next((place for place in places if place.exists()), None)
+        if found is None:
             raise UsageError(
                 f"{resume_option}: no run or checkpoint of that name, here or in "
                 f"{options.runs_dir}; expected a run folder, a checkpoint, or auto"
             )
-        if checkpoint.is_dir():
+        if found.is_dir():
             if options.name is not None:
                 raise UsageError(
                     f"{resume_option} goes on in that folder; leave {option_words('name')} out, or "
                     "give a checkpoint file to begin another run from"
                 )
-            return _going_on(options, spec, checkpoint)
+            return _going_on(replace(job, folder=found))
+        job = replace(job, resume=str(found.absolute()))
     require_new_run(folder)
-    begin = None if checkpoint is None else str(checkpoint.absolute())
-    return TrainPlan(options=options, spec=spec, folder=folder, resume=begin)
+    return job
 
 
-def _going_on(options: TrainOptions, spec: TrainingSpec, path: Path) -> TrainPlan:
-    """The run at a path; raises UsageError for another training: only the number of epochs may
-    have grown."""
-    run = RunFolder.open(path)
+def _going_on(job: TrainingJob) -> TrainingJob:
+    """The job as the resumption of the run in its folder; raises UsageError if that is another
+    training: only the number of epochs may have grown."""
+    run = RunFolder.open(job.folder)
     theirs = run.manifest.spec
-    theirs = replace(theirs, epochs=max(spec.epochs, theirs.epochs)).with_files_of(spec)
-    if differences := differing_fields(spec, theirs):
+    theirs = replace(theirs, epochs=max(job.spec.epochs, theirs.epochs)).with_files_of(job.spec)
+    if differences := differing_fields(job.spec, theirs):
         raise UsageError(
             f"{option_words('resume')}: {run.path} holds another training "
             f"({'; '.join(differences)}); it was started with: "
             f"{shlex.join(['dpbench', *run.manifest.starts[0].command])}"
         )
-    return TrainPlan(options=options, spec=spec, folder=path, existing=run, resume=RESUME_LATEST)
+    return replace(job, resume=RESUME_LATEST)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -33,7 +34,8 @@ from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.training.plan import TrainPlan, plan_here, prepare_samples
+from dpbench.run.training.plan import place_training, prepare_samples, spec_here
+from dpbench.specs.training import RESUME_LATEST
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import EndLine, Event
@@ -58,16 +60,16 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, EndLin
     TrainingFailed, Interrupted, or what a rank refused; each says how to continue.
     """
     machine = inspect_machine()
-    plan = plan_here(options, machine)
+    planned = place_training(options, spec_here(options, machine))
 
     def train(job: TrainingJob) -> EndLine:
         # What the ranks print is beside that of earlier starts.
-        ranks = folder_inside(plan.folder, RANKS, make=True)
+        ranks = folder_inside(planned.folder, RANKS, make=True)
         scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
         scratch.mkdir()
         try:
             work = partial(train_rank, job)
-            finished, *_ = run_ranks(work, plan.spec.process_count, scratch, MAX_SECONDS)
+            finished, *_ = run_ranks(work, job.spec.process_count, scratch, MAX_SECONDS)
         except RanksFailed as failed:
             cause, hint = failed.cause, f"; what the ranks printed is in {scratch}"
             kind = SAID_BY_RANKS.get(cause.exception_type) if cause else None
@@ -80,40 +82,34 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, EndLin
             remove_scratch(scratch)
         return finished
 
-    return run_plan(plan, machine.environment, output, train)
+    return run_job(options, planned, machine.environment, output, train)
 
 
-def run_plan(
-    plan: TrainPlan,
+def run_job(
+    options: TrainOptions,
+    planned: TrainingJob,
     environment: Environment,
     output: TrainOutput,
     train: Callable[[TrainingJob], EndLine],
 ) -> tuple[Path, EndLine] | None:
-    """Train as planned, and store and print what happens. Returns and raises as `train_here`."""
-    options, spec = plan.options, plan.spec
+    """Prepare the samples of a planned job, train, and store and print what happens. Returns and
+    raises as `train_here`."""
+    spec, path = planned.spec, planned.folder
     with prepare_samples(options, spec) as (samples, steps_per_epoch):
         loaded = architecture.load_architecture(spec.workload.architecture)
         items = architecture.items_per_sample(loaded)
         contents = "" if items == 1 else f" of {items:,} {loaded.item}"
-        output.introduce(spec, options.run, steps_per_epoch, contents)
+        output.introduce(spec, planned.run, steps_per_epoch, contents)
         if output.dry_run:
             return None
         command = ("train", *options.command_line())
-        folder = RunFolder.begin(
-            plan.folder, spec, options.run, command, environment, earlier=plan.existing
-        )
-        job = TrainingJob(
-            spec=spec,
-            run=options.run,
-            folder=folder.path.absolute(),
-            prepared=samples,
-            resume=plan.resume,
-        )
-        with ended_well(plan, folder):
+        earlier = RunFolder.open(path) if planned.resume == RESUME_LATEST else None
+        folder = RunFolder.begin(path, spec, planned.run, command, environment, earlier=earlier)
+        with ended_well(options, folder):
             log = folder.follow()
             log.new()  # skips the events before the resumption
-            with as_exceptions(), following(log, output.listener(spec, plan.folder)):
-                finished = train(job)
+            with as_exceptions(), following(log, output.listener(spec, path)):
+                finished = train(replace(planned, folder=path.absolute(), prepared=samples))
     if finished.epochs >= spec.epochs:
         folder.set_status("completed")
     else:
@@ -121,14 +117,14 @@ def run_plan(
         folder.set_status("interrupted", limit)
         say(
             f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
-            f"{finished.epochs + 1} of {spec.epochs}; {_next_step(plan, folder)}"
+            f"{finished.epochs + 1} of {spec.epochs}; {_next_step(options, folder)}"
         )
-    output.conclude(finished, spec, plan.folder)
-    return plan.folder, finished
+    output.conclude(finished, spec, path)
+    return path, finished
 
 
 @contextmanager
-def ended_well(plan: TrainPlan, folder: RunFolder) -> Iterator[None]:
+def ended_well(options: TrainOptions, folder: RunFolder) -> Iterator[None]:
     """A context that stores why the training in it failed, and adds to the error how to continue.
 
     What a rank refused leaves no new folder behind.
@@ -149,7 +145,7 @@ def ended_well(plan: TrainPlan, folder: RunFolder) -> Iterator[None]:
         raise
     words = str(error)
     refused = isinstance(error, REFUSALS)
-    if refused and plan.existing is None and not folder.events():
+    if refused and len(folder.manifest.starts) == 1 and not folder.events():
         shutil.rmtree(folder.path)  # nothing was trained: the name stays free
         raise error from None
     try:
@@ -157,14 +153,14 @@ def ended_well(plan: TrainPlan, folder: RunFolder) -> Iterator[None]:
     except StoreError as trouble:  # on a full disk; the first error is still the cause
         words += f"; {trouble}"
     if not refused:
-        words += f"; {_next_step(plan, folder)}"
+        words += f"; {_next_step(options, folder)}"
     error.args = (words,)
     raise error from None
 
 
-def _next_step(plan: TrainPlan, folder: RunFolder) -> str:
+def _next_step(options: TrainOptions, folder: RunFolder) -> str:
     """How to go on with a training that has not completed."""
-    again = [*plan.options.command_line("resume", "name"), "--resume", str(folder.path)]
+    again = [*options.command_line("resume", "name"), "--resume", str(folder.path)]
     launcher = "the same launcher on every node, with " if "RANK" in os.environ else ""
     command = f"{launcher}{shlex.join(['dpbench', 'train', *again])}"
     checkpoint = latest_checkpoint(folder.checkpoints)

@@ -37,7 +37,7 @@ TYPED = SweepOptions(nnodes=2, node_rank=1, rdzv_endpoint="[::1]:29503")
         (TYPED, None, (2, 1, "::1", 29503, False)),
         (SweepOptions(), SRUN, (2, 1, "host0", 29603, False)),
         (SweepOptions(), replace(SRUN, has_store=True), (2, 1, "host0", 29603, True)),
-        (TYPED.replace(node_rank=None), SRUN, (2, 1, "::1", 29503, False)),
+        (TYPED.model_copy(update={"node_rank": None}), SRUN, (2, 1, "::1", 29503, False)),
     ],
 )
 def test_options_come_before_what_the_launcher_says(
@@ -50,14 +50,6 @@ def test_options_come_before_what_the_launcher_says(
     found = node_placement(options, placed)
     names = ("node_count", "node", "address", "port", "has_store")
     assert (None if found is None else tuple(getattr(found, name) for name in names)) == expected
-
-
-def test_kubernetes_numbers_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, TOKEN)
-    monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
-    found = node_placement(TYPED.replace(node_rank=None), None)
-    assert found is not None
-    assert found.node == 1
 
 
 @pytest.mark.parametrize(

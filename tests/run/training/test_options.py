@@ -13,7 +13,6 @@ from dpbench.messages import said_to
 from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 from dpbench.report.progress.training import batch_line
-from dpbench.run import presets
 from dpbench.run.training.plan import build_spec
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from tests.training.jobs import training_spec
@@ -21,7 +20,7 @@ from tests.training.jobs import training_spec
 
 def options(**given: Any) -> TrainOptions:
     """Options as they would be typed."""
-    return read_options(TrainOptions, given, presets.find_training)
+    return read_options(TrainOptions, given)
 
 
 def spec_of(**given: Any) -> tuple[TrainingSpec, list[str]]:

@@ -13,10 +13,11 @@ import pytest
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
 from dpbench.options.train import TrainOptions
-from dpbench.run.training.plan import TrainPlan, with_folder
+from dpbench.run.training.plan import place_training
 from dpbench.run.training.running import following
 from dpbench.specs.training import TrainingRunOptions
 from dpbench.training.events import Event, NoteLine, to_line
+from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
 from tests.training.jobs import training_spec
@@ -37,15 +38,15 @@ def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFo
     return run
 
 
-def place(runs: Path, said: list[str] | None = None, **given: str) -> TrainPlan:
+def place(runs: Path, said: list[str] | None = None, **given: str) -> TrainingJob:
     options = TrainOptions(runs_dir=runs, **given)
     with said_to((said or []).append):
-        return with_folder(options, SPEC)
+        return place_training(options, SPEC)
 
 
 def test_a_new_run_has_a_folder_of_its_own(runs: Path) -> None:
     found = place(runs, name="one")
-    assert (found.folder, found.existing, found.resume) == (runs / "one", None, None)
+    assert (found.folder, found.resume) == (runs / "one", None)
     unnamed = place(runs).folder
     assert unnamed.parent == runs
     assert unnamed.name.endswith("-tests.training.jobs-Plain")
@@ -53,11 +54,9 @@ def test_a_new_run_has_a_folder_of_its_own(runs: Path) -> None:
 
 @pytest.mark.parametrize("named", ["one", "runs/one"])
 def test_a_run_is_named_by_its_folder_or_path(runs: Path, named: str) -> None:
-    run = made(runs, "one")
+    made(runs, "one")
     found = place(runs, resume=named)
     assert (found.folder, found.resume) == (runs / "one", "auto")
-    assert found.existing is not None
-    assert found.existing.manifest == run.manifest
 
 
 def test_a_checkpoint_begins_another_run(runs: Path) -> None:
@@ -81,7 +80,7 @@ def test_auto_goes_on_with_what_is_there_and_else_begins(runs: Path) -> None:
     assert place(runs, said, name="one", resume="auto").resume is None
     assert said[1:] == ["--resume auto: no runs/one yet; starts a new run"]
     made(runs, "one")
-    assert place(runs, name="one", resume="auto").existing is not None
+    assert place(runs, name="one", resume="auto").resume == "auto"
 
 
 def test_a_run_is_named_once(runs: Path) -> None:

@@ -1,16 +1,22 @@
-"""`dpbench init`: a file to put your own model into, or the results that ship as an example."""
+"""The commands before the first measurement: `list`, `doctor` and `init`."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from dpbench import shipped
+from dpbench.cli.signature import command
 from dpbench.errors import UsageError
+from dpbench.options.reading import read_options
+from dpbench.options.setup import DoctorOptions, InitOptions, ListOptions
+
+if TYPE_CHECKING:
+    from dpbench.report.answer import Answer
 
 TEMPLATE = Path(__file__).with_name("model_template.py")
 DEFAULT = Path("my_model.py")
@@ -18,23 +24,41 @@ FACTORY = "make"
 COPIES = Path("results")
 
 
-def init(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="File to write; it must not exist yet.")
-    ] = DEFAULT,
-    example: Annotated[
-        bool,
-        typer.Option(
-            "--example", help="Copy the example sweep and the published tables to results/."
-        ),
-    ] = False,
-) -> None:
+@command(ListOptions)
+def listing(typed: dict[str, Any]) -> Answer:
+    """List models, implementations, backends and datasets.
+
+    dpbench list architectures
+    """
+    options = read_options(ListOptions, typed)
+    from dpbench.run.setup import list_names
+
+    return list_names(options.kind)
+
+
+@command(DoctorOptions)
+def doctor(typed: dict[str, Any]) -> Answer:
+    """Check the machine, the versions and each backend.
+
+    Exit status: 0; 1 if a backend that should work here fails, or there are fewer
+    usable GPUs than --gpus; 2 usage.
+    """
+    options = read_options(DoctorOptions, typed)
+    from dpbench.run.setup import examine
+
+    return examine(options.gpus)
+
+
+@command(InitOptions)
+def init(typed: dict[str, Any]) -> None:
     """Write a template file for a model of your own."""
-    if example:
-        if file != DEFAULT:
-            raise UsageError(f"--example takes no FILE; got {str(file)!r}")
+    options = read_options(InitOptions, typed)
+    if options.example:
+        if options.file is not None:
+            raise UsageError(f"--example takes no FILE; got {str(options.file)!r}")
         _copy_shipped()
         return
+    file = options.file or DEFAULT
     if not re.fullmatch(r"[\w./-]+\.py", str(file)):
         raise UsageError(
             f"FILE: got {str(file)!r}, expected a name of letters, digits, _, - and . that ends in "

@@ -1,0 +1,134 @@
+"""The commands that measure, called from Python: `dpbench.sweep`, `explain` and `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+from dpbench.api.calls import as_path, measuring_call, takes_options
+from dpbench.api.results import Results
+from dpbench.errors import UsageError
+from dpbench.options.check import CheckOptions
+from dpbench.options.explain import ExplainOptions
+from dpbench.options.reading import read_options
+from dpbench.options.script import is_script
+from dpbench.options.sweep import SweepOptions
+from dpbench.report.answer import Answer
+from dpbench.report.progress.trials import TrialProgress
+from dpbench.run import explaining
+from dpbench.run.check.checking import run_check
+from dpbench.run.sweep.measuring import measure
+from dpbench.run.sweep.plan import plan_sweep
+
+
+@takes_options(SweepOptions)
+def sweep(
+    arch: str | Sequence[str] | None = None,
+    *,
+    report: bool = False,
+    progress: bool = True,
+    **options: Any,
+) -> Results:
+    """Benchmark implementations, backends, group sizes and batch sizes, like `dpbench sweep`.
+
+        >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
+        >>> results.rows[["implementation", "group_size", "speedup"]]
+
+    Every option that affects the measurement is an argument: `--batch-sizes 32,64` is
+    `batch_sizes=[32, 64]`. Omit an argument, or pass None, for its default or the value of the
+    `preset`. `arch` is a name, because each rank imports the model: "mlp", "my_model.py:make" or
+    "my_package.models:make". Each trial is stored in a folder in `results_dir` as soon as it ends;
+    `report` also writes the page of the command, and `progress` prints on stderr.
+
+    Returns:
+        The results, as `dpbench.load` reads them from the folder. A failed trial does not raise:
+        its row has a status and a reason.
+
+    Raises:
+        UsageError: An argument is invalid.
+        StoreError: The results folder cannot be used.
+        DataError: The dataset cannot be used.
+        KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to
+            resume.
+    """
+    with measuring_call("dpbench.sweep", progress=progress):
+        measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
+        with plan_sweep(measured) as plan:
+            results = Results(measure(plan, TrialProgress(quiet=not progress)))
+    if report:
+        results.write_report(charts=measured.charts)
+    return results
+
+
+@takes_options(ExplainOptions)
+def explain(
+    results_or_script: str | PathLike[str] | Results | None = None,
+    *,
+    progress: bool = True,
+    **options: Any,
+) -> Answer:
+    """Show where scaling efficiency is lost and what to try, like `dpbench explain`.
+
+        >>> print(dpbench.explain("results/examples/two-cores", group_sizes=2))
+        >>> dpbench.explain("train.py", arguments=["--epochs", "1"], gpus=2).data["configurations"]
+
+    `results_or_script` is a results folder or its `Results`, whose rows the options choose, or a
+    training script, which is measured first. Omit it for the latest folder in results/. `progress`
+    prints on stderr.
+
+    Returns:
+        What the command prints as `text`, and all that its `--json` has as `data`.
+
+    Raises:
+        UsageError: An argument is invalid, or no row can be explained.
+        StoreError: The folder cannot be used.
+        TrainingFailed: The script failed.
+        KeyboardInterrupt: After Ctrl-C.
+    """
+    place = options["results_or_script"] = as_path(results_or_script)
+    measures = "module" in options or (isinstance(place, str) and is_script(place))
+    with measuring_call("dpbench.explain", progress=progress, alone=measures):
+        wanted = read_options(ExplainOptions, options, "dpbench.explain")
+        return explaining.explain(wanted, TrialProgress(quiet=not progress))
+
+
+@takes_options(CheckOptions)
+def check(
+    arch: str | None = None,
+    *,
+    candidate: str | PathLike[str] | Results | None = None,
+    baseline: str | PathLike[str] | Results | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Answer:
+    """Check for a performance regression, like `dpbench check`.
+
+        >>> dpbench.check("my_model.py:make", against_ref="origin/main").data["outcome"]
+        >>> dpbench.check(candidate="results/new", baseline="results/old").data["summary"]
+
+    Give `against_ref` to compare your code with a Git revision, `against_python` to compare this
+    environment with another one, `against` to compare `implementations` with another one, or
+    `candidate` and `baseline` to compare stored sweeps, which are folders or `Results`. A
+    `candidate` may be a training script. `progress` prints on stderr.
+
+    Returns:
+        What the command prints as `text`, and the verdict of its `--json` as `data`, with the keys
+        `outcome`, `exit_status`, `summary` and `rows`. A regression does not raise.
+
+    Raises:
+        UsageError: An argument is invalid.
+        NotComparable: There is nothing to compare.
+        StoreError: A folder cannot be used.
+        KeyboardInterrupt: After Ctrl-C.
+    """
+    place = as_path(arch)
+    if place is not arch or (isinstance(place, str) and is_script(place)):
+        raise UsageError(
+            f'arch: got "{place}"; expected a model as in "my_model.py:make"; for a training '
+            f'script or stored results write candidate="{place}"'
+        )
+    options |= {"arch": arch, "candidate": as_path(candidate), "baseline": as_path(baseline)}
+    with measuring_call("dpbench.check", progress=progress):
+        wanted = read_options(CheckOptions, options, "dpbench.check")
+        return run_check(wanted, TrialProgress(quiet=not progress))

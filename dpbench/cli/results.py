@@ -1,0 +1,215 @@
+"""The commands that read results: `report`, `plot`, `compare` and `project`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from dpbench.cli.signature import command
+from dpbench.errors import UsageError
+from dpbench.files import write_output
+from dpbench.messages import print_result, say, warn
+from dpbench.options.reading import read_options
+from dpbench.options.results import ALL, CompareOptions, PlotOptions, ProjectOptions, ReportOptions
+from dpbench.report.charts.kinds import CHARTS, NothingToDraw
+from dpbench.run.results import (
+    is_current,
+    is_table,
+    latest_folder,
+    read_analysis,
+    select_rows,
+)
+
+if TYPE_CHECKING:
+    from dpbench.analysis.analyze import Analysis
+    from dpbench.report.answer import Answer
+
+
+@command(ReportOptions)
+def report(typed: dict[str, Any]) -> None:
+    """Show results as a table, and write an HTML page with charts.
+
+    dpbench report results/demo --open
+
+    dpbench report results/demo --output table.csv
+
+    With --format or a file for rows, it writes rows and no page. Options that choose rows apply to
+    the printed output; the page always has all rows.
+    """
+    options = read_options(ReportOptions, typed)
+    path = options.path or latest_folder("report", sweeps_only=False)
+    if options.open and options.output is None and is_table(path):
+        raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
+    analysis = read_analysis(path)
+    chosen = select_rows(analysis, options)
+    format = options.rows_format
+    if analysis.collectives and options.columns:
+        format = format or "csv"
+    if format is not None:
+        show_rows(chosen, format, options.columns, options.file)
+        if options.file is not None:
+            say(f"the table is in {options.file}")
+        return
+    from dpbench.report.page import page_path, page_path_in, write_page
+
+    page = options.file
+    if page is None and options.output is not None:
+        page = page_path_in(options.output)
+    elif page is None and not is_table(path):
+        page = page_path(path)
+    show(
+        chosen,
+        page=page,
+        columns=options.columns,
+        to_explain=None if is_table(path) else path,
+        verbose=options.verbose,
+    )
+    if page is not None:
+        if options.file or options.charts or not is_current(page, path):  # it may have charts
+            write_page(page, analysis, charts=options.charts)
+        if options.open:
+            import webbrowser
+
+            address = page.resolve().as_uri()
+            if not webbrowser.open(address):
+                say(f"no browser was found; open {address} in one")
+
+
+def show_rows(
+    analysis: Analysis, format: str, columns: str | None = None, file: Path | None = None
+) -> None:
+    """Prints the rows in a format for documents or programs, or writes them to a file; notes go
+    to stderr."""
+    from dpbench.report import DATA_FORMATS
+    from dpbench.report.configurations import rows_text
+    from dpbench.report.export import frame_text
+    from dpbench.report.notes import notes_of
+
+    is_data = format in DATA_FORMATS
+    warn(*analysis.unfinished, *(analysis.stored.warnings if is_data and analysis.stored else ()))
+    if analysis.collectives:
+        from dpbench.analysis.frames import collective_frame
+
+        text = frame_text(collective_frame(analysis.collectives.records), format, columns)
+    else:
+        text = rows_text(analysis.rows, format=format, columns=columns)
+    for note in () if is_data else notes_of(analysis):
+        print(note, file=sys.stderr)
+    if file is None:
+        print_result(text)
+    else:
+        write_output(file, text)
+
+
+def show(
+    analysis: Analysis,
+    *,
+    page: Path | None,
+    columns: str | None = None,
+    to_explain: Path | str | None = None,
+    verbose: bool = False,
+) -> None:
+    """Prints results for people, and where their `page` is; raises UsageError for `columns`."""
+    from dpbench.report.answers.comm import comm_answer
+    from dpbench.report.answers.report import report_answer
+
+    if (stored := analysis.collectives) is not None:
+        answer = comm_answer(stored, page=page)
+    else:
+        answer = report_answer(
+            analysis, columns=columns, page=page, to_explain=to_explain, verbose=verbose
+        )
+    print_result(answer.text)
+    warn(*(stored.warnings if stored else ()))
+
+
+@command(PlotOptions)
+def plot(typed: dict[str, Any]) -> None:
+    """Draw charts of results as PNG, SVG or PDF.
+
+    dpbench plot throughput,efficiency results/demo --format pdf
+
+    dpbench plot implementations results/demo --group-size 2 --output beside-torch
+
+    Charts: {charts}. 'dpbench list charts' describes them.
+    """
+    first, second = typed.get("kinds", ""), typed.get("path", ALL)
+    if _is_place(first) and not _is_place(second):
+        typed = {**typed, "kinds": second, "path": first}  # the folder, then charts or none
+    options = read_options(PlotOptions, typed)
+    from dpbench.report.charts.files import stem_of, write_figure
+    from dpbench.report.charts.style import house_style
+    from dpbench.report.page import charts_folder
+
+    kinds = [*CHARTS.values()] if ALL in options.kinds else [CHARTS[k] for k in options.kinds]
+    sweeps_only = any(kind.source == "sweep" for kind in kinds)
+    path = options.path or latest_folder("plot", sweeps_only=sweeps_only)
+    if options.output is None and is_table(path):
+        raise UsageError(
+            f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"
+        )
+    analysis = read_analysis(path)
+    warn(*(analysis.stored.warnings if analysis.stored else ()))
+    analysis = select_rows(analysis, options)
+    folder = options.output or charts_folder(path)
+    charts = [(kind, shown) for kind in kinds for shown in analysis.by_work]
+    drawn, empty = 0, []
+    with house_style():
+        for kind, shown in charts:
+            stem = stem_of(kind.name, shown.work_label)
+            try:
+                figure = kind.draw(shown)
+            except NothingToDraw as reason:
+                empty.append(f"no chart {stem}: {reason}")
+                continue
+            drawn += 1
+            for target in (folder / f"{stem}.{image}" for image in options.format):
+                folder.mkdir(parents=True, exist_ok=True)
+                typer.echo(write_figure(figure, target))
+    if empty and (ALL not in options.kinds or not drawn):
+        raise UsageError(f"{path}: {'; '.join(empty)}")
+    say(*empty)
+
+
+plot.__doc__ = (plot.__doc__ or "").format(charts=", ".join(CHARTS))
+
+
+def _is_place(text: str) -> bool:
+    """Whether an argument is a folder or a table, not names of charts."""
+    return bool(text) and (os.sep in text or Path(text).is_dir() or is_table(Path(text)))
+
+
+@command(CompareOptions)
+def compare(typed: dict[str, Any]) -> Answer:
+    """Compare two sweeps, or parts of one: which is faster, and by how much.
+
+    dpbench compare results/before results/after
+
+    dpbench compare results/x:implementation=torch-ddp results/x:implementation=ddp
+
+    Exit status: 0 compared, whatever the result (dpbench check is the gate); 2 usage; 5 the two
+    cannot be compared.
+    """
+    from dpbench.run import comparison
+
+    return comparison.compare(read_options(CompareOptions, typed))
+
+
+@command(ProjectOptions)
+def project(typed: dict[str, Any]) -> Answer:
+    """Project speed to other group sizes and networks.
+
+    dpbench project results/scaling --group-sizes 8,16
+
+    dpbench project results/scaling --topology h100-nvswitch-ndr
+
+    Without a network, a scaling law predicts up to four times the largest measured group size.
+    With a network, steps are simulated.
+    """
+    from dpbench.run import projection
+
+    return projection.project(read_options(ProjectOptions, typed))

@@ -1,0 +1,40 @@
+"""The options of `dpbench list`, `dpbench doctor` and `dpbench init`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dpbench.options.model import Options, option
+from dpbench.options.shared import json_option
+from dpbench.options.types import Count, FilePath, one_of
+
+KINDS = ("architectures", "implementations", "backends", "datasets", "presets", "charts")
+
+
+class ListOptions(Options):
+    """What to list."""
+
+    kind: Annotated[str, one_of(KINDS)] | None = option(
+        None,
+        "Kind to list with descriptions, e.g. implementations.",
+        "KIND",
+        usual="all",
+        argument=True,
+    )
+    as_json: bool = json_option()
+
+
+class DoctorOptions(Options):
+    """What the machine must have."""
+
+    gpus: Count | None = option(None, "Exit with status 1 unless this many GPUs are usable.", "N")
+    as_json: bool = json_option()
+
+
+class InitOptions(Options):
+    """What to write."""
+
+    file: FilePath | None = option(
+        None, "File to write; it must not exist yet.", "FILE", usual="my_model.py", argument=True
+    )
+    example: bool = option(False, "Copy the example sweep and the published tables to results/.")
