@@ -19,7 +19,7 @@ from torch import Tensor
 from dpbench.codec import Float, decode, encode
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import write_inside, write_named
-from dpbench.messages import escaped
+from dpbench.messages import escaped, option_words
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
 HEADER = {"kind": "dpbench training checkpoint", "format_version": 4}
@@ -148,6 +148,6 @@ def save_checkpoint(
     except OSError as error:
         raise StoreError(
             f"cannot write {target}: {error.strerror or error}; the checkpoints in {folder} are "
-            f"whole, and --resume {RESUME_LATEST} goes on from the latest"
+            f"whole, and {option_words('resume', RESUME_LATEST)} goes on from the latest"
         ) from error
     return path

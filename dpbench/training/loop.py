@@ -26,6 +26,7 @@ from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.device import peak_device_memory, peak_host_memory_bytes
 from dpbench.measure.rank_group import RankGroup
+from dpbench.messages import option_words
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.training.checkpoint import (
@@ -326,7 +327,7 @@ class TrainingLoop:
 
     def _end_line(self) -> EndLine:
         """The last line, of rank 0, on all ranks; a collective. Raises OutOfSync."""
-        self._check_ranks("at the end (--check-sync-every finds the step)")
+        self._check_ranks(f"at the end ({option_words('check_sync_every')} finds the step)")
         memory = self.ranks.gather([peak_host_memory_bytes(), *peak_device_memory(*self.devices)])
         host, allocated, reserved = zip(*memory, strict=True)
         progress, score, checkpoints = self.progress, self.score, self.job.folder / CHECKPOINTS

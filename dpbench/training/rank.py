@@ -23,6 +23,7 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.unused import unused_parameters_named
+from dpbench.messages import option_words
 from dpbench.rendezvous.process_group import log_more
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, from_bytes, latest_checkpoint
@@ -116,7 +117,7 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
         if differences := differing_fields(job.spec, replace(earlier, epochs=job.spec.epochs)):
             raise UsageError(
                 f"{path} belongs to another training: {', '.join(differences)}; use the options "
-                "that it was made with, or train without --resume"
+                f"that it was made with, or train without {option_words('resume')}"
             )
         return str(path), data
 

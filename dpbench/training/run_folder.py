@@ -148,7 +148,7 @@ class TrainingLog(LineWriter):
         super().__init__(
             folder / LOG_FILE,
             writer="another training",
-            if_lost=f"--resume {RESUME_LATEST} goes on from the last checkpoint",
+            if_lost=f"{option_words('resume', RESUME_LATEST)} goes on from the last checkpoint",
         )
 
     def add(self, event: Event) -> None:

@@ -33,12 +33,8 @@ def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
     assert again.manifest.status == "running"
     assert again.checkpoints.is_dir()
     assert again.events() == ()
-
-
-def test_a_folder_that_is_there_is_not_made_again(tmp_path: Path) -> None:
-    made(tmp_path / "one")
     with pytest.raises(StoreError, match="one already exists; choose another --name, or go on"):
-        made(tmp_path / "one")
+        made(folder.path)
 
 
 def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) -> None:
