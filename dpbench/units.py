@@ -88,4 +88,6 @@ def counted(count: int, noun: str) -> str:
 
 def stored(done: int, planned: int) -> str:
     """Write "2 of 3 trials are stored"."""
-    return f"{done:,} of {counted(planned, 'trial')} {'is' if planned == 1 else 'are'} stored"
+    return (
+        f"{done:,} of {counted(planned, 'trial')} {'is' if 1 in (done, planned) else 'are'} stored"
+    )

@@ -24,8 +24,8 @@ OUTLIER_DEVIATIONS = 14.826
 deviations of normal noise, as in hyperfine."""
 MIN_FOR_OUTLIERS = 10
 """Fewest steps for outliers: with fewer, the median deviation rests on two or three of them."""
-MIN_FOR_WARM_UP = 20
-"""Fewest steps whose first ones can be judged: a tenth has to hold two."""
+MIN_FOR_WARM_UP = 10
+"""Fewest steps whose first ones can be judged: a fifth has to hold two."""
 FEW_FIRST = 5
 FRACTIONS = (10, 5)
 """The first steps are a few, a tenth and a fifth of the window: short and long warm-ups."""

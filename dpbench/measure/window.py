@@ -23,7 +23,6 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import StepIndices
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Window
-from dpbench.specs.trial import MIN_SEGMENT
 from dpbench.temporary import no_garbage_collection
 
 
@@ -100,10 +99,12 @@ def between_barriers(devices: Sequence[torch.device], ranks: RankGroup) -> Itera
 
 
 SEGMENTS = 4
+SHORTEST_SEGMENT = 3
+"""Least steps of a segment, as its first step finds an idle device and cold caches."""
 
 
 def segment_sizes(timed_steps: int) -> tuple[int, ...]:
     """Steps of the segments of a timed window, between which steps without synchronization are
     timed."""
-    count = max(1, min(SEGMENTS, timed_steps // MIN_SEGMENT))
+    count = max(1, min(SEGMENTS, timed_steps // SHORTEST_SEGMENT))
     return split_by_shares(timed_steps, (1.0,) * count)

@@ -9,7 +9,7 @@ from pydantic import model_validator
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_STEPS, TrainingScript
+from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_SCRIPT_STEPS, TrainingScript
 from dpbench.options.types import Count, FilePath, Gpus
 
 
@@ -20,7 +20,7 @@ class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
     gpus: Gpus | None = shared.gpus_option()
     warmup: Count = shared.measurement_option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
     steps: Count | None = shared.measurement_option(
-        None, "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_STEPS}"
+        None, "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}"
     )
     threads: Count | None = shared.measurement_option(
         None, shared.HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"

@@ -19,7 +19,7 @@ DEFAULT_SCRIPT_WARMUP = 10
 DEFAULT_SCRIPT_WINDOW_SECONDS = 0.5
 """Time that the steps of a script as it is fill. Its start takes far longer, so that more runs tell
 more than longer ones."""
-MIN_STEPS = 20
+MIN_SCRIPT_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
 
 

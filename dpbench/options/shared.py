@@ -154,7 +154,7 @@ class MeasuredRows(Options):
         None,
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
-        usual="1 to --gpus; above 4: 1, 2, 4, …",
+        usual="1 (single alone) to --gpus; above 4: 1, 2, 4, …",
     )
     data: DatasetName | None = data_option(
         None,

@@ -31,7 +31,9 @@ from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS
 from dpbench.specs.trial import Scaling
 
 DEFAULT_WINDOW_SECONDS = 1.0
-"""Time that a window fills where --steps is not given; it has at least MIN_STEPS."""
+"""Time that a window fills where --steps is not given."""
+MIN_STEPS = 12
+"""Fewest steps of such a window: SEGMENTS of three."""
 DEFAULT_STEPS = 50
 """Steps where the samples of a window must be known before it begins."""
 SCRIPT_IMPLEMENTATIONS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)

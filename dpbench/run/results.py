@@ -178,13 +178,17 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 
 
 def filter_choices(rows: Sequence[Row]) -> str:
-    """The values that the options can choose from."""
+    """The values that the options can choose from: numbers ascend, names are in the order of the
+    rows."""
     found = {
-        name: dict.fromkeys(
-            str(value) for row in rows if (value := row_value(row, name)) is not None
+        name: sorted(
+            dict.fromkeys(value for row in rows if (value := row_value(row, name)) is not None),
+            key=lambda value: value if isinstance(value, int) else 0,
         )
         for name in RowFilter.model_fields
     }
     return "; ".join(
-        f"{option_words(name)} {', '.join(values)}" for name, values in found.items() if values
+        f"{option_words(name)} {', '.join(map(str, values))}"
+        for name, values in found.items()
+        if values
     )

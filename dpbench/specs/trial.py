@@ -24,7 +24,7 @@ MAX_REPETITIONS = 10_000
 MAX_FILLING_STEPS = 1000
 """Most steps of a window that fills a time: more would only make records larger."""
 MIN_SEGMENT = 5
-"""Least steps of a segment of a window, as its first step finds an idle device and cold caches."""
+"""Least steps of a segment of a script, as its first step finds an idle device and cold caches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

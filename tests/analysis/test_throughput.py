@@ -57,7 +57,7 @@ def test_a_warm_up_has_its_length_and_its_change() -> None:
     found = warm_up([slow] * 3)
     assert found is not None
     assert (found.steps, found.change) == (5, pytest.approx(2.0))
-    for windows in ([fast] * 3, [slow[:19]] * 4, [slow]):
+    for windows in ([fast] * 3, [slow[:9]] * 4, [slow]):
         assert warm_up(windows) is None
 
 

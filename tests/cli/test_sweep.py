@@ -18,7 +18,7 @@ from subprocess import Popen
 import psutil
 import pytest
 
-from dpbench import store
+from dpbench import store, units
 from dpbench.cli.app import run
 from dpbench.cli.setup import TEMPLATE
 from dpbench.launch.machine import Machine
@@ -39,7 +39,7 @@ DDP_ON_TWO = [
 """Two trials for each value of another axis: the plain module, and ddp on two ranks."""
 THREE_TRIALS = [
     *("--arch", "tests.launch.faulty:TakesLong", "--implementations", "ddp", *STEPS, *TWO),
-    *("--repetitions", "1", "--name", "cut", "--no-charts"),
+    *("--group-sizes", "1,2", "--repetitions", "1", "--name", "cut", "--no-charts"),
 ]
 
 
@@ -128,12 +128,12 @@ def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finish
     assert 1 <= count < 3
     if number is signal.SIGINT:
         assert running.returncode == 130
-        assert f"interrupted: {count} of 3 trials are stored" in err
+        assert f"interrupted: {units.stored(count, 3)}" in err
     else:
         assert running.returncode == -number
     with synthetic.in_use():  # which finishes it at once
         assert run(["sweep", *THREE_TRIALS, "--resume"]) == 0
-    assert f"resuming: {count} of 3 trials are stored" in capfd.readouterr().err
+    assert f"resuming: {units.stored(count, 3)}" in capfd.readouterr().err
     assert trials.read_bytes().startswith(first)
     identifiers = [record.trial.trial_id for record in store.load_sweep(trials.parent).records]
     assert len(identifiers) == len(set(identifiers)) == 3
@@ -229,7 +229,7 @@ def test_a_plan_for_more_gpus_than_there_are_skips_no_row_for_that(
         "dpbench.run.sweep.plan.machine_here", lambda: Machine(environment=environment)
     )
     words = ["sweep", "--implementations", "ddp", "--batch-sizes", "4", "--gpus", "2", "--json"]
-    words += ["--arch", "mlp", "--dry-run"]
+    words += ["--arch", "mlp", "--group-sizes", "1,2", "--dry-run"]
     assert run(words) == 0
     planned = json.loads(capsys.readouterr().out)
     assert {(row["group_size"], row["runs"]) for row in planned} == {(1, 4), (2, 4)}

@@ -122,6 +122,6 @@ def test_a_slow_rank_shows_in_its_own_window_only() -> None:
         assert closed >= slowest_end  # no rank goes on while another is still being timed
 
 
-@pytest.mark.parametrize(("steps", "sizes"), [(3, (3,)), (11, (6, 5)), (50, (13, 13, 12, 12))])
+@pytest.mark.parametrize(("steps", "sizes"), [(5, (5,)), (11, (4, 4, 3)), (50, (13, 13, 12, 12))])
 def test_a_window_has_a_few_segments_of_equal_length(steps: int, sizes: tuple[int, ...]) -> None:
     assert segment_sizes(steps) == sizes

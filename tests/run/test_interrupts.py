@@ -38,7 +38,7 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     options = ("--batch-sizes", "8", "--implementations", "dp", "--gpus", "1", "--repetitions", "1")
     status = run(["sweep", *options, "--results-dir", str(tmp_path), "--name", "cut"])
     assert status == 128 + number
-    assert "interrupted: 1 of 2 trials are stored" in capsys.readouterr().err
+    assert "interrupted: 1 of 2 trials is stored" in capsys.readouterr().err
     assert len(store.load_sweep(tmp_path / "cut").records) == 1
 
 

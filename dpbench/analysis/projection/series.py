@@ -46,7 +46,8 @@ class Series:
     """One implementation on one backend at a fixed batch per replica."""
 
     rows: tuple[Row, ...]
-    """Measured rows by ascending group size, each with a throughput."""
+    """Measured rows by ascending group size, each with a throughput. Where the implementation was
+    not measured at group size 1, they begin with `single`."""
     single: Estimate | None = None
     """Throughput of `single`, which efficiencies are against; None if there is no such row."""
     items_per_replica: float | None = None
@@ -55,14 +56,14 @@ class Series:
     @property
     def label(self) -> str:
         """Such as "ddp/gloo, batch 32"."""
-        first = self.rows[0]
-        return row_name(first.series, batch_size=first.batch_size)
+        largest = self.rows[-1]
+        return row_name(largest.series, batch_size=largest.batch_size)
 
     @property
     def configuration(self) -> TrialSpec | None:
         """The configuration at group size 1; None for published numbers."""
-        first = self.rows[0].configuration
-        return None if first is None else first.of_one_replica
+        largest = self.rows[-1].configuration
+        return None if largest is None else largest.of_one_replica
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -187,6 +188,8 @@ def series_of(
         ordered = sorted(fewest.values(), key=lambda row: row.group_size)
         spec, items = ordered[0].configuration, ordered[0].batch_size
         single = singles.get(spec.single if spec else items)
+        if single and single.throughput and ordered[0].group_size > 1:
+            ordered.insert(0, single)
         if spec is not None:
             per_sample = ordered[0].records[0].items_per_sample
             items = spec.batch_size * spec.accumulation_steps * per_sample

@@ -63,7 +63,8 @@ def efficiency(analysis: Analysis) -> Drawn:
 def _draw(
     analysis: Analysis, name: str, linear: Callable[[int | None, Sequence[int]], list[float]]
 ) -> Drawn:
-    """Lines with intervals, and in gray linear scaling at a batch size and group sizes."""
+    """Lines with intervals, and in gray linear scaling at a batch size and group sizes. A series
+    that was not measured at group size 1 starts at `single`."""
     is_relative = name != "throughput"
     known: list[tuple[Row, Estimate]] = [
         (row, value)
@@ -74,6 +75,15 @@ def _draw(
     for row, value in known:
         if not value.is_too_noisy:
             stated.setdefault(row.series, []).append((row, value))
+    singles = {
+        row.records: (row, value)
+        for row in analysis.rows
+        if row.implementation == SINGLE and (value := getattr(row, name)) and not value.is_too_noisy
+    }
+    for line in stated.values():
+        if all(row.group_size > 1 for row, _ in line):
+            references = dict.fromkeys(row.reference for row, _ in line)
+            line[:0] = [singles[records] for records in references if records in singles]
     noisy = len(known) - sum(map(len, stated.values()))
     left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
     lines = dict(islice(stated.items(), MAX_SERIES))
@@ -92,13 +102,13 @@ def _draw(
     styles = series_styles(row for row, _ in points)
     for axis, batch_size in shown:
         for place, (series, line) in enumerate(lines.items()):
-            label = one_line(line[0][0].series)
+            label = one_line(series)
             shift = SPREAD * ((place + 0.5) / len(lines) - 0.5)
             marks = [
                 (
                     sizes.index(row.group_size) + shift,
                     value,
-                    f"{label} ×{row.group_size}: {quantity(value, style)}",
+                    f"{one_line(row.series)} ×{row.group_size}: {quantity(value, style)}",
                 )
                 for row, value in line
                 if row.batch_size == batch_size

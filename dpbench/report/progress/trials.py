@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import ceil
 from operator import attrgetter
-from statistics import fmean
 from typing import Any, Self
 
 from rich.console import Console
@@ -38,9 +39,17 @@ def describe(record: TrialRecord | CollectiveRecord, label: Callable[[Any], str]
         from dpbench.analysis.throughput import items_per_second
 
         result = f"{units.three_digits(items_per_second(record))} {record.item}/s"
-    spec = record.trial if isinstance(record, TrialRecord) else record.collective
-    took = units.seconds(record.duration_seconds)
+    spec, took = _spec(record), units.seconds(record.duration_seconds)
     return f"{label(spec)}, repetition {spec.repetition + 1}: {result} ({took})"
+
+
+def _spec(record: TrialRecord | CollectiveRecord) -> Spec:
+    return record.trial if isinstance(record, TrialRecord) else record.collective
+
+
+def _row(spec: Spec) -> Spec:
+    """What repetitions have in common."""
+    return replace(spec, repetition=0)
 
 
 class TrialProgress:
@@ -70,7 +79,10 @@ class TrialProgress:
         )
         self._task = self._bar.add_task("", total=None, rest="")
         self._done = self._total = 0
-        self._took: list[float] = []
+        self._waiting = Counter[Spec]()
+        """How many repetitions of each row are to run."""
+        self._took: dict[Spec, float] = {}
+        """Seconds of the last repetition of each row."""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -85,23 +97,26 @@ class TrialProgress:
         """These run next, and nothing else until they have ended; `label` names each."""
         self._label = label
         self._done, self._total = 0, len(specs)
-        self._took = []
+        self._waiting, self._took = Counter(map(_row, specs)), {}
         self._bar.update(self._task, total=self._total, completed=0, rest="")
 
     def started(self, spec: Spec) -> None:
         self._bar.update(self._task, description=escape(self._label(spec)))
 
     def finished(self, record: TrialRecord | CollectiveRecord) -> None:
+        row = _row(_spec(record))
         self._done += 1
-        if record.duration_seconds > 0:  # a skipped trial tells nothing about others
-            self._took.append(record.duration_seconds)
-        waiting = self._total - self._done
-        left = units.seconds(ceil(fmean(self._took) * waiting)) if self._took and waiting else ""
-        rest = f", {left} of measuring left" if left else ""
+        self._waiting[row] -= 1
+        self._took[row] = record.duration_seconds
+        # Rows that have not run are larger than those that have.
+        longest = max(self._took.values())
+        left = sum(count * self._took.get(row, longest) for row, count in self._waiting.items())
+        rest = f", {units.seconds(ceil(left))} of measuring left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
         if record.status is Status.SKIPPED:
             return  # the table has a line for all that are skipped for one reason
         if not self._draws:
+            rest = rest if record.status is Status.COMPLETED else ""  # others may be skipped then
             self._print(f"[{self._done}/{self._total}] {describe(record, self._label)}{rest}")
         elif record.status is not Status.COMPLETED:
             self._print(describe(record, self._label))

@@ -16,9 +16,13 @@ from dpbench.data.registry import unread_notes
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words
-from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, DEFAULT_SCRIPT_WINDOW_SECONDS, MIN_STEPS
+from dpbench.options.script import (
+    DEFAULT_SCRIPT_WARMUP,
+    DEFAULT_SCRIPT_WINDOW_SECONDS,
+    MIN_SCRIPT_STEPS,
+)
 from dpbench.options.shared import MAX_WORD
-from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, SweepOptions
+from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, MIN_STEPS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
 from dpbench.specs import AXES, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
@@ -37,11 +41,11 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     """
     offered = tuple(len(node.devices) for node in nodes)
     most = sum(offered)
+    default_sizes = default_group_sizes(most)
+    # At group size 1 SINGLE is measured in any case.
+    asked_sizes = options.group_sizes or default_sizes[1:] or default_sizes
     group_sizes = tuple(
-        dict.fromkeys(
-            most if size == MAX_WORD else int(size)
-            for size in options.group_sizes or default_group_sizes(most)
-        )
+        dict.fromkeys(most if size == MAX_WORD else int(size) for size in asked_sizes)
     )
     _require_devices(options, nodes, group_sizes)
     # The orders of other nodes name no steps.
@@ -55,6 +59,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
             "backends": (OWN_BACKEND,),
             "batch_sizes": (OWN_BATCH_SIZE,),
             "warmup": (DEFAULT_SCRIPT_WARMUP,),
+            "steps": (MIN_SCRIPT_STEPS,),
             "threads": (int(os.environ.get("OMP_NUM_THREADS", "1")),),  # as under torchrun
         }
         values |= {name: usual[name] for name in usual.keys() - options.model_fields_set}

@@ -85,7 +85,7 @@ def test_torchrun_starts_one_sweep(tmp_path: Path) -> None:
     )
     assert finished.returncode == 0, finished.stderr
     stored = store.load_sweep(tmp_path / "results" / "s")
-    assert stored.spec.group_sizes == (1, 2)
+    assert stored.spec.group_sizes == (2,)
     assert stored.spec.devices == ("cpu", "cpu")
     assert finished.stdout.count("Implementation") == 1
 

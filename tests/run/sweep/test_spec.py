@@ -12,6 +12,7 @@ from dpbench.launch.machine import Machine
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import SweepSpec
+from dpbench.specs.sweep import configurations
 from tests.builders import HERE
 
 
@@ -27,12 +28,15 @@ def built(*hosts: Node, **options: str) -> SweepSpec:
 
 @pytest.mark.parametrize(
     ("replicas", "sizes"),
-    [(1, (1,)), (2, (1, 2)), (4, (1, 2, 3, 4)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12))],
+    [(1, [1]), (2, [1, 2]), (4, [1, 2, 3, 4]), (8, [1, 2, 4, 8]), (12, [1, 2, 4, 8, 12])],
 )
 def test_group_sizes_default_to_all_up_to_four_and_above_to_powers_of_two_and_the_largest(
-    replicas: int, sizes: tuple[int, ...]
+    replicas: int, sizes: list[int]
 ) -> None:
-    assert built(node(*["cpu"] * replicas, cores=replicas)).group_sizes == sizes
+    planned = configurations(built(node(*["cpu"] * replicas, cores=replicas)))
+    assert [*dict.fromkeys(each.group_size for each in planned)] == sizes
+    alone = {each.implementation for each in planned if each.group_size == 1}
+    assert alone == ({"single"} if replicas > 1 else {"single", "dp", "ddp", "torch-ddp"})
 
 
 def test_the_group_size_max_is_all_replicas() -> None:
@@ -47,7 +51,7 @@ def test_the_group_size_max_is_all_replicas() -> None:
 def test_threads_are_those_that_every_host_has() -> None:
     hosts = node("cpu", "cpu"), node("cpu", "cpu", cores=2)
     spec = built(*hosts)
-    assert (spec.group_sizes, spec.devices_by_node) == ((1, 2, 3, 4), (2, 2))
+    assert (spec.group_sizes, spec.devices_by_node) == ((2, 3, 4), (2, 2))
     assert spec.base.threads_per_replica == 1
     assert built(hosts[0], node("cpu", cores=2)).base.threads_per_replica == 2
 
