@@ -27,12 +27,14 @@ _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
 
 
 def open_to_append(path: Path) -> IO[bytes]:
-    """Open a regular file for reading and writing, unbuffered; it is made if it is not there.
+    """Open a regular file for reading and writing, unbuffered; it is made if it is not there, and
+    its name is on disk.
 
     Raises StoreError for anything else, which a link is too, OSError.
     """
     require_regular(path)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    flush_folder(path.parent)
     return os.fdopen(descriptor, "r+b", buffering=0)
 
 
@@ -91,6 +93,7 @@ def make_folder(folder: Path) -> None:
     """Make a folder that is free; raises StoreError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        flush_folder(folder.parent)
     except OSError as error:
         raise StoreError(f"cannot make {folder}: {error.strerror}") from None
 
@@ -129,7 +132,7 @@ def write_output(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Put a new file, whose content is on disk, in the place of the path."""
+    """Put a new file in the place of the path, and return when content and name are on disk."""
     temporary = path.with_name(f"{path.name}.{token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -142,6 +145,16 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Return when the names in it are on disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def remove_leftovers(folder: Path) -> None:

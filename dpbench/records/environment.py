@@ -71,6 +71,8 @@ class Environment:
     """The numbers of the usable cores, "0-3,8"; other cores of equal number may be compared."""
     quota_cores: float | None = None
     """Cores' worth of time that the cgroup allows; None without a limit."""
+    boost: bool | None = None
+    """Whether cores may run above their nominal frequency; None where that is not readable."""
     gpu_driver: str | None = None
 
     @property
@@ -142,6 +144,7 @@ def capture(
         cuda=cuda,
         affinity=affinity.group(1) if affinity else None,
         quota_cores=quota_cores(),
+        boost=boost(),
         gpu_driver=read_text("/sys/module/nvidia/version"),
     )
 
@@ -188,6 +191,15 @@ def quota_cores() -> float | None:
                 quota, period = map(int, limit.split())
                 limits.append(quota / period)
     return min(limits, default=None)
+
+
+def boost() -> bool | None:
+    """Whether the cores may exceed their nominal frequency; None if that is not readable."""
+    on = read_text("/sys/devices/system/cpu/cpufreq/boost")
+    off = read_text("/sys/devices/system/cpu/intel_pstate/no_turbo")
+    if on is None and off is None:
+        return None
+    return on == "1" or off == "0"
 
 
 def _version(package: str) -> str:

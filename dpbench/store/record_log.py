@@ -56,7 +56,7 @@ class LineReader(Generic[R]):
 
 
 class LineWriter:
-    """Appends lines to an existing file, which no other process can do meanwhile."""
+    """Appends lines to a file, which no other process can do meanwhile."""
 
     def __init__(self, path: Path, *, writer: str, if_lost: str) -> None:
         """Cuts off a last line that is half written. Raises StoreError if the file cannot be

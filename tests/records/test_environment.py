@@ -16,6 +16,7 @@ from dpbench.records import environment
 from dpbench.records.environment import (
     Accelerator,
     Environment,
+    boost,
     capture,
     comparable_part,
     environment_line,
@@ -34,6 +35,7 @@ CHANGES: dict[str, object] = {
     "quota_cores": 1.5,
     "versions": {"torch": "2.14.0"},
     "variables": {"OMP_NUM_THREADS": "1"},
+    "boost": True,
 }
 COMPARABLE_ANYWAY = ["git_commit", "hostname", "affinity"]
 PAIRS = ["versions", "variables"]
@@ -154,6 +156,23 @@ def test_a_quota_of_time_limits_the_cores_that_are_planned_with(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 5, 7, 8})
     have_files(monkeypatch, {**V2, MINE: quota})
     assert usable_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "on"),
+    [
+        ("cpufreq/boost", "1", True),
+        ("cpufreq/boost", "0", False),
+        ("intel_pstate/no_turbo", "0", True),
+        ("intel_pstate/no_turbo", "1", False),
+        ("of another driver", "1", None),
+    ],
+)
+def test_boost_is_told_by_either_driver(
+    name: str, text: str, on: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have_files(monkeypatch, {f"/sys/devices/system/cpu/{name}": text})
+    assert boost() is on
 
 
 def git(folder: Path, *arguments: str) -> str:
