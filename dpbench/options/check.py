@@ -56,7 +56,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME"
     )
     implementations: CommaList[shared.MeasuredImplementation] = shared.list_option(
-        ("ddp",), "Implementations to check.", "A,B"
+        ("ddp",), "Implementations to check.", "A,B", usual="torch-ddp; ddp with --against"
     )
     batch_sizes: CommaList[Count] = shared.list_option((64,), "Samples per replica.", "N,N")
     group_sizes: CommaList[Count] | None = shared.list_option(
@@ -110,9 +110,13 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The implementations that are checked: those given, a script as it is, or the default."""
-        is_given = "implementations" in self.model_fields_set
-        return (SCRIPT,) if self.script_and_arguments and not is_given else self.implementations
+        """The implementations that are checked: those given, a script as it is, dpbench's ddp
+        against another one, or what most people train with."""
+        if "implementations" in self.model_fields_set:
+            return self.implementations
+        if self.script_and_arguments:
+            return (SCRIPT,)
+        return ("torch-ddp",) if self.against is None else self.implementations
 
     @property
     def tolerances(self) -> dict[str, float]:

@@ -61,8 +61,8 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         verbose=options.verbose,
     )
     following = ""
-    is_command = options.script_and_arguments and not in_python()
-    if is_command and not analysis.disturbance.is_busy:
+    is_of_script = shown[0].configuration.workload.script and not in_python()
+    if is_of_script and not analysis.disturbance.is_busy:
         following = _next(options, folder, shown[0], is_clear)
     return replace(answer, paragraphs=(*answer.paragraphs, following))
 
@@ -71,8 +71,12 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_cl
     """The command to run next with a script, on one line: measure more if it is not clear, or what
     the remedy brings, or look at the page."""
     once = ("name", "as_json", "verbose", "quiet")
-    remedy = next((cause.option.split() for cause in causes_of(explanation) if cause.option), None)
-    if not is_clear:
+    # A loss of its own is worth more than one that is a part of another.
+    causes = sorted(causes_of(explanation), key=lambda cause: cause.is_bound)
+    remedy = next((cause.option.split() for cause in causes if cause.option), None)
+    if not options.script_and_arguments:
+        command = ["report", str(folder), "--open"]
+    elif not is_clear:
         if (repetitions := explanation.repetitions_needed) is None:
             return ""
         again = options.command_line("repetitions", *once)

@@ -169,6 +169,7 @@ def _factors(explanation: Explanation, known: Sequence[Cause]) -> Iterator[Cause
     """The large losses among the factors, except those that a known cause says more of."""
     paused = sum(one.share.value for one in known if one.kind == "slow steps" and one.share)
     contained = {CONTAINED.get(one.kind) for one in known}
+    offset = [loss for loss, _ in explanation.offset_pairs]
     slowest = explanation.slowest_rank
     has_slow_rank = slowest is not None and slowest.is_slow
     ordinary = ORDINARY_WAITING if explanation.configuration.workload.script else 0.0
@@ -177,6 +178,8 @@ def _factors(explanation: Explanation, known: Sequence[Cause]) -> Iterator[Cause
         if is_hidden and paused >= HALF * factor.share.value > 0:
             continue  # the larger part of it are slow steps
         if "waiting" in factor.parts and factor.share.value < ordinary and not has_slow_rank:
+            continue
+        if factor in offset:
             continue
         if factor.is_large_loss and contained.isdisjoint(factor.parts):
             yield _of_factor(factor, explanation)
@@ -221,7 +224,7 @@ def _wrapper(explanation: Explanation) -> tuple[str, str]:
         text = "driving all replicas from one process, where they wait for each other"
         return text, _try("ddp, which has a process for each replica")
     alternative = traits.alternative or ""
-    return "the wrapper (hooks, buckets), a cost per step", _try(
+    return "the wrapper's own work, a cost per step", _try(
         _setting(explanation, alternative, "wrapper", implementation=alternative),
         _averaging_less_often(explanation, "wrapper"),
         f"a larger {option_words('batch_sizes')}",

@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
+from dpbench import units
 from dpbench.analysis.diagnosis.factors import (
     CONTENDED,
     IDEAL,
     PARTS,
     SHARDED,
     Breakdown,
+    Factor,
     break_down,
     is_large_loss,
     trials_by_key,
@@ -69,6 +72,19 @@ class Explanation:
         return step_phases(self.row.records)
 
     @property
+    def offset_pairs(self) -> tuple[tuple[Factor, Factor], ...]:
+        """Large losses, each with a neighboring gain beyond the noise that makes up for half of it
+        or more, so that the time between the two says little: steps without synchronization may
+        be slower than those with it."""
+        pairs = (sorted(pair, key=_ratio) for pair in pairwise(self.breakdown.factors))
+        return tuple(
+            (loss, gain)
+            for loss, gain in pairs
+            if loss.is_large_loss and gain.excludes_one and _ratio(gain) > 1
+            if loss.share.value <= -2 * gain.share.value
+        )
+
+    @property
     def not_separated(self) -> tuple[str, ...]:
         """Why parts share a factor or have none, and what to measure; repetitions left out."""
         notes = []
@@ -78,6 +94,10 @@ class Explanation:
                 f"{self.row.label}: its factors give no efficiency, because `single`{batch} has no "
                 "completed repetition in common with it"
             )
+        for loss, gain in self.offset_pairs:
+            parts = " and ".join((*loss.parts, *gain.parts))
+            share = units.percent(max(0.0, loss.share.value + gain.share.value))
+            notes.append(f"{parts} offset each other: together they cost {share} of the step")
         for factor in self.breakdown.factors:
             stages = [PARTS.index(part) for part in factor.parts[1:]]
             reasons = dict.fromkeys(self._not_measured(stage) for stage in stages)
@@ -127,6 +147,10 @@ class Explanation:
         if any(map(is_disturbed, (*self.row.records, *self.row.reference))):
             return None
         return repetitions_to_state(self.row.noisy_estimates)
+
+
+def _ratio(factor: Factor) -> float:
+    return factor.value.value
 
 
 def choose(explanations: Sequence[Explanation], *, by_user: bool) -> tuple[Explanation, ...]:

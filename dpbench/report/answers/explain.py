@@ -26,7 +26,7 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 COSTS: dict[Part, str] = {
     "granularity": "smaller batches take longer per sample",
     "contention": "replicas share the machine",
-    "wrapper": "hooks and buckets",
+    "wrapper": "what the implementation does beside the plain step",
     "waiting": "all wait for the rank that is slowest in each step",
     "communication": "communication not hidden by overlap",
 }

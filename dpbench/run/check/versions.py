@@ -23,7 +23,8 @@ from tempfile import TemporaryFile
 from dpbench import shipped, store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
-from dpbench.errors import LaunchError, UsageError
+from dpbench.codec import decode, json_object
+from dpbench.errors import USAGE, LaunchError, UsageError
 from dpbench.git import without_git_variables
 from dpbench.messages import in_python, option_words, say
 from dpbench.options.check import CheckOptions
@@ -34,9 +35,8 @@ from dpbench.run.check import worker
 from dpbench.run.check.plan import Sides, looks, new_folder, sweep_options
 from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
-from dpbench.specs import Labels, TrialSpec
+from dpbench.specs import Labels, SweepSpec, TrialSpec
 from dpbench.specs.sweep import palindrome, plan_trials
-from dpbench.store import StoredSweep
 from dpbench.temporary import temporary_folder
 
 END_SECONDS = 10.0
@@ -57,13 +57,13 @@ class Version:
     @contextmanager
     def measuring(
         self, options: SweepOptions, command: Sequence[str], heard: set[str]
-    ) -> Iterator[Callable[[int], StoredSweep]]:
+    ) -> Iterator[Callable[[int], SweepSpec]]:
         """Start the process that measures the sweep of these options, whose `command` is stored.
 
-        Gives a function that measures until there are so many repetitions and returns what is
-        stored; with 0, it waits until the sweep is planned. It says what the process says, unless
-        that was `heard` before, and raises UsageError for what cannot be planned, later
-        LaunchError, in the words of a process that has ended.
+        Gives a function that measures until so many repetitions are stored, and returns what is
+        measured; with 0, it waits until that is planned. It says what the process says, unless that
+        was `heard` before, and raises UsageError for what cannot be planned, later LaunchError, in
+        the words of a process that has ended.
         """
         sweep = {
             "options": options.model_dump(mode="json", exclude_unset=True),
@@ -94,19 +94,20 @@ class Version:
             assert asks is not None
             assert answers is not None
 
-            def measure(repetitions: int) -> StoredSweep:
+            def measure(repetitions: int) -> SweepSpec:
                 with suppress(BrokenPipeError):  # why it has ended is read from what it printed
                     asks.write(f"{repetitions or ''}\n".encode())
                 if not (answer := answers.readline()):
                     status = process.wait()
                     printed.seek(0)
                     last = printed.read().strip().rpartition("\n")[2]
-                    error = LaunchError if repetitions else UsageError
+                    error = LaunchError if repetitions and status != USAGE else UsageError
                     raise error(f"{self.label}: {last or f'exit status {status}'}")
-                said = [message for message in json.loads(answer) if message not in heard]
+                content = json_object(answer)
+                said = [message for message in content["said"] if message not in heard]
                 heard.update(said)
                 say(*said)
-                return store.load_sweep(self.folder)
+                return decode(SweepSpec, content["sweep"])
 
             try:
                 yield measure
@@ -153,7 +154,7 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         progress,
     ):
         say(f"starting {now.label} and {then.label}, each in a process of its own")
-        trials = plan_trials(measure_now(0).spec, 1)
+        trials = plan_trials(measure_now(0), 1)
         measure_then(0)
         names = Labels.among(trials)
 
@@ -165,7 +166,8 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
             progress.planned(trials * 2 * (goal - done), title)
             for (version, measure), number in palindrome(versions, range(done, goal)):
                 measured, done = version, number
-                for record in measure(number + 1).records:
+                measure(number + 1)
+                for record in store.load_sweep(version.folder).records:
                     if record.trial.repetition == number:
                         progress.finished(record)
             done = goal

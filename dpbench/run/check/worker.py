@@ -2,9 +2,10 @@
 
 It keeps its Python, its torch and the server that its ranks are forked from, so that a repetition
 takes little more than its steps. Its argument is JSON about the sweep; stdin has an empty line, and
-then one with each number of repetitions to reach; when the sweep is planned, and when they are
-reached, stdout has a line with what was said meanwhile, as JSON. Like `__main__` it imports nothing
-heavy at the top, as ranks import their main module again.
+then one with each number of repetitions to reach. When the sweep is planned, of which nothing is
+stored yet, and when they are reached, stdout has a line of JSON: the sweep, and what was said
+meanwhile. Like `__main__` it imports nothing heavy at the top, as ranks import their main module
+again.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpbench.run.sweep.plan import SweepPlan
 
 
 def main() -> int:
     """Measure until stdin ends; the exit status. What else would be printed goes to stderr."""
     answers = os.dup(1)
     os.dup2(2, 1)
+    from dpbench.codec import encode
     from dpbench.errors import DpbenchError
     from dpbench.messages import said_to, worded_for_python
     from dpbench.options.reading import read_options
@@ -32,12 +38,15 @@ def main() -> int:
 
     said = list[str]()
 
-    def repetitions() -> Iterator[int]:
+    def answer(plan: SweepPlan) -> None:
+        content = {"sweep": encode(plan.spec), "said": said}
+        os.write(answers, json.dumps(content).encode() + b"\n")
+        said.clear()
+
+    def repetitions(plan: SweepPlan) -> Iterator[int]:
         for line in sys.stdin:
-            if line.strip():
-                yield int(line)
-            os.write(answers, f"{json.dumps(said)}\n".encode())
-            said.clear()
+            yield int(line)
+            answer(plan)
 
     end_at_once()
     sweep = json.loads(sys.argv[1])
@@ -48,7 +57,9 @@ def main() -> int:
         try:
             options = read_options(SweepOptions, sweep["options"])
             plan = plan_judged_sweep(options, Path(sweep["folder"]), sweep["command"])
-            measure(plan, TrialProgress(quiet=True), repetitions())
+            sys.stdin.readline()
+            answer(plan)
+            measure(plan, TrialProgress(quiet=True), repetitions(plan))
         except DpbenchError as error:
             print(error, file=sys.stderr)
             return error.exit_status

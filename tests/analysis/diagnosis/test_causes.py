@@ -127,6 +127,15 @@ def test_a_loss_has_the_remedy_that_was_not_tried(
     assert all(words in found[kind] for kind, words in expected.items())
 
 
+def test_a_loss_that_its_neighbor_makes_up_for_is_no_cause() -> None:
+    """Steps without synchronization take 14 ms on the slower rank, and those with it 12."""
+    records = [*ALONE, *COPIES, *row("ddp", [12, 12], [10, 14])]
+    assert causes_on(LABEL, records) == ()
+    found = {one.row.label: one for one in explain_rows(summarize(records))}[LABEL]
+    together = "waiting and communication offset each other: together they cost 17 % of the step"
+    assert found.not_separated == (together,)
+
+
 def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
     records = [replace(one, trial=replace(one.trial, **ON_GPUS)) for one in LOSS]
     (found,) = causes_on(LABEL, records)
