@@ -169,6 +169,7 @@ class Reducer:
             for place, index in enumerate(indices):
                 self._places[index] = bucket, place if is_early else None
         self._places |= dict.fromkeys(self._sparse, (self._buckets[-1], None))
+        self._buckets[-1].awaited += len(self._sparse)
 
     def keep_buckets(self, caps: Sequence[int]) -> Sequence[Bucket]:
         """Make the buckets if there are none, and never in another order; a collective."""
@@ -182,10 +183,10 @@ class Reducer:
         The sums over the ranks are divided by `divisor`; None means the number of ranks.
         """
         expected, divisor = self._usage.expected_fires(), divisor or self._size
-        pending = Counter(self._places[i][0].number for i, fires in enumerate(expected) if fires)
+        unused = Counter(self._places[i][0].number for i, fires in enumerate(expected) if not fires)
         for bucket in self._buckets:
             scale = 1 / divisor if self.hook is None else 1.0
-            bucket.start(pending=pending[bucket.number], scale=scale)
+            bucket.start(pending=bucket.awaited - unused[bucket.number], scale=scale)
         self._backward = ReducingBackward(divisor=divisor, fires_left=expected)
         return self._with_start(output) if self._usage.waits_for_end else output
 
