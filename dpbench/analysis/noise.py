@@ -57,7 +57,7 @@ def load_warning(load: HostLoad | None, configuration: TrialSpec) -> tuple[str, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disturbance:
-    """How much others used the machine while trials ran."""
+    """How much others used the machine while trials ran; by default not at all."""
 
     note: str = ""
     """Who used how much of it, in how many trials, and what follows; "" on a quiet machine."""
@@ -69,9 +69,6 @@ class Disturbance:
     """Whether one of several groups was disturbed so much, and another was not."""
 
 
-UNDISTURBED = Disturbance()
-
-
 def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
     """How much others disturbed some trials; those of several groups, such as the sides of a
     comparison, are as busy as the busiest of them."""
@@ -81,7 +78,7 @@ def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
     ]
     loads = [load for group in disturbed for load in group]
     if not loads:
-        return UNDISTURBED
+        return Disturbance()
     busy = [
         side
         for side, group in zip(disturbed, measured, strict=True)
@@ -127,7 +124,9 @@ def repetitions_to_state(estimates: Iterable[Estimate]) -> int | None:
     return None if None in needed else max(filter(None, needed), default=None)
 
 
-def cure(needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[TrialRecord]) -> str:
+def remedy_for_noise(
+    needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[TrialRecord]
+) -> str:
     """What to do about the noise of some trials of a sweep: "the machine was busy: free it and
     measure again", or "about 12 repetitions (now 5), 2 min: --repetitions 12".
 

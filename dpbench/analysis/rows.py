@@ -13,7 +13,7 @@ from typing import Any
 from dpbench import messages, units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metrics import ROW_METRICS
-from dpbench.analysis.noise import cure, is_disturbed, repetitions_to_state
+from dpbench.analysis.noise import is_disturbed, remedy_for_noise, repetitions_to_state
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA
@@ -157,7 +157,7 @@ def noise_lines(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Ite
     needed = repetitions_to_state(chain.from_iterable(noisy.values()))
     trials = ([record for row in some for record in row.records] for some in (noisy, rows))
     listed = units.some_of(ranges, MAX_LISTED, "configuration")
-    yield f"too noisy to {purpose}: {listed}; {cure(needed, *trials)}"
+    yield f"too noisy to {purpose}: {listed}; {remedy_for_noise(needed, *trials)}"
 
 
 def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:

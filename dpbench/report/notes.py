@@ -10,7 +10,7 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.noise import cure, repetitions_to_reach
+from dpbench.analysis.noise import remedy_for_noise, repetitions_to_reach
 from dpbench.analysis.remarks import hints
 from dpbench.analysis.rows import MAX_LISTED, Row, noise_lines
 from dpbench.messages import one_line, option_words
@@ -95,7 +95,7 @@ def ties(analysis: Analysis) -> Iterator[str]:
         if len(speeds) == 2 and speeds[0].interval:
             needed = repetitions_to_reach(speeds, math.log(speeds[0].value / speeds[1].value))
             records = [record for each in analysis.rows for record in each.records]
-            remedy = cure(needed, (*row.records, *rivals[0].records), records)
+            remedy = remedy_for_noise(needed, (*row.records, *rivals[0].records), records)
             yield f"to tell {row.label} from {rivals[0].label}: {remedy}"
 
 

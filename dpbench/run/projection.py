@@ -46,7 +46,7 @@ def project(options: ProjectOptions) -> Answer:
     if not projections:
         raise UsageError(f"{options.path}: {left_out[0] if left_out else 'nothing to project'}")
     points = [point for projection in projections for point in projection.points]
-    if all(point.kind == "refused" for point in points):
+    if all(point.origin == "refused" for point in points):
         raise UsageError(f"nothing to show: {points[0].reason}")
     notes = [*left_out]
     if sweep is not None:

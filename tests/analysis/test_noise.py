@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.analysis.noise import UNDISTURBED, disturbance_of, is_disturbed
+from dpbench.analysis.noise import Disturbance, disturbance_of, is_disturbed
 from dpbench.analysis.rows import noise_lines, summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from tests.analysis.builders import run, runs, trial
@@ -35,7 +35,7 @@ def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> N
 
 
 def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:
-    assert disturbance_of(trials([load(0.19), None])) == UNDISTURBED
+    assert disturbance_of(trials([load(0.19), None])) == Disturbance()
 
 
 def test_trials_on_gpus_bear_more_of_it() -> None:

@@ -26,7 +26,7 @@ the sides ran in turn and both were disturbed so: else the load may have come wi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import geometric_mean
 from typing import get_args
 
@@ -34,7 +34,7 @@ from dpbench.analysis.change import Change, Costs, change_between, holm
 from dpbench.analysis.comparisons.comparison import ComparedRow, VerdictOutcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
-from dpbench.analysis.noise import UNDISTURBED, Disturbance, disturbance_of
+from dpbench.analysis.noise import Disturbance, disturbance_of
 from dpbench.analysis.repetitions import by_configuration, worst_status
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
@@ -87,7 +87,7 @@ class Verdict:
     differences: tuple[str, ...] = ()
     """Differences between the environments of the sides, which may explain the verdict: "versions:
     torch 2.13.0 -> 2.14.0"."""
-    disturbance: Disturbance = UNDISTURBED
+    disturbance: Disturbance = field(default_factory=Disturbance)
     """How much others disturbed the trials."""
 
     @property

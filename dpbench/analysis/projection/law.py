@@ -128,14 +128,14 @@ def project_by_law(
                 f"simulate larger groups with {option_words('topology')}"
             )
         if reason is not None:
-            points.append(ProjectedPoint(group_size=n, kind="refused", reason=reason))
+            points.append(ProjectedPoint(group_size=n, origin="refused", reason=reason))
             continue
         predicted, across = continued(sizes, seconds, n), crosses(sizes, n, per_node)
         band = ACROSS_NODES if across else WITHIN_NODE
         errors = [(end - band.middle) * predicted.scale for end in (band.low, band.high)]
         noise = predicted.noise(noise_of(speeds[0]), noise_of(speeds[-1]))
         speed = n * math.exp(-predicted.log_seconds - band.middle * predicted.scale)
-        kind: Origin = "next node" if across else "extrapolated"
+        origin: Origin = "next node" if across else "extrapolated"
         errors += [noise, -noise]
-        points.append(series.predicted_point(n, kind, speed, errors, len(sizes)))
+        points.append(series.predicted_point(n, origin, speed, errors, len(sizes)))
     return Projection(series=series, points=tuple(points))

@@ -32,7 +32,7 @@ class ProjectedPoint:
     """A group size, and what one step costs there; a refused one has a reason and no numbers."""
 
     group_size: int
-    kind: Origin
+    origin: Origin
     reason: str | None = None
     """Why there are no numbers."""
     step_seconds: Estimate | None = None
@@ -106,7 +106,7 @@ class Series:
         return self._point(n, "measured", speed, efficiency)
 
     def predicted_point(
-        self, n: int, kind: Origin, value: float, errors: Sequence[float], sample_size: int
+        self, n: int, origin: Origin, value: float, errors: Sequence[float], sample_size: int
     ) -> ProjectedPoint:
         """A group size with a predicted throughput; the efficiency has the noise of its base, too.
 
@@ -125,14 +125,16 @@ class Series:
 
         share = value / (n * self.base.value)
         efficiency = banded(share, "of linear", noise_of(self.base))
-        return self._point(n, kind, banded(value, self.base.unit), efficiency)
+        return self._point(n, origin, banded(value, self.base.unit), efficiency)
 
-    def _point(self, n: int, kind: Origin, speed: Estimate, efficiency: Estimate) -> ProjectedPoint:
+    def _point(
+        self, n: int, origin: Origin, speed: Estimate, efficiency: Estimate
+    ) -> ProjectedPoint:
         """The point with its step time, if the batch size is known."""
         items = (self.items_per_replica or 0) * n
         step = speed.mapped(lambda rate: items / rate, unit="s") if items else None
         return ProjectedPoint(
-            group_size=n, kind=kind, throughput=speed, efficiency=efficiency, step_seconds=step
+            group_size=n, origin=origin, throughput=speed, efficiency=efficiency, step_seconds=step
         )
 
 

@@ -170,7 +170,7 @@ def project_by_simulation(
         if n == 1:
             points.append(series.measured_point(1))
         elif reason is not None:
-            points.append(ProjectedPoint(group_size=n, kind="refused", reason=reason))
+            points.append(ProjectedPoint(group_size=n, origin="refused", reason=reason))
         else:
             points.append(projected(n))
     sent = buckets(step, configuration.bucket_cap_mb)

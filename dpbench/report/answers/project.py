@@ -72,7 +72,7 @@ def _table(projections: Sequence[Projection]) -> Table:
     speed_metric = ROW_METRICS["images_per_second"].counting(map(one_line, items))
     labels, points = [], []
     for projection in projections:
-        shown = [point for point in projection.points if point.kind != "refused"]
+        shown = [point for point in projection.points if point.origin != "refused"]
         labels += [projection.series.label] * len(shown)
         points += shown
 
@@ -87,7 +87,7 @@ def _table(projections: Sequence[Projection]) -> Table:
         column("Step", [or_missing(point.step_seconds, time_text) for point in points], leaves=1),
         column(speed_metric.header, [or_missing(estimate, speed) for estimate in speeds]),
         column("Efficiency", [percentage(point.efficiency) for point in points]),
-        text_column("Kind", [point.kind for point in points]),
+        text_column("Origin", [point.origin for point in points]),
     )
     return Table(groups=1, columns=tuple(c for c in columns if {*c.cells} - {"", MISSING}))
 
@@ -104,14 +104,14 @@ def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
 
 
 def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
-    """How often such bands held on published series, for each kind of prediction shown."""
-    kinds = {point.kind for projection in projections for point in projection.points}
-    if "extrapolated" in kinds:
+    """How often such bands held on published series, for each origin that is shown."""
+    origins = {point.origin for projection in projections for point in projection.points}
+    if "extrapolated" in origins:
         yield (
             f"on published series within one node, {WITHIN_NODE.inside} of "
             f"{WITHIN_NODE.predictions} predictions of this law lay within their band"
         )
-    if "next node" in kinds:
+    if "next node" in origins:
         yield (
             "next node: the prediction includes the slowdown that published series show across a "
             f"node boundary; {ACROSS_NODES.inside} of {ACROSS_NODES.predictions} such predictions "

@@ -33,7 +33,7 @@ def numbers(point: ProjectedPoint) -> tuple[Estimate, Estimate, Estimate]:
 def test_a_point_has_step_throughput_and_efficiency() -> None:
     [row] = project_by_law(curve(lambda n: 0.1 * 1.2 ** math.log2(n), (1, 2)), [4]).points
     step = 0.1 * 1.2 ** (4 / 3)
-    assert row.kind == "extrapolated"
+    assert row.origin == "extrapolated"
     found = numbers(row)
     assert [one.value for one in found] == pytest.approx([step, 4 / step, 0.1 / step])
     assert found[2].confidence == 0.9
@@ -70,7 +70,7 @@ def test_a_second_node_is_predicted_slower_and_with_a_wider_band() -> None:
     series = curve(lambda n: 0.1, (1, 2, 4))
     [within] = project_by_law(series, [8], per_node=8).points
     [across] = project_by_law(series, [8], per_node=4).points
-    assert (within.kind, across.kind) == ("extrapolated", "next node")
+    assert (within.origin, across.origin) == ("extrapolated", "next node")
     near, far = numbers(within)[1], numbers(across)[1]
     assert math.log(near.value / far.value) == pytest.approx(0.1 * ACROSS_NODES.middle)
     width, wider = (math.log(one.ends[1] / one.ends[0]) for one in (near, far))
@@ -81,7 +81,7 @@ def test_what_cannot_be_projected_is_refused_with_the_reason() -> None:
     with pytest.raises(UsageError, match="at least two group sizes, got 2; measure more"):
         project_by_law(curve(lambda n: 0.1, (2,)), None)
     below, between, beyond = project_by_law(curve(lambda n: 0.1, (2, 4)), [1, 3, 17]).points
-    assert {row.kind for row in (below, between, beyond)} == {"refused"}
+    assert {row.origin for row in (below, between, beyond)} == {"refused"}
     assert below.reason == between.reason
     assert "below the largest measured group size (4); measure it" in (below.reason or "")
     assert "more than 4 × the largest measured group size (4)" in (beyond.reason or "")

@@ -67,7 +67,7 @@ def test_communication_adds_what_the_backward_pass_does_not_hide() -> None:
     slow = network(2)
     exposed = (GRADIENTS - 1) * GRADIENT_BYTES / 2e9
     assert step(2, slow) - step(2) == pytest.approx(exposed, rel=1e-5)
-    assert (row(1, slow).kind, row(2, slow).kind) == ("measured", "projected")
+    assert (row(1, slow).origin, row(2, slow).origin) == ("measured", "projected")
 
 
 def test_the_band_moves_the_network_to_its_ends() -> None:
