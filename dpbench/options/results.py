@@ -37,7 +37,7 @@ class ReportOptions(shared.RowFilter):
         usual="from the ending of --output, else text",
     )
     columns: str | None = shared.output_option(
-        None, "Columns, by JSON key; seed: those of the torch-ddp gem.", "A,B,C"
+        None, "Columns, by JSON key; gem: those of the torch-ddp gem.", "A,B,C"
     )
     charts: bool = shared.charts_option()
     as_json: bool = shared.json_option()

@@ -55,12 +55,14 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     values["steps"] = options.steps or (MIN_STEPS if fills_window else DEFAULT_STEPS,)
     window_seconds = DEFAULT_WINDOW_SECONDS
     if options.script_and_arguments:
+        # OpenMP takes a number for each level of nesting.
+        of_openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
         usual = {
             "backends": (OWN_BACKEND,),
             "batch_sizes": (OWN_BATCH_SIZE,),
             "warmup": (DEFAULT_SCRIPT_WARMUP,),
             "steps": (MIN_SCRIPT_STEPS,),
-            "threads": (int(os.environ.get("OMP_NUM_THREADS", "1")),),  # as under torchrun
+            "threads": (int(of_openmp) if of_openmp.isdecimal() else 1,),  # as under torchrun
         }
         values |= {name: usual[name] for name in usual.keys() - options.model_fields_set}
         window_seconds = DEFAULT_SCRIPT_WINDOW_SECONDS

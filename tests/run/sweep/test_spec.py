@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,14 @@ def test_a_group_is_no_larger_than_all_hosts_together() -> None:
 def test_all_hosts_have_devices_of_one_kind() -> None:
     with pytest.raises(UsageError, match="node 0 has cpu devices and node 1 cuda ones"):
         built(node("cpu"), node("cuda:0"))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("variable", "threads"), [("4,2", 4), ("", 1)])
+def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
+    variable: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    Path("train.py").touch()
+    spec, _ = build_sweep_spec(SweepOptions(script="train.py"), [node("cpu", cores=8)])
+    assert spec.base.threads_per_replica == threads
