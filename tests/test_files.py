@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_a_folder_inside_is_made_and_never_a_link(tmp_path: Path) -> None:
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_the_content_of_a_file_is_on_disk_before_it_has_its_name(
+def test_the_content_of_a_file_is_on_disk_before_it_has_its_name_and_then_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
@@ -85,7 +86,7 @@ def test_the_content_of_a_file_is_on_disk_before_it_has_its_name(
 
     def noted_flush(descriptor: int) -> None:
         flush(descriptor)
-        steps.append("content")
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "content")
 
     def noted_replace(path: Path, target: Path) -> Path:
         steps.append("name")
@@ -94,7 +95,7 @@ def test_the_content_of_a_file_is_on_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", noted_flush)
     monkeypatch.setattr(Path, "replace", noted_replace)
     write_inside(tmp_path / "file", b"content")
-    assert steps == ["content", "name"]
+    assert steps == ["content", "name", "folder"]
 
 
 def names(folder: Path) -> list[str]:
