@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
