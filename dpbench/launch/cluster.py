@@ -67,17 +67,6 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeOutcome:
-    """How a node's ranks of an ordered trial ended."""
-
-    order: int = 0
-    """Number of the order; 0 if it has carried out none."""
-    measurements: tuple[RankMeasurement, ...] = ()
-    """What its ranks measured; () if they did not complete."""
-    failures: tuple[RankFailure, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeState:
     """The state of a node, as the others read it."""
 
@@ -89,8 +78,12 @@ class NodeState:
     """How many trials it has ordered, as node 0."""
     trial: int | None = None
     """The last trial that it has ordered, by its number in the plan; None if ranks are to end."""
-    outcome: NodeOutcome = NodeOutcome()
-    """That of the last order that it has carried out, as another node."""
+    done: int = 0
+    """Number of the last order that it has carried out, as another node; 0 if it has none."""
+    measurements: tuple[RankMeasurement, ...] = ()
+    """What its ranks measured then; () if they did not complete."""
+    failures: tuple[RankFailure, ...] = ()
+    """How its ranks failed then."""
     end: str | None = None
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
 
@@ -251,8 +244,9 @@ class Cluster:
         order: int,
         time_limit_seconds: float,
         stop: Callable[[], bool],
-    ) -> NodeOutcome:
-        """Run this node's ranks of the trial to their end; raises what `stop` raises."""
+    ) -> tuple[tuple[RankMeasurement, ...], tuple[RankFailure, ...]]:
+        """Run this node's ranks of the trial to their end; returns what they measured, or how they
+        failed. Raises what `stop` raises."""
         number, sizes = self.this_node.number, trial.replicas_by_node
         variables = {STORE_PREFIX: f"{self.launch} {order}"}
         interface = os.environ.get(GLOO_INTERFACE) or interface_towards(self.placement.address)
@@ -274,8 +268,8 @@ class Cluster:
                     work, first, variables, scratch, time_limit_seconds, stop=stop
                 )
         except RanksFailed as failed:
-            return NodeOutcome(order=order, failures=failed.failures)
-        return NodeOutcome(order=order, measurements=tuple(measurements))
+            return (), failed.failures
+        return tuple(measurements), ()
 
 
 class ClusterRunner(TrialRunner):
@@ -321,21 +315,22 @@ class ClusterRunner(TrialRunner):
         # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
         # trial fills a window, whose repetitions get the number of steps that the first chose.
         order = cluster.order(self._plan.index(trial))
-        ended: dict[int, NodeOutcome] = {}
+        ended: dict[int, NodeState] = {}
 
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
             for node in nodes[1:]:
-                if (outcome := cluster.state(node.number).outcome).order == order:
-                    ended[node.number] = outcome
-            return any(not outcome.measurements for outcome in ended.values())
+                if (state := cluster.state(node.number)).done == order:
+                    ended[node.number] = state
+            return any(not state.measurements for state in ended.values())
 
         def all_ended() -> bool:
             if some_failed():
                 cluster.set_state(trial=None)
             return len(ended) == len(nodes)
 
-        ended[0] = cluster.run_trial_here(self, trial, order, time_limit_seconds, some_failed)
+        here = cluster.run_trial_here(self, trial, order, time_limit_seconds, some_failed)
+        ended[0] = NodeState(measurements=here[0], failures=here[1])
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         if not wait_until(all_ended, STOP_SECONDS):
             raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
@@ -364,20 +359,23 @@ def follow_orders(
         return state.end is not None or state.order != last
 
     while wait_until(is_new_or_over) and (ordered := cluster.state(0)).end is None:
-        last, outcome = ordered.order, NodeOutcome(order=ordered.order)
+        last = ordered.order
+        cluster.set_state(measurements=(), failures=())  # the state is small while ranks run
         trial = None if ordered.trial is None else plan[ordered.trial]
         # None if the ordered trial has failed already.
         if trial is not None and trial.node_count > cluster.this_node.number:
-            cluster.set_state(outcome=NodeOutcome())  # so that the state is small meanwhile
 
             def is_over(ordered: NodeState = ordered) -> bool:
                 """Whether node 0 has stopped the trial, or has gone on without it."""
                 now = cluster.state(0)
                 return (now.order, now.trial) != (ordered.order, ordered.trial)
 
-            outcome = cluster.run_trial_here(runner, trial, last, time_limit_seconds, is_over)
-            if outcome.failures:
+            measurements, failures = cluster.run_trial_here(
+                runner, trial, last, time_limit_seconds, is_over
+            )
+            cluster.set_state(measurements=measurements, failures=failures)
+            if failures:
                 label = plain_label(trial)
                 say(f"{label} failed; what the ranks here have written is in {runner.logs}")
-        cluster.set_state(outcome=outcome)
+        cluster.set_state(done=last)
     say(f"{cluster.nodes[0].name} has no more to run")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,21 @@ def peak_device_memory(*devices: torch.device) -> tuple[int, int] | tuple[None, 
     if devices[0].type != "cuda":
         return None, None
     return max(map(cuda.max_memory_allocated, devices)), max(map(cuda.max_memory_reserved, devices))
+
+
+class Peaks(NamedTuple):
+    """The most memory of this process and its device so far, in bytes; None on devices without a
+    counter."""
+
+    host: int
+    allocated: int | None
+    reserved: int | None
+    """What torch's allocator held, used or not."""
+
+
+def memory_peaks(*devices: torch.device) -> Peaks:
+    """The peaks since the last reset, on the device with the most."""
+    return Peaks(peak_host_memory_bytes(), *peak_device_memory(*devices))
 
 
 def peak_memory_words() -> str:

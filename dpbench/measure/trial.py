@@ -25,9 +25,9 @@ from dpbench.data.registry import SYNTHETIC, is_function, prepared_file
 from dpbench.data.user_dataset import SampleSource, load_user_dataset
 from dpbench.measure.batches import Segment, StepPlan, loading_batches
 from dpbench.measure.device import (
+    Peaks,
     forked_random,
-    peak_device_memory,
-    peak_host_memory_bytes,
+    memory_peaks,
     reset_peak_device_memory,
     set_devices_and_threads,
     set_tf32,
@@ -45,9 +45,6 @@ from dpbench.measure.window import time_steps
 from dpbench.records.trial import Mode, RankMeasurement, Window
 from dpbench.rendezvous.process_group import default_group_class
 from dpbench.specs import TrialSpec
-
-Peaks = tuple[int, int | None, int | None]
-"""The peaks of host memory, and of a device's allocated and reserved memory, in bytes."""
 
 
 def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMeasurement:
@@ -95,7 +92,6 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         verification = verify(trial, architecture, source, rank, ranks) if is_first else None
     # Counted last; a failure must not lose the measurement, and is reported.
     flops = flops_per_item(architecture, source, device) if is_first and rank == 0 else None
-    host_peak, device_peak, reserved_peak = peaks
     as_is, replica_phases = phases.get("as-is", (None, None))
     unsynced, _ = phases.get("unsynced", (None, None))
     return RankMeasurement(
@@ -105,9 +101,9 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         timed=windows["as-is"],
         without_sync=windows.get("unsynced"),
         setup_seconds=setup_seconds,
-        peak_host_memory_bytes=host_peak,
-        peak_device_memory_bytes=device_peak,
-        peak_reserved_memory_bytes=reserved_peak,
+        peak_host_memory_bytes=peaks.host,
+        peak_device_memory_bytes=peaks.allocated,
+        peak_reserved_memory_bytes=peaks.reserved,
         reduced_bytes_per_step=None if sent is None else sent.bytes // timed_steps,
         collectives_per_step=None if sent is None else sent.collectives / timed_steps,
         comm_init_seconds=None if membership is None else membership.comm_init_seconds,
@@ -184,7 +180,7 @@ def time_windows(
         timed.setdefault(mode, []).append(window)
         # Training needs no more than the first segment: unsynced steps add copies of the state and
         # gradients beside the buckets.
-        peaks = peaks or (peak_host_memory_bytes(), *peak_device_memory(*devices))
+        peaks = peaks or memory_peaks(*devices)
     after = wrapper.communication()
     wrapper.sync_parameters()
     assert peaks is not None  # a window has a segment

@@ -202,7 +202,8 @@ def _is_sample_mean(
 
 def _errors(ours: GradientList, theirs: GradientList) -> list[float]:
     """The relative error of each gradient: max|g - g_ref| ÷ max|g_ref|."""
-    floor = VANISHING * max((_largest(g) for g in theirs if g is not None), default=0.0)
+    sizes = [_largest(gradient) for gradient in theirs if gradient is not None]
+    floor = VANISHING * max(filter(isfinite, sizes), default=0.0)
     errors = []
     for gradient, expected in zip(ours, theirs, strict=True):
         if gradient is None or expected is None:

@@ -216,7 +216,8 @@ class RankMeasurement:
     device: str
     timed: Window
     setup_seconds: float
-    """Seconds from the rank's start to its first warmup step: group, data, model."""
+    """Seconds from the rank's start to its first warmup step: group, data, model; of a script, to
+    the end of that step."""
     without_sync: Window | None = None
     """Window with as many steps on the same samples, without gradient synchronization."""
     cached: Window | None = None

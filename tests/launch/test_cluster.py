@@ -20,7 +20,6 @@ from dpbench.launch.cluster import (
     Cluster,
     Node,
     NodeLost,
-    NodeOutcome,
     follow_orders,
     require_common,
 )
@@ -82,13 +81,13 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
         lead.set_state(trial=None)
-        while (outcome := lead.state(1).outcome).order != order:
+        while (state := lead.state(1)).done != order:
             time.sleep(0.05)
         leaving = pool.submit(other.leave, "")  # once it no longer follows
         lead.leave("")
         following.result()
         leaving.result()
-    assert outcome == NodeOutcome(order=order)
+    assert (state.measurements, state.failures) == ((), ())
 
 
 def test_nodes_with_other_options_both_say_which_differ() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure import trial as trial_module
+from dpbench.measure import device
 from dpbench.measure.batches import micro_step_indices
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.trial import measure_trial
@@ -168,7 +168,7 @@ def test_peak_memory_is_that_of_training_without_what_measuring_adds(
     def peak(*devices: torch.device) -> tuple[int, int]:
         return sum(1000 if unsynced else 1 for unsynced, _ in steps), 7
 
-    monkeypatch.setattr(trial_module, "peak_device_memory", peak)
+    monkeypatch.setattr(device, "peak_device_memory", peak)
     rank = measured(dp(2, warmup_steps=2, timed_steps=10))
     assert (rank.peak_device_memory_bytes, rank.peak_reserved_memory_bytes) == (2 + 4, 7)
 

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from dpbench.codec import encode, from_json
-from dpbench.measure.device import gpu_uuid, peak_device_memory, peak_host_memory_bytes
+from dpbench.measure.device import gpu_uuid
 from dpbench.measure.script.timing import RankStore, ScriptSegment, ScriptTimer
 from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
 from dpbench.records.trial import Mode, RankMeasurement, ScriptFacts, Window
@@ -143,7 +143,7 @@ class ScriptRun:
             for segment in segments.get("cached", ())
             for counts in segment.counts
         )
-        device_peak, reserved_peak = peak_device_memory(device)
+        assert timer.peaks is not None  # a segment was measured
         wrapper = self.watcher.wrapper
         modules = [] if wrapper is None else wrapper.modules()
         return RankMeasurement(
@@ -157,9 +157,9 @@ class ScriptRun:
             threads=torch.get_num_threads(),
             sync_batch_norms=sum(isinstance(module, torch.nn.SyncBatchNorm) for module in modules),
             setup_seconds=(timer.first_step or self.started) - self.started,
-            peak_host_memory_bytes=peak_host_memory_bytes(),
-            peak_device_memory_bytes=device_peak,
-            peak_reserved_memory_bytes=reserved_peak,
+            peak_host_memory_bytes=timer.peaks.host,
+            peak_device_memory_bytes=timer.peaks.allocated,
+            peak_reserved_memory_bytes=timer.peaks.reserved,
             group_class=default_group_class(device) if dist.is_initialized() else None,
             item="samples" if counts_samples else "steps",
             warmup_steps=trial.warmup_steps,

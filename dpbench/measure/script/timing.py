@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from dpbench.measure.device import Peaks, memory_peaks
 from dpbench.measure.script.watching import ScriptWatcher, StepCounts
 from dpbench.measure.window import SegmentTimer
 from dpbench.parallel.devices import synchronize
@@ -100,6 +101,8 @@ class ScriptTimer:
         self._trial, self._watcher, self._store = trial, watcher, store
         self.measured: list[ScriptSegment] = []
         """The segments of whole rounds."""
+        self.peaks: Peaks | None = None
+        """Those of memory until the end of the first measured segment."""
         self.findings: dict[str, Any] = {}
         """Fields of ScriptFacts that ranks find by comparing themselves."""
         self.counts_samples = False
@@ -184,7 +187,7 @@ class ScriptTimer:
         )
         self._compare(reports, earlier_batch)
         size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
-        size = min(max(size, MIN_SEGMENT), trial.timed_steps // 2)
+        size = min(max(size, MIN_SEGMENT), max(trial.timed_steps // 2, 1))
         modes: list[Mode] = ["as-is"]
         if together:
             synchronizes = self._store.size > 1 and all(report["syncs"] for report in reports)
@@ -199,6 +202,8 @@ class ScriptTimer:
                     yield ScriptSegment("as-is", min(self._queued, QUEUE_LIMIT))
                 ahead.append(ScriptSegment(mode, size))
                 yield ahead[-1]
+                # Later segments need memory that the script does not, for a kept batch.
+                self.peaks = self.peaks or memory_peaks(self.device)
             self.measured += ahead
             done += 2 * size
             as_is = [one.window(counts_samples=False) for one in ahead if one.mode == "as-is"]

@@ -47,7 +47,7 @@ class Script:
     def __init__(self, *batches: int | None, **changes: Any) -> None:
         store = OfTwo(0, 1, 0)
         store.size = 2
-        trial = script_trial(SCRIPT, warmup_steps=4, timed_steps=10, **changes)
+        trial = script_trial(SCRIPT, **{"warmup_steps": 4, "timed_steps": 10, **changes})
         self.watcher = Watched(trial, [*batches] or [None, None])
         self.timer = ScriptTimer(trial, self.watcher, store)
 
@@ -90,6 +90,7 @@ def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> N
 
 def test_alone_a_script_is_measured_as_it_is_only() -> None:
     assert {*Script(implementation="independent").train()} == {"as-is"}
+    assert len(Script(implementation="independent", timed_steps=1).train()) == 4 + 2
 
 
 def test_only_the_first_optimizer_ends_steps() -> None:
