@@ -23,17 +23,14 @@ from torch.nn.utils.rnn import PackedSequence
 from dpbench.parallel.devices import copy_to_device
 from dpbench.parallel.torch_private import pytree
 
-Parts = dict[Any, Any]
-"""The parts of a container by key, in order."""
 
-
-def children(node: object) -> Parts | None:
+def children(node: object) -> dict[Any, Any] | None:
     """The parts of a container by key, in order; None for a leaf."""
     container = _opened(node)
     return None if container is None else container[0]
 
 
-def _opened(node: Any) -> tuple[Parts, Callable[[Parts], Any]] | None:
+def _opened(node: Any) -> tuple[dict[Any, Any], Callable[[dict[Any, Any]], Any]] | None:
     """The parts of a container, and a function that makes one like it of others; None for a leaf.
 
     That one has the class of the container and its other state.
@@ -68,7 +65,7 @@ def _opened(node: Any) -> tuple[Parts, Callable[[Parts], Any]] | None:
     return None
 
 
-def _copy_with(node: Any, put: Callable[[Any, Any, Any], object], parts: Parts) -> Any:
+def _copy_with(node: Any, put: Callable[[Any, Any, Any], object], parts: dict[Any, Any]) -> Any:
     """A copy of a container in which `put` has replaced the parts."""
     twin = copy.copy(node)
     for key, part in parts.items():

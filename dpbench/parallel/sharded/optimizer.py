@@ -27,9 +27,6 @@ ELEMENTWISE = (
 )
 """Optimizers that step each element by itself, so that a parameter can be divided anywhere."""
 
-State = dict[str, Any]
-"""An optimizer's state of one parameter: tensors like it or flat parts of them, and numbers."""
-
 
 class ShardedOptimizer(Optimizer):
     """Shards a DistributedDataParallel's optimizer step and state over its ranks (ZeRO-1).
@@ -203,7 +200,7 @@ class ShardedOptimizer(Optimizer):
 
         return SimpleNamespace(wait=unchanged)
 
-    def _divide(self, states: Mapping[Any, State]) -> None:
+    def _divide(self, states: Mapping[Any, dict[str, Any]]) -> None:
         """Take this rank's shard of the states of full parameters, in the place of all it has."""
         for shard in self._shards:
             for part in shard.parts:
@@ -217,7 +214,7 @@ class ShardedOptimizer(Optimizer):
                         state[name] = copy.deepcopy(value)
 
     @torch.no_grad()
-    def _full_states(self) -> dict[Tensor, State]:
+    def _full_states(self) -> dict[Tensor, dict[str, Any]]:
         """The state of all parameters, in new tensors on the CPU; a collective, of whose ranks only
         the first gets it."""
         if self._messages is None:
@@ -228,7 +225,7 @@ class ShardedOptimizer(Optimizer):
                 if has_backend(self._group, CPU)
                 else dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
             )
-        full: dict[Tensor, State] = {}
+        full: dict[Tensor, dict[str, Any]] = {}
         for shard in self._shards:
             parts = {part.parameter: part for part in shard.parts}
             for parameter in shard.bucket.parameters:

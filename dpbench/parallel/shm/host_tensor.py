@@ -86,8 +86,6 @@ class CudaHostTensor(HostTensor):
     Both copies run on a stream of their own, so that computation and other copies go on meanwhile.
     """
 
-    __slots__ = ("_arrived", "_returned", "_stream")
-
     def __init__(self, tensor: Tensor, *, read: bool, write: bool) -> None:
         """Begin to copy the tensor to the host, if its values are needed."""
         self._target = tensor if write else None
