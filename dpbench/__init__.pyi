@@ -93,7 +93,7 @@ def check(
     Options:
         module: The script is a module, as in python -m.
         gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
-        implementations: Implementations to check.
+        implementations: Implementations; with --against, ddp.
         backends: gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.
         batch_sizes: Samples per replica.
         group_sizes: Numbers of replicas to measure.
@@ -114,7 +114,7 @@ def check(
         budget: Time after which no runs are added.
         against: Compare with this implementation.
         against_ref: Compare with this Git revision of your code.
-        against_python: Compare with this Python, which has another torch or other packages.
+        against_python: Compare with this Python and its packages.
         config: Read options from a TOML or YAML file.
         junit: Write the verdict as JUnit XML.
         markdown: Write the verdict as Markdown.

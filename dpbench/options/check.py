@@ -56,7 +56,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME"
     )
     implementations: CommaList[shared.MeasuredImplementation] = shared.list_option(
-        ("ddp",), "Implementations to check.", "A,B", usual="torch-ddp; ddp with --against"
+        ("ddp",), "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
     )
     batch_sizes: CommaList[Count] = shared.list_option((64,), "Samples per replica.", "N,N")
     group_sizes: CommaList[Count] | None = shared.list_option(
@@ -98,7 +98,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     )
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
     against_python: FilePath | None = option(
-        None, "Compare with this Python, which has another torch or other packages.", "PATH"
+        None, "Compare with this Python and its packages.", "PATH"
     )
     config: FilePath | None = shared.config_option()
     junit: OutputFile | None = shared.output_option(
