@@ -9,14 +9,18 @@ everything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import ran_in_turn, speedup_of
+from dpbench.analysis.throughput import items_per_second
 from dpbench.records.trial import Status
+from dpbench.specs import TrialSpec
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 
@@ -35,6 +39,9 @@ class Headline:
     rivals: tuple[Row, ...] = ()
     """Those of them that tie with it: their intervals overlap, and repetitions that ran in turn do
     not show that they are slower."""
+    faster_backend: tuple[str, Estimate, str] | None = None
+    """Where rows tie: the fastest backend, how many times as fast as the next one it is, and that
+    one, in rows that differ in nothing else; None if no backend is clearly faster."""
     lead: tuple[Estimate, Row] | None = None
     """How many times as fast as the nearest row it is in repetitions that ran in turn, so that what
     disturbed one disturbed both; None where that says no more than the two speeds."""
@@ -84,8 +91,35 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
         speed=found[fastest],
         others=tuple(others),
         rivals=rivals,
+        faster_backend=_faster_backend(usable) if rivals else None,
         lead=(ratios[nearest], nearest) if nearest is not None and is_known else None,
     )
+
+
+def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
+    """See `Headline.faster_backend`: the mean over configurations that all backends have, within
+    each repetition."""
+    speeds: dict[TrialSpec, dict[str, dict[int, float]]] = {}
+    for row in rows:
+        if row.configuration and row.group_size > 1:
+            others = replace(row.configuration, backend="none")
+            by_repetition = {r.trial.repetition: items_per_second(r) for r in row.records}
+            speeds.setdefault(others, {})[row.configuration.backend] = by_repetition
+    alike = [sides for sides in speeds.values() if len(sides) > 1]
+    backends = {backend for sides in alike for backend in sides}
+    alike = [sides for sides in alike if sides.keys() == backends]
+    found = [{*numbers} for sides in alike for numbers in sides.values()]
+    common = sorted(set.intersection(*found)) if found else []
+    if len(common) < 2:
+        return None
+    logs = {
+        backend: [fmean(math.log(sides[backend][n]) for sides in alike) for n in common]
+        for backend in backends
+    }
+    first, second = sorted(logs, key=lambda backend: fmean(logs[backend]), reverse=True)[:2]
+    gains = [math.exp(a - b) for a, b in zip(logs[first], logs[second], strict=True)]
+    ratio = geometric_mean(gains, "×")
+    return (first, ratio, second) if ratio.ends[0] > 1 else None
 
 
 def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:

@@ -177,14 +177,17 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
 
 
 def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
-    """What every table shows by default, on a terminal and on the page: metrics with a value, and
-    the status where some row did not simply complete."""
+    """What every table shows by default, on a terminal and on the page: metrics with a value, the
+    status where some row did not simply complete, and the loss where it is told from noise."""
     completed = [row for row in rows if row.status is Status.COMPLETED and row.reason is None]
     usual = (metric for metric in TABLE_METRICS.values() if metric.by_default)
+    slopes = [slope for row in rows if (slope := row["loss_slope_per_second"])]
+    is_noise = all(slope.ends[0] <= 0 <= slope.ends[1] for slope in slopes)
     return tuple(
         metric
         for metric in (*usual, *claimed_metrics(rows))
         if (metric.key != "status" or len(completed) < len(rows))
+        and (metric.key != "loss_slope_per_second" or not is_noise or not rows)
         and (not rows or any(cell(metric, row) != MISSING for row in rows))
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from dpbench.analysis.headline import Headline
@@ -13,7 +14,10 @@ def headline_sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
     """One sentence for each work."""
     for work, headline in headlines.items():
         sentence = _sentence(headline)
-        if headline.row and headline.lead:
+        if headline.faster_backend:
+            first, ratio, second = headline.faster_backend
+            sentence += f"; {first} is {plus_minus(ratio)} × as fast as {second}"
+        elif headline.row and headline.lead:
             ratio, other = headline.lead
             row = one_line(headline.row.label)
             sentence += f"; repetition by repetition, {row} is {plus_minus(ratio)} × as fast as "
@@ -33,7 +37,9 @@ def _sentence(headline: Headline) -> str:
         if all(rival.throughput and rival.throughput.is_too_noisy for rival in rivals):
             noisy = f"{'is' if count == 1 else 'are'} too noisy to compare with it"
             return f"no clear winner: {label} at {value}, but {others} {noisy}"
-        return f"no clear winner: {label}, {value}, and {others} tie"
+        speeds = [each.value for rival in rivals if (each := rival.throughput or rival.duration)]
+        apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
+        return f"no clear winner: {label}, {value}, and {others} tie within {max(1, apart)} %"
     if headline.others and speed.basis != "repetitions":
         one_run = "one run cannot show whether another is as fast"
         return f"fastest in a single run: {label} at {value}; {one_run}"

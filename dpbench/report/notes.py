@@ -3,14 +3,12 @@ choose by kind."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.noise import remedy_for_noise, repetitions_to_reach
 from dpbench.analysis.remarks import hints
 from dpbench.analysis.rows import MAX_LISTED, Row, noise_lines
 from dpbench.messages import one_line, option_words
@@ -32,9 +30,7 @@ def notes_of(analysis: Analysis, *kinds: NoteKind) -> list[str]:
         "warning": warnings(analysis),
         "failed": _reasons(rows),
         "source": [f"source: {name}" for name in sources],
-        "repetitions": chain(
-            ties(analysis), noise_lines(rows, rows, "report"), _one_repetition(rows)
-        ),
+        "repetitions": chain(noise_lines(rows, rows, "report"), _one_repetition(rows)),
         "reading": chain(
             intervals(rows), _scaling(rows), _local_sgd(rows), _own(rows), hints(rows, environments)
         ),
@@ -82,21 +78,6 @@ def _reasons(rows: Rows) -> Iterator[str]:
             groups.setdefault((row.status, row.reason or ""), []).append(row.label)
     for (status, reason), labels in groups.items():
         yield f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
-
-
-def ties(analysis: Analysis) -> Iterator[str]:
-    """For each headline without a clear winner, how many repetitions would tell the fastest row
-    from the next one."""
-    for headline in analysis.headlines.values() if analysis.sweep else ():
-        row, rivals = headline.row, [row for row in headline.rivals if not row.noisy_estimates]
-        if row is None or headline.reason or not rivals:
-            continue
-        speeds = [each.throughput for each in (row, rivals[0]) if each.throughput]
-        if len(speeds) == 2 and speeds[0].interval:
-            needed = repetitions_to_reach(speeds, math.log(speeds[0].value / speeds[1].value))
-            records = [record for each in analysis.rows for record in each.records]
-            remedy = remedy_for_noise(needed, (*row.records, *rivals[0].records), records)
-            yield f"to tell {row.label} from {rivals[0].label}: {remedy}"
 
 
 def _one_repetition(rows: Rows) -> Iterator[str]:

@@ -34,6 +34,21 @@ def test_whoever_overlaps_the_best_is_named_nearest_first() -> None:
     assert [row.series for row in found.rivals] == ["torch-ddp/gloo", "ddp/gloo"]
 
 
+def test_a_backend_that_is_faster_in_all_implementations_is_named_where_they_tie() -> None:
+    slow, fast = (100.0, 101.0, 99.0), (110.0, 111.0, 109.0)
+    groups = [
+        runs(trial(name, backend, 2), speeds)
+        for name in ("ddp", "torch-ddp")
+        for backend, speeds in (("gloo", slow), ("shm", fast))
+    ]
+    found = of(*groups, runs(trial("single", "none"), (90.0, 91.0, 92.0)))
+    assert found.rivals
+    assert found.faster_backend is not None
+    first, ratio, second = found.faster_backend
+    assert (first, second, round(ratio.value, 2)) == ("shm", "gloo", 1.1)
+    assert of(*groups[:1], *groups[2:]).faster_backend is None
+
+
 PASSES = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)
 """Speeds that vary by a fifth from pass to pass, and together."""
 FIRST = runs(trial("ddp"), PASSES)

@@ -11,10 +11,9 @@ from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.configurations import cell
-from dpbench.report.notes import intervals, ties, warnings
+from dpbench.report.notes import intervals, warnings
 from dpbench.report.table import MISSING
 from tests.analysis.builders import rank, record, run, runs, steps_of, trial, window
-from tests.report.sample import analysis
 
 EVEN = [1.0] * 50
 SLOW_START = [2.0] * 5 + EVEN[5:]
@@ -45,15 +44,6 @@ def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() 
     busy = HostLoad(cores=2, during=1.0, stolen=0.0)
     records = [replace(record, host_load=busy) for record in windows_of(SLOW_START, SLOW_START)]
     assert warming_up(records) == [], "others disturbed the steps"
-
-
-def test_a_tie_says_what_would_break_it() -> None:
-    """Both vary by a fifth from pass to pass."""
-    passes, others = (100.0, 120.0, 100.0, 120.0), (112.0, 95.0, 95.0, 114.0)
-    records = [*runs(trial("ddp"), passes), *runs(trial("torch-ddp"), others)]
-    (line,) = ties(analysis(records))
-    assert line.startswith("to tell ddp/gloo ×1, batch 32 from torch-ddp/gloo ×1, batch 32: about ")
-    assert " repetitions (now 4), " in line
 
 
 def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either() -> None:

@@ -22,7 +22,7 @@ def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
     ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (170, 187, 204))
     (line,) = headline_sentences(analysis([*ours, *theirs]).headlines)
     assert line.startswith("No clear winner: ddp/gloo ×1, batch 32, 2")
-    assert line.endswith(" images/s, and torch-ddp/gloo ×1, batch 32 tie.")
+    assert line.endswith(" images/s, and torch-ddp/gloo ×1, batch 32 tie within 11 %.")
 
 
 def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
