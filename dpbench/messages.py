@@ -110,8 +110,10 @@ def value_words(value: Any) -> str:
     return repr([*value] if isinstance(value, tuple) else value).replace("'", '"')
 
 
-def as_typed(value: Any) -> str:
-    """Write a value as a shell would have it: [32, 64] as "32,64"."""
+def as_typed(value: Any, none: str = "None") -> str:
+    """Write a value as a shell would have it: [32, 64] as "32,64"; None as the word for it."""
     if isinstance(value, list | tuple):
-        return ",".join(map(as_typed, value))
+        return ",".join(as_typed(each, none) for each in value)
+    if value is None:
+        return none
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h; it outlives exec
 
@@ -34,14 +33,10 @@ def tied_to_this_process(command: Sequence[str], number: int = signal.SIGKILL) -
     return [*program, str(os.getpid()), str(int(number)), *command]
 
 
-def become(parent_pid: int, number: int, command: list[str]) -> NoReturn:
-    """Start the command in this process."""
-    end_with(parent_pid, number)
+if __name__ == "__main__":
+    parent_pid, number, *command = sys.argv[1:]
+    end_with(int(parent_pid), int(number))
     try:
         os.execvp(command[0], command)
     except OSError as error:
         sys.exit(f"{command[0]}: {error.strerror}")
-
-
-if __name__ == "__main__":
-    become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

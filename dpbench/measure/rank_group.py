@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 
 from dpbench.measure.device import current_cuda_device
-from dpbench.parallel.groups import decoded, encoded, gather_values
-from dpbench.rendezvous.barrier import on_first_rank
+from dpbench.parallel.groups import PeerFailed, decoded, encoded, gather_values
+from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.process_group import Membership, process_group
 from dpbench.specs.traits import BACKENDS
 
@@ -70,12 +71,26 @@ class RankGroup:
     def on_first(self, work: Callable[[], T]) -> T:
         """The result of `work` on rank 0, on every rank once it has ended, however long it takes.
 
-        The result is as in `gather_on_first`. Raises RuntimeError on the other ranks if it raised.
+        The others wait in the group's store, which has no time limit: if rank 0 dies, the launcher
+        has to end them. The result is as in `gather_on_first`. Raises what `work` raises on rank 0,
+        and PeerFailed on the others.
         """
         if self.control is None:
             return work()
-        result = on_first_rank(work, process_group=self.control)
-        message = encoded(result) if self.rank == 0 else b""
+        store = PrefixStore("on_first", self.control.get_group_store())
+        end = f"end of turn {store.add(f'turns of {self.rank}', 1)}"
+        message, failure = b"", ""
+        if self.rank == 0:
+            try:
+                message = encoded(work())
+            except BaseException as error:
+                failure = f"{type(error).__name__}: {error}".partition("\n")[0]
+                raise
+            finally:
+                store.set(end, failure.encode(errors="backslashreplace").decode())
+        wait_until(lambda: store.check([end]))
+        if failure := store.get(end).decode():
+            raise PeerFailed(f"cannot complete: rank 0 failed while others waited: {failure}")
         length = torch.tensor(len(message), device="cpu")
         dist.broadcast(length, group=self.control, group_src=0)
         data = torch.frombuffer(bytearray(message or int(length)), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Ranks that wait for each other in a store: all of them, or for one that works alone.
+"""Ranks that wait for each other in a store, at barriers with a name.
 
 Every wait outside of a collective is `wait_until`: processes look into their store, or for another
 process, until what they wait for is there.
@@ -10,14 +10,11 @@ import math
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from dpbench.parallel.groups import PeerFailed, member_group, name_ranks
-
-T = TypeVar("T")
+from dpbench.parallel.groups import member_group, name_ranks
 
 DEFAULT_TIMEOUT = timedelta(seconds=120)
 MAX_PAUSE_SECONDS = 0.1
@@ -120,43 +117,3 @@ def barrier(
         wait_for_ranks(group.get_group_store(), rank, size, label, timeout)
     except RuntimeError as error:
         raise RuntimeError(f"barrier {error}") from error.__cause__
-
-
-def on_first_rank(
-    work: Callable[[], T], *, process_group: dist.ProcessGroup | None = None
-) -> T | None:
-    """Call `work` on rank 0 of the group, and return when it has ended; a collective.
-
-    It uses the group's store and no tensor, so no device and no collective waits meanwhile. The
-    others wait without limit, and not until the group's timeout: if rank 0 dies, the launcher has
-    to end them.
-
-    Args:
-        work: called on rank 0 only. It must not talk to the other ranks.
-        process_group: the ranks; None means the default group.
-
-    Returns:
-        The result of `work` on rank 0; None on the others. A store could not carry a large one.
-
-    Raises:
-        BaseException: on rank 0: the exception of `work`.
-        PeerFailed: on the others: rank 0 raised.
-    """
-    group = member_group(process_group, "on_first_rank")
-    rank = dist.get_rank(group)
-    store = PrefixStore("first_rank", group.get_group_store())
-    end = f"end of turn {store.add(f'turns of {rank}', 1)}"
-    words = ""
-    if rank == 0:
-        try:
-            return work()
-        except BaseException as error:
-            words = f"{type(error).__name__}: {error}".partition("\n")[0]
-            words = words.encode(errors="backslashreplace").decode()  # a name of a file
-            raise
-        finally:
-            store.set(end, words)
-    wait_until(lambda: store.check([end]))
-    if words := store.get(end).decode():
-        raise PeerFailed(f"cannot complete: rank 0 failed while others waited: {words}")
-    return None

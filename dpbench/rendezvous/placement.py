@@ -59,7 +59,8 @@ class Placement:
         rank = integer(environ, names[0], 0, size - 1)
         nodes = integer(environ, names[5], 1, default=0)
         usual_size = -(-size // nodes) if nodes else local_size or size
-        local_size = integer(environ, names[3], 1, default=usual_size)
+        local_size = integer(environ, names[3], 1, size, default=usual_size)
+        most_local = local_size if names[3] in environ else size
         address = environ.get("MASTER_ADDR", address)
         if ("MASTER_ADDR" in environ and not address) or any(map(str.isspace, address)):
             raise ValueError(
@@ -68,7 +69,7 @@ class Placement:
         return cls(
             rank=rank,
             world_size=size,
-            local_rank=integer(environ, names[2], 0, default=rank % local_size),
+            local_rank=integer(environ, names[2], 0, most_local - 1, rank % local_size),
             local_size=local_size,
             node=integer(environ, names[4], 0, default=rank // local_size),
             node_count=nodes or -(-size // local_size),
@@ -99,18 +100,12 @@ class Placement:
 def local_gpu_index(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
     """The index of the GPU for this process, among those that it sees.
 
-    It is the local rank, as in `Placement`: LOCAL_RANK, else rank % LOCAL_WORLD_SIZE, else rank. A
+    It is the local rank of `Placement.read`: LOCAL_RANK, else rank % LOCAL_WORLD_SIZE, else rank. A
     process that sees only one GPU through CUDA_VISIBLE_DEVICES, as when each process was started by
-    hand for its own GPU, takes that one: index 0.
-
-    Raises:
-        ValueError: a variable is set to something else than it must be, or rank and world_size do
-            not fit each other.
+    hand for its own GPU, takes that one: index 0. Raises ValueError as `Placement.read`.
     """
-    if not 0 <= rank < world_size:
-        raise ValueError(f"got rank={rank} and world_size={world_size}, expected 0 <= rank < size")
-    local_size = integer(environ, "LOCAL_WORLD_SIZE", 1, world_size, default=world_size)
-    local_rank = integer(environ, "LOCAL_RANK", 0, local_size - 1, default=rank % local_size)
+    place = {"RANK": str(rank), "WORLD_SIZE": str(world_size)}
+    local_rank = Placement.read({**environ, **place}).local_rank
     visible = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     return 0 if visible and "," not in visible else local_rank
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from dpbench.messages import as_typed
 from dpbench.units import counted
 
 
@@ -24,7 +25,7 @@ class Axis:
     meaning: str = ""
     """Meaning of the column with its values; empty for a setting without a column of this kind."""
     kind: Literal["text", "integer", "number"] = "text"
-    none: str | None = None
+    none: str = ""
     """The word for None, where that is a value of its own."""
     changes_work: bool = False
     """Whether its values are different work, so that speeds are not compared across them; names
@@ -37,11 +38,7 @@ class Axis:
 
     def text(self, value: Any) -> str:
         """The value as it is typed: "auto", "25", "32,64"."""
-        if isinstance(value, tuple):
-            return ",".join(map(self.text, value))
-        if value is None:
-            return self.none or ""
-        return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+        return as_typed(value, self.none)
 
 
 AXES = {

@@ -12,6 +12,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, Self
 
 from dpbench.codec import content_hash
+from dpbench.messages import as_typed
 from dpbench.specs.axes import PLACEHOLDER, PLACEHOLDERS
 from dpbench.specs.nodes import ReplicaCount
 from dpbench.specs.parallel import ParallelSpec
@@ -83,7 +84,7 @@ class TrialSpec(ParallelSpec):
         without one."""
 
         def value(placeholder: re.Match[str]) -> str:
-            return str(self.setting(PLACEHOLDERS[placeholder[1]])).removesuffix(".0")
+            return as_typed(self.setting(PLACEHOLDERS[placeholder[1]]))
 
         return tuple(PLACEHOLDER.sub(value, word) for word in self.workload.script)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -31,7 +32,20 @@ def of_all_ranks(rank: int) -> list[object]:
         ranks.barrier()
         assert (ranks.max(rank), ranks.on_first(lambda: 5)) == (1.0, 5)
         assert ranks.gather_on_first(rank) == (None if rank else [0, 1])
+        torch.set_default_device("cpu")
+        what_rank_0_raises_is_heard_by_all(ranks)
     return found
+
+
+def what_rank_0_raises_is_heard_by_all(ranks: RankGroup) -> None:
+    def fail() -> None:
+        raise ValueError("no samples\nand more")
+
+    heard = "^cannot complete: rank 0 failed .*: ValueError: no samples$"
+    words = heard if ranks.rank else "^no samples"
+    with pytest.raises(RuntimeError if ranks.rank else ValueError, match=words):
+        ranks.on_first(fail)
+    assert ranks.on_first(lambda: 5) == 5
 
 
 def test_every_rank_gets_what_all_have() -> None:

@@ -235,7 +235,6 @@ def test_nccl_knows_its_device_and_is_aborted_after_an_error(
     monkeypatch.setattr(process_groups, "missing_backends", dict)
     monkeypatch.setattr(process_groups, "parse_device", torch.device)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setenv("LOCAL_RANK", "1")
     options: dict[str, Any] = {"device": "cuda:1", "wait_for_workers": False, "timeout": LONG}
     with suppress(KeyError), process_group(backend, store=dist.HashStore(), **options):
         if raises:

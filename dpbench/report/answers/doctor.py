@@ -10,7 +10,7 @@ from dpbench import units
 from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
 from dpbench.report.table import Table, text_column
-from dpbench.requirements import PYTHON, TORCH, version_words
+from dpbench.requirements import PYTHON, TORCH
 
 
 def doctor_answer(environment: Environment, backends: Mapping[str, Any]) -> Answer:
@@ -18,7 +18,7 @@ def doctor_answer(environment: Environment, backends: Mapping[str, Any]) -> Answ
     `text`."""
     lines = (
         *environment_lines(environment),
-        ("needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"),
+        ("needs", f"Python {PYTHON}, torch {TORCH}, or later"),
         *(("backend", f"{name}: {backend.text}") for name, backend in backends.items()),
     )
     return Answer(
