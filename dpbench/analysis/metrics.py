@@ -9,6 +9,7 @@ those of ranks and steps, `collectives` those of collectives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter, methodcaller
 from statistics import fmean
 from typing import Any
@@ -479,8 +480,10 @@ METRICS: tuple[Metric, ...] = (
 
 ROW_METRICS = {metric.key: metric for metric in METRICS if metric.is_of_rows}
 """Metrics of rows; `row[key]` has them."""
-TRIAL_METRICS = tuple(metric for metric in METRICS if metric.is_of_trials)
-"""Metrics of trials."""
+TRIAL_METRICS = tuple(
+    replace(metric, has_interval=False) for metric in METRICS if metric.is_of_trials
+)
+"""Metrics of trials, whose values are single ones."""
 COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}
 """Metrics that `compare` and `check` can compare."""
 TABLE_METRICS = {key: metric for key, metric in ROW_METRICS.items() if metric.header}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import ceil
 from operator import attrgetter
 from typing import Any, Self
@@ -39,17 +37,9 @@ def describe(record: TrialRecord | CollectiveRecord, label: Callable[[Any], str]
         from dpbench.analysis.throughput import items_per_second
 
         result = f"{units.three_digits(items_per_second(record))} {record.item}/s"
-    spec, took = _spec(record), units.seconds(record.duration_seconds)
+    spec = record.trial if isinstance(record, TrialRecord) else record.collective
+    took = units.seconds(record.duration_seconds)
     return f"{label(spec)}, repetition {spec.repetition + 1}: {result} ({took})"
-
-
-def _spec(record: TrialRecord | CollectiveRecord) -> Spec:
-    return record.trial if isinstance(record, TrialRecord) else record.collective
-
-
-def _row(spec: Spec) -> Spec:
-    """What repetitions have in common."""
-    return replace(spec, repetition=0)
 
 
 class TrialProgress:
@@ -79,10 +69,8 @@ class TrialProgress:
         )
         self._task = self._bar.add_task("", total=None, rest="")
         self._done = self._total = 0
-        self._waiting = Counter[Spec]()
-        """How many repetitions of each row are to run."""
-        self._took: dict[Spec, float] = {}
-        """Seconds of the last repetition of each row."""
+        self._took = 0.0
+        """Seconds of all trials that have ended."""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -96,21 +84,16 @@ class TrialProgress:
     ) -> None:
         """These run next, and nothing else until they have ended; `label` names each."""
         self._label = label
-        self._done, self._total = 0, len(specs)
-        self._waiting, self._took = Counter(map(_row, specs)), {}
+        self._done, self._total, self._took = 0, len(specs), 0.0
         self._bar.update(self._task, total=self._total, completed=0, rest="")
 
     def started(self, spec: Spec) -> None:
         self._bar.update(self._task, description=escape(self._label(spec)))
 
     def finished(self, record: TrialRecord | CollectiveRecord) -> None:
-        row = _row(_spec(record))
         self._done += 1
-        self._waiting[row] -= 1
-        self._took[row] = record.duration_seconds
-        # Rows that have not run are larger than those that have.
-        longest = max(self._took.values())
-        left = sum(count * self._took.get(row, longest) for row, count in self._waiting.items())
+        self._took += record.duration_seconds
+        left = (self._total - self._done) * self._took / self._done
         rest = f", {units.seconds(ceil(left))} of measuring left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
         if record.status is Status.SKIPPED:
