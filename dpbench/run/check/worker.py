@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,8 @@ def main() -> int:
         os.write(answers, json.dumps(content).encode() + b"\n")
         said.clear()
 
-    def repetitions(plan: SweepPlan) -> Iterator[int]:
-        for line in sys.stdin:
+    def repetitions(plan: SweepPlan, first: str) -> Iterator[int]:
+        for line in chain([first], sys.stdin):
             yield int(line)
             answer(plan)
 
@@ -59,7 +60,8 @@ def main() -> int:
             plan = plan_judged_sweep(options, Path(sweep["folder"]), sweep["command"])
             sys.stdin.readline()
             answer(plan)
-            measure(plan, TrialProgress(quiet=True), repetitions(plan))
+            if first := sys.stdin.readline():  # the other version can be measured, too
+                measure(plan, TrialProgress(quiet=True), repetitions(plan, first))
         except DpbenchError as error:
             print(error, file=sys.stderr)
             return error.exit_status
