@@ -16,13 +16,13 @@ SPEED = Estimate(
 )
 
 
-@pytest.mark.parametrize("steps", [2, 19, 20, 99, 100, 399])
+@pytest.mark.parametrize("steps", [2, 11, 12, 20, 99, 100, 399])
 @pytest.mark.parametrize("fall", [-0.1, 0.0, 0.02])
 def test_a_straight_line_has_its_own_slope(steps: int, fall: float) -> None:
     found = loss_slope([2.0 - fall * step for step in range(steps)])
     assert found.value == pytest.approx(fall, abs=1e-12)
-    assert (found.basis == "step batches") is (steps >= 20)
-    assert (found.interval is None) is (steps < 20)
+    assert (found.basis == "step batches") is (steps >= 12)
+    assert (found.interval is None) is (steps < 12)
 
 
 def test_per_second_is_per_step_times_steps_per_second() -> None:

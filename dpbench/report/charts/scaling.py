@@ -75,6 +75,8 @@ def _draw(
     for row, value in known:
         if not value.is_too_noisy:
             stated.setdefault(row.series, []).append((row, value))
+    noisy = len(known) - sum(map(len, stated.values()))
+    left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
     singles = {
         row.records: (row, value)
         for row in analysis.rows
@@ -84,8 +86,6 @@ def _draw(
         if all(row.group_size > 1 for row, _ in line):
             references = dict.fromkeys(row.reference for row, _ in line)
             line[:0] = [singles[records] for records in references if records in singles]
-    noisy = len(known) - sum(map(len, stated.values()))
-    left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
     lines = dict(islice(stated.items(), MAX_SERIES))
     points = [point for line in lines.values() for point in line]
     sizes = sorted({row.group_size for row, _ in points})
