@@ -36,7 +36,7 @@ MAX_LOOKS = 8
 def sweep_options(options: CheckOptions, *against: str) -> SweepOptions:
     """The sweep of the candidates, and of implementations that they are compared with.
 
-    Group sizes that were not asked for are the largest one, unless `single` is measured. Raises
+    Group sizes that were not asked for are the largest one, and 1 if `single` is measured. Raises
     UsageError.
     """
     of_sweep = options_of(SweepOptions)
@@ -53,8 +53,8 @@ def sweep_options(options: CheckOptions, *against: str) -> SweepOptions:
     if options.data_dir is not None:
         given["data_dir"] = options.data_dir.resolve()  # a revision has another directory
     given["implementations"] = (*options.candidates, *against)
-    if SINGLE not in given["implementations"]:
-        given.setdefault("group_sizes", (MAX_WORD,))
+    alone = (1,) if SINGLE in given["implementations"] else ()
+    given.setdefault("group_sizes", (*alone, MAX_WORD))
     return read_options(SweepOptions, given)
 
 
