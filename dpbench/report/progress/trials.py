@@ -37,9 +37,12 @@ def describe(record: TrialRecord | CollectiveRecord, label: Callable[[Any], str]
         from dpbench.analysis.throughput import items_per_second
 
         result = f"{units.three_digits(items_per_second(record))} {record.item}/s"
-    spec = record.trial if isinstance(record, TrialRecord) else record.collective
-    took = units.seconds(record.duration_seconds)
+    spec, took = _spec(record), units.seconds(record.duration_seconds)
     return f"{label(spec)}, repetition {spec.repetition + 1}: {result} ({took})"
+
+
+def _spec(record: TrialRecord | CollectiveRecord) -> Spec:
+    return record.trial if isinstance(record, TrialRecord) else record.collective
 
 
 class TrialProgress:
@@ -68,9 +71,10 @@ class TrialProgress:
             redirect_stdout=False,
         )
         self._task = self._bar.add_task("", total=None, rest="")
-        self._done = self._total = 0
-        self._took = 0.0
-        """Seconds of all trials that have ended."""
+        self._planned: Sequence[Spec] = ()
+        self._done = 0
+        self._took: dict[Spec, float] = {}
+        """Seconds of the last repetition of each row."""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -84,25 +88,29 @@ class TrialProgress:
     ) -> None:
         """These run next, and nothing else until they have ended; `label` names each."""
         self._label = label
-        self._done, self._total, self._took = 0, len(specs), 0.0
-        self._bar.update(self._task, total=self._total, completed=0, rest="")
+        self._planned, self._done, self._took = specs, 0, {}
+        self._bar.update(self._task, total=len(specs), completed=0, rest="")
 
     def started(self, spec: Spec) -> None:
         self._bar.update(self._task, description=escape(self._label(spec)))
 
     def finished(self, record: TrialRecord | CollectiveRecord) -> None:
+        self._took[_spec(record).configuration] = record.duration_seconds
         self._done += 1
-        self._took += record.duration_seconds
-        left = (self._total - self._done) * self._took / self._done
+        # Rows that have not run are larger than those that have.
+        longest = max(self._took.values())
+        waiting = self._planned[self._done :]
+        left = sum(self._took.get(spec.configuration, longest) for spec in waiting)
         rest = f", {units.seconds(ceil(left))} of measuring left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
         if record.status is Status.SKIPPED:
             return  # the table has a line for all that are skipped for one reason
+        line = describe(record, self._label)
         if not self._draws:
             rest = rest if record.status is Status.COMPLETED else ""  # others may be skipped then
-            self._print(f"[{self._done}/{self._total}] {describe(record, self._label)}{rest}")
+            self._print(f"[{self._done}/{len(self._planned)}] {line}{rest}")
         elif record.status is not Status.COMPLETED:
-            self._print(describe(record, self._label))
+            self._print(line)
 
     def _print(self, line: str) -> None:
         """Prints a line above the bar, if there is one."""
