@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, variance
 
 from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
 
-from dpbench.analysis.estimate import Estimate, GeometricMean
+from dpbench.analysis.estimate import Estimate, exponential, single_value, t_quantile
 from dpbench.analysis.noise import MAX_ADVISED
 
 ALPHA = 0.05
@@ -35,13 +36,26 @@ class Change:
     candidate: Costs
     is_paired: bool
     """Whether repetitions are compared one by one, as both sides ran in the same passes."""
-    mean: GeometricMean
-    """The ratio of the geometric means; without an error if a side has one run."""
+    log_ratio: float
+    """Logarithm of the ratio of the geometric means."""
+    error: float | None
+    """Its standard error; None if a side has one run."""
+    degrees_of_freedom: float
 
     @property
     def estimate(self) -> Estimate:
         """The ratio with its 95 % interval, without one where too few runs were measured."""
-        return self.mean.estimate("×")
+        if self.error is None:
+            return single_value(exponential(self.log_ratio), "×")
+        reach = t_quantile(self.degrees_of_freedom) * self.error
+        return Estimate(
+            value=exponential(self.log_ratio),
+            low=exponential(self.log_ratio - reach),
+            high=exponential(self.log_ratio + reach),
+            unit="×",
+            sample_size=min(self.repetitions),
+            basis="repetitions",
+        )
 
     @property
     def repetitions(self) -> tuple[int, int]:
@@ -56,21 +70,21 @@ class Change:
     def p_above(self, limit: float) -> float:
         """p-value of "the change is above the limit", a ratio such as 1.03; 1 if too few runs were
         measured for a test."""
-        return self._p_value(math.log(limit) - math.log(self.mean.value))
+        return self._p_value(math.log(limit) - self.log_ratio)
 
     def p_below(self, limit: float) -> float:
         """p-value of "the change is below the limit"."""
-        return self._p_value(math.log(self.mean.value) - math.log(limit))
+        return self._p_value(self.log_ratio - math.log(limit))
 
     def _p_value(self, distance: float) -> float:
         """Student's t for a distance of logarithms, negative if the claim is true of the mean."""
-        if self.mean.squared_error is None:
+        if self.error is None:
             return 1.0
         if abs(distance) < EQUAL_LOGARITHMS:
             return 0.5
-        if self.mean.squared_error == 0:
+        if self.error == 0:
             return float(distance > 0)  # runs that are all equal have no error
-        return float(stdtr(self.mean.degrees_of_freedom, distance / self.mean.error))
+        return float(stdtr(self.degrees_of_freedom, distance / self.error))
 
     def is_above(self, limit: float, level: float) -> bool:
         """Whether the change is surely above the limit: by Student's t or by an exact sign test of
@@ -100,9 +114,9 @@ class Change:
             limit: 1 + the tolerance.
             level: the level of each one-sided test.
         """
-        if self.mean.squared_error is None:
+        if self.error is None:
             return None
-        spread = self.mean.error / math.sqrt(1 / len(self.baseline) + 1 / len(self.candidate))
+        spread = self.error / math.sqrt(1 / len(self.baseline) + 1 / len(self.candidate))
         for count in range(2, MAX_ADVISED + 1):
             freedom = (count - 1) * (1 if self.is_paired else 2)
             error = spread * math.sqrt(2 / count)
@@ -128,12 +142,35 @@ def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change
         baseline, candidate = ({n: side[n] for n in shared} for side in (baseline, candidate))
     if not baseline or not candidate:
         return None
+    before, now = ([*map(math.log, side.values())] for side in (baseline, candidate))
+    squared_error, freedom = _welch(before, now)
     if paired:
-        mean = GeometricMean.of_runs([candidate[n] / baseline[n] for n in baseline])
-    else:
-        before, now = (GeometricMean.of_runs([*side.values()]) for side in (baseline, candidate))
-        mean = now.over(before)
-    return Change(baseline=baseline, candidate=candidate, is_paired=paired, mean=mean)
+        ratios = [b - a for a, b in zip(before, now, strict=True)]
+        squared_error, freedom = _squared_error(ratios), len(ratios) - 1
+    return Change(
+        baseline=baseline,
+        candidate=candidate,
+        is_paired=paired,
+        log_ratio=fmean(now) - fmean(before),
+        error=None if squared_error is None else math.sqrt(squared_error),
+        degrees_of_freedom=freedom,
+    )
+
+
+def _squared_error(values: Sequence[float]) -> float | None:
+    """Squared standard error of a mean; None for a single value."""
+    return variance(values) / len(values) if len(values) > 1 else None
+
+
+def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float]:
+    """Squared standard error of the difference of two independent means, and its degrees of freedom
+    (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors."""
+    u, v = _squared_error(first), _squared_error(second)
+    if u is None or v is None or u + v == 0:
+        return (None if u is None or v is None else 0.0), len(first) + len(second) - 2
+    # Scaled by the sum, so that squares of tiny errors do not underflow.
+    parts = (u / (u + v)) ** 2 / (len(first) - 1) + (v / (u + v)) ** 2 / (len(second) - 1)
+    return u + v, 1 / parts
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

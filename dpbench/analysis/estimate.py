@@ -2,10 +2,10 @@
 
 Intervals are two-sided t intervals. Speeds are averaged and compared on the logarithmic scale,
 because a speed is a ratio and its errors are relative: the geometric mean of run throughputs with
-a t interval on their logarithms, and Welch's t on logarithms for a ratio of two of them. The
-interval is that of the typical run (the median one): in simulations it covers that in 95 to 97 %
-of sweeps, also where some runs are outliers. The mean of all runs that a busy machine could give
-is another quantity, which four runs cannot bound.
+a t interval on their logarithms; `change` has the ratio of two of them. The interval is that of the
+typical run (the median one): in simulations it covers that in 95 to 97 % of sweeps, also where some
+runs are outliers. The mean of all runs that a busy machine could give is another quantity, which
+four runs cannot bound.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ MIN_PAIRS = 5
 back."""
 TOO_NOISY = 3.0
 """Ratio of the ends of an interval from which its value says nothing."""
-MAX_REACH = 300.0
-"""Largest half-width on logarithms; two very different runs can exceed the range of floats."""
+MAX_LOGARITHM = 700.0
+"""Largest logarithm of a number; those of very different runs can exceed the range of floats."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,11 +82,6 @@ class Estimate:
         return self.value - low, high - self.value
 
     @property
-    def half_width(self) -> float | None:
-        """The larger side of the interval."""
-        return None if self.interval is None else max(self.sides)
-
-    @property
     def is_too_noisy(self) -> bool:
         """Whether the interval of a positive number spans more than a factor of TOO_NOISY."""
         low, high = self.ends
@@ -102,70 +97,17 @@ class Estimate:
         return replace(self, value=function(self.value), low=low, high=high, unit=unit)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GeometricMean:
-    """A geometric mean of runs, or the ratio of two, with the uncertainty of its logarithm."""
-
-    value: float
-    squared_error: float | None
-    """Squared standard error of ln(value); None for a single value."""
-    degrees_of_freedom: float
-    sample_size: int
-
-    @classmethod
-    def of_runs(cls, values: Sequence[float]) -> GeometricMean:
-        """The geometric mean of independent runs."""
-        logs = [math.log(value) for value in values]
-        return cls(
-            value=math.exp(math.fsum(logs) / len(logs)) if len(logs) > 1 else values[0],
-            squared_error=variance(logs) / len(logs) if len(logs) > 1 else None,
-            degrees_of_freedom=len(logs) - 1,
-            sample_size=len(logs),
-        )
-
-    @property
-    def error(self) -> float:
-        """Standard error of ln(value); infinite for a single value."""
-        return math.inf if self.squared_error is None else math.sqrt(self.squared_error)
-
-    def over(self, denominator: GeometricMean) -> GeometricMean:
-        """The ratio to an independent mean (Welch); the sample size is that of the smaller side.
-
-        Degrees of freedom (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors.
-        """
-        u, v = self.squared_error, denominator.squared_error
-        total = None if u is None or v is None else u + v
-        freedom = self.degrees_of_freedom + denominator.degrees_of_freedom
-        if u is not None and v is not None and total:
-            # Scaled by the sum, so that squares of tiny errors do not underflow.
-            parts = (u / total) ** 2 / self.degrees_of_freedom
-            parts += (v / total) ** 2 / denominator.degrees_of_freedom
-            freedom = 1 / parts
-        return GeometricMean(
-            value=self.value / denominator.value,
-            squared_error=total,
-            degrees_of_freedom=freedom,
-            sample_size=min(self.sample_size, denominator.sample_size),
-        )
-
-    def estimate(self, unit: str) -> Estimate:
-        """The estimate with a t interval on logarithms; without one where the error is unknown."""
-        if self.squared_error is None:
-            return single_value(self.value, unit)
-        reach = min(t_quantile(self.degrees_of_freedom) * self.error, MAX_REACH)
-        return Estimate(
-            value=self.value,
-            low=self.value * math.exp(-reach),
-            high=self.value * math.exp(reach),
-            unit=unit,
-            sample_size=self.sample_size,
-            basis="repetitions",
-        )
-
-
 def geometric_mean(values: Sequence[float], unit: str) -> Estimate:
-    """The estimate for runs whose positive values are compared by ratio."""
-    return GeometricMean.of_runs(values).estimate(unit)
+    """The estimate for runs whose positive values are compared by ratio, with a t interval on
+    logarithms."""
+    if len(values) == 1:
+        return single_value(values[0], unit)
+    return mean([math.log(value) for value in values], unit).mapped(exponential, unit=unit)
+
+
+def exponential(logarithm: float) -> float:
+    """The number with this logarithm, within the range of floats."""
+    return math.exp(max(-MAX_LOGARITHM, min(logarithm, MAX_LOGARITHM)))
 
 
 def single_value(value: float, unit: str) -> Estimate:

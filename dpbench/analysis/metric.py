@@ -75,16 +75,6 @@ class Metric:
     follows_throughput: bool = False
     """True for a multiple of the throughput: too noisy to print where that is."""
 
-    @property
-    def is_of_trials(self) -> bool:
-        return (self.of_configuration or self.of_trial) is not None
-
-    @property
-    def is_of_rows(self) -> bool:
-        """Whether rows have it. A column that is read from nothing is stated by published
-        tables."""
-        return bool(self.of_configuration or self.combine or self.of_row or self.header)
-
     def in_trial(self, record: TrialRecord) -> PlainValue:
         """Its value in a trial; None if it has none."""
         if self.of_configuration is not None:

@@ -478,10 +478,11 @@ METRICS: tuple[Metric, ...] = (
 )
 """Metrics in the order of a table's columns."""
 
-ROW_METRICS = {metric.key: metric for metric in METRICS if metric.is_of_rows}
-"""Metrics of rows; `row[key]` has them."""
+ROW_METRICS = {m.key: m for m in METRICS if m.of_configuration or m.combine or m.of_row or m.header}
+"""Metrics of rows; `row[key]` has them. A column that is read from nothing is stated by published
+tables."""
 TRIAL_METRICS = tuple(
-    replace(metric, has_interval=False) for metric in METRICS if metric.is_of_trials
+    replace(m, has_interval=False) for m in METRICS if m.of_configuration or m.of_trial
 )
 """Metrics of trials, whose values are single ones."""
 COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}

@@ -100,28 +100,17 @@ def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
     )
 
 
-def repetitions_to_reach(estimates: Iterable[Estimate], reach: float) -> int | None:
-    """The fewest repetitions, as noisy as these, after which the half-widths of the estimates, on
-    logarithms, add up to at most `reach`; None if more than MAX_ADVISED, or if one of the
-    estimates has no interval."""
-    spread = 0.0
-    for estimate in estimates:
-        low, high = estimate.ends
-        if estimate.interval is None or low <= 0:
-            return None
-        half_width = math.log(high / low) / 2
-        count = estimate.sample_size
-        spread += half_width * math.sqrt(count) / t_quantile(count - 1)
+def repetitions_to_state(noisy: Iterable[Estimate]) -> int | None:
+    """The fewest repetitions, as noisy as these, after which none of some estimates is too noisy,
+    as all of them are now; None without any, or if more than MAX_ADVISED."""
+    # On logarithms, a half-width is a deviation × t ÷ √n.
+    deviations = [
+        math.log(high / low) / 2 * math.sqrt(n) / t_quantile(n - 1)
+        for (low, high), n in ((estimate.ends, estimate.sample_size) for estimate in noisy)
+    ]
+    largest, enough = max(deviations, default=math.inf), AIM * math.log(TOO_NOISY) / 2
     counts = range(2, MAX_ADVISED + 1)
-    enough = AIM * reach
-    return next((n for n in counts if t_quantile(n - 1) * spread / math.sqrt(n) <= enough), None)
-
-
-def repetitions_to_state(estimates: Iterable[Estimate]) -> int | None:
-    """The fewest repetitions, as noisy as these, after which none of the estimates is too noisy;
-    None if more than MAX_ADVISED."""
-    needed = [repetitions_to_reach([e], math.log(TOO_NOISY) / 2) for e in estimates]
-    return None if None in needed else max(filter(None, needed), default=None)
+    return next((n for n in counts if largest * t_quantile(n - 1) / math.sqrt(n) <= enough), None)
 
 
 def remedy_for_noise(

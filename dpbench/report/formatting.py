@@ -39,9 +39,9 @@ def plus_minus(estimate: Estimate, *, scale: float = 1.0, two_after_one: bool = 
     value = estimate.value * scale
     if estimate.basis == "definition":
         return f"{value:.0f}"
-    if estimate.interval is None or estimate.half_width is None:
+    if estimate.interval is None:
         return units.three_digits(value)
-    half_width = estimate.half_width * scale
+    half_width = max(estimate.sides) * scale
     if half_width <= ROUNDING * abs(value):
         return f"{value:z,.3f} ± 0"
     nearer, farther = sorted(estimate.sides)
@@ -79,10 +79,9 @@ def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> s
 
 def significant(estimate: Estimate) -> str:
     """Writes "0.693 ± 0.002", "-1.2e-5 ± 0.3e-5" for small ones; alone, "0.693"."""
-    value, half_width = estimate.value, estimate.half_width
-    if half_width is None:
-        return units.three_digits(value)
-    largest = max(abs(value), half_width)
+    if estimate.interval is None:
+        return units.three_digits(estimate.value)
+    largest = max(abs(estimate.value), *estimate.sides)
     if 0 < largest < 1e-3:
         exponent = math.floor(math.log10(largest))
         number = plus_minus(estimate, scale=10.0**-exponent, two_after_one=False)

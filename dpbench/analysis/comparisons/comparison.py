@@ -82,7 +82,7 @@ class ComparedRow:
     def tested(self) -> Change | None:
         """The change; None if too few runs were measured for an interval and p-values."""
         change = self.change
-        return None if change is None or change.mean.squared_error is None else change
+        return None if change is None or change.error is None else change
 
     @property
     def repetitions(self) -> tuple[int, int]:
@@ -275,7 +275,7 @@ def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[ComparedRow
             low, high = row.tested.estimate.ends
             if 1 / (1 + within) <= low and high <= 1 + within:
                 outcome = "same"
-            elif corrected < ALPHA and row.tested.mean.value < 1:
+            elif corrected < ALPHA and row.tested.log_ratio < 0:
                 outcome = "faster" if is_speed else "better"
             elif corrected < ALPHA:
                 outcome = "slower" if is_speed else "worse"

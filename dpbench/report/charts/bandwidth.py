@@ -37,7 +37,7 @@ def bandwidth(analysis: Analysis) -> Drawn:
         raise NothingToDraw(
             "no collective was measured at two sizes or more; dpbench comm measures them"
         )
-    figure, shown, remarks = panels([*groups.items()], "panels", share_y=True)
+    figure, shown, remarks = panels([*groups.items()], "panels")
     drawn = [spec for group in groups.values() for spec in group]
     marks = backend_marks([spec.backend for spec in drawn])
     for axis, (title, group) in shown:

@@ -32,7 +32,7 @@ def loss(analysis: Analysis) -> Drawn:
     styles = series_styles(row for row, _ in lines)
     drawn = [*styles][:MAX_SERIES]
     batches = sorted({row.batch_size or 0 for row, _ in lines})
-    figure, shown, left_out = panels(batches, "batch sizes", share_y=True)
+    figure, shown, left_out = panels(batches, "batch sizes")
     for axis, batch_size in shown:
         for row, (seconds, losses) in lines:
             if row.batch_size == batch_size and row.series in drawn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from itertools import islice
 
 from matplotlib.ticker import EngFormatter, FuncFormatter
@@ -43,27 +43,21 @@ def throughput(analysis: Analysis) -> Drawn:
         if is_start and row.throughput and not row.throughput.is_too_noisy:
             speed = row.throughput.value
             starts[row.batch_size] = max(speed, starts.get(row.batch_size, 0.0))
-
-    def linear(batch_size: int | None, sizes: Sequence[int]) -> list[float]:
-        return [size * starts[batch_size] for size in sizes if batch_size in starts]
-
-    return _draw(analysis, "throughput", linear)
+    return _draw(analysis, "throughput", starts)
 
 
 def speedup(analysis: Analysis) -> Drawn:
     """The curve of `single`, which is 1 by definition, is left out."""
-    return _draw(analysis, "speedup", lambda _, sizes: [*map(float, sizes)])
+    return _draw(analysis, "speedup", {row.batch_size: 1.0 for row in analysis.rows})
 
 
 def efficiency(analysis: Analysis) -> Drawn:
     """The curve of `single`, which is 1 by definition, is left out."""
-    return _draw(analysis, "efficiency", lambda _, sizes: [1.0] * len(sizes))
+    return _draw(analysis, "efficiency", {row.batch_size: 1.0 for row in analysis.rows})
 
 
-def _draw(
-    analysis: Analysis, name: str, linear: Callable[[int | None, Sequence[int]], list[float]]
-) -> Drawn:
-    """Lines with intervals, and in gray linear scaling at a batch size and group sizes. A series
+def _draw(analysis: Analysis, name: str, starts: Mapping[int | None, float]) -> Drawn:
+    """Lines with intervals, and in gray linear scaling from the start of each batch size. A series
     that was not measured at group size 1 starts at `single`."""
     is_relative = name != "throughput"
     known: list[tuple[Row, Estimate]] = [
@@ -97,7 +91,7 @@ def _draw(
         "throughput": f"throughput ({points[0][1].unit})",
         "efficiency": "efficiency (% of linear scaling)",
     }
-    figure, shown, remarks = panels(batches, "batch sizes", share_y=True)
+    figure, shown, remarks = panels(batches, "batch sizes")
     style = ROW_METRICS[name if is_relative else "images_per_second"].style
     styles = series_styles(row for row, _ in points)
     for axis, batch_size in shown:
@@ -118,9 +112,11 @@ def _draw(
                 look = {**look, "linestyle": "none"}  # nor has its key in the legend one
             if marks:
                 draw_points(axis, marks, label=label, **look)
-        if reference := linear(batch_size, sizes):
+        if batch_size in starts:
+            growth = [1] * len(sizes) if name == "efficiency" else sizes
+            linear = [starts[batch_size] * size for size in growth]
             axis.plot(
-                range(len(sizes)), reference, label="linear", color=MUTED, linewidth=1.0, zorder=1
+                range(len(sizes)), linear, label="linear", color=MUTED, linewidth=1.0, zorder=1
             )
         for place in range(len(sizes)) if len(lines) > 1 else ():
             axis.axvspan(place - BAND, place + BAND, color=MUTED, alpha=0.1, linewidth=0, zorder=0)

@@ -116,9 +116,10 @@ def backend_marks(backends: Iterable[str | None]) -> dict[str | None, SeriesStyl
 
 
 def panels(
-    groups: Sequence[Group], noun: str, *, share_y: bool = False
+    groups: Sequence[Group], noun: str
 ) -> tuple[Figure, list[tuple[Axes, Group]], list[str]]:
-    """Small multiples, at most three in a row, each of which can be read without the others.
+    """Small multiples of one scale, at most three in a row, each of which can be read without the
+    others.
 
     Returns the figure, its panels with the groups that they show, and, if there are more groups
     than panels, the remark that says so.
@@ -127,7 +128,7 @@ def panels(
     columns = min(len(shown), 3)
     rows = math.ceil(len(shown) / columns)
     figure = _figure(5.2 if columns == 1 else 3.3 * columns, 2.7 * rows + 1.1)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     axes = [axis for line in grid for axis in line]
     for axis in axes:
         axis.tick_params(labelleft=True)
