@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 from dpbench import units
@@ -38,8 +37,6 @@ REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
 of `dpbench plot`."""
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
 """What the beginning of each page holds."""
-MAX_ADVICE = 3
-"""Sentences of advice at the top; the section on time has all, each with its rows."""
 OPEN = (PageSection.SPEED, PageSection.RESULTS, PageSection.SCALING, PageSection.FAILURES)
 """Sections that are not folded."""
 POINTS_PER_INCH = 72
@@ -84,7 +81,7 @@ class Page:
     warnings: tuple[str, ...]
     """Warnings to read before a number is believed."""
     advice: tuple[str, ...]
-    """Advice; the largest loss first."""
+    """Advice as explain prints it; the largest loss first."""
     sections: tuple[Section, ...]
 
 
@@ -128,7 +125,7 @@ def build_page(analysis: Analysis, *, charts: bool = False) -> Page:
         about=" · ".join(map(one_line, _about(analysis))),
         headline=tuple(headline_sentences(analysis.headlines if analysis.rows else {})),
         warnings=(*analysis.unfinished, *notes_of(analysis, "warning")),
-        advice=tuple(islice(_advice(analysis, counts_rows=True), MAX_ADVICE)),
+        advice=tuple(cause_lines(analysis.explanations, is_busy=analysis.disturbance.is_busy)),
         sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [])),
     )
 
@@ -150,32 +147,24 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
             )
 
 
-def _advice(analysis: Analysis, *, counts_rows: bool = False) -> Iterator[str]:
-    """Advice, the largest loss first, as explain prints it."""
-    is_busy = analysis.disturbance.is_busy
-    return cause_lines(analysis.explanations, is_busy=is_busy, counts_rows=counts_rows)
-
-
 def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
     """All sections with content, throughput first, then the table."""
     tables = dict[PageSection, Table]()
-    notes: dict[PageSection, list[str]] = {
-        PageSection.TIME: [*_advice(analysis)],
-        PageSection.FAILURES: notes_of(analysis, "failed"),
-    }
+    notes = {PageSection.FAILURES: notes_of(analysis, "failed")}
     command = analysis.stored.command if analysis.stored else ()
     if analysis.rows:
         tables[PageSection.RESULTS] = results_table(analysis.rows, command)
         notes[PageSection.RESULTS] = notes_of(analysis, "source", "repetitions", "reading")
     if clear := [each for each in analysis.explanations if not each.is_too_noisy]:
         tables[PageSection.TIME] = factors_table(clear)
-        notes[PageSection.TIME] += [READING, *factor_notes(clear)]
+        notes[PageSection.TIME] = [READING, *factor_notes(clear)]
     if timings := analysis.collectives:
         tables[PageSection.COMMUNICATION] = collectives_table(collective_rows(timings.records))
         notes[PageSection.COMMUNICATION] = [*collective_notes(timings)]
-    # Warnings tell how other environments differ from the first.
-    for environment in islice(analysis.stored.environments.values() if analysis.stored else (), 1):
-        tables[PageSection.ENVIRONMENT] = environment_table(environment_lines(environment))
+    if analysis.stored and analysis.stored.environments:
+        # Warnings tell how other environments differ from the first.
+        first, *_ = analysis.stored.environments.values()
+        tables[PageSection.ENVIRONMENT] = environment_table(environment_lines(first))
     for section in PageSection:
         table = tables.get(section)
         found = Section(

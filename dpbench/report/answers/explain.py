@@ -207,12 +207,10 @@ def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
         yield f"no causes from single repetitions (n = 1), which show no noise; use {more}"
 
 
-def cause_lines(
-    explanations: Sequence[Explanation], *, is_busy: bool, counts_rows: bool = False
-) -> Iterator[str]:
-    """A line for each cause, with the configurations that it holds for, or how many they are:
-    first what is wrong, then the largest loss, last what was not measured. On a busy machine what
-    is wrong alone, as it is so at any speed."""
+def cause_lines(explanations: Sequence[Explanation], *, is_busy: bool) -> Iterator[str]:
+    """A line for each cause, with the configurations that it holds for: first what is wrong, then
+    the largest loss, last what was not measured. On a busy machine what is wrong alone, as it is so
+    at any speed."""
     groups: dict[tuple[str, str, bool], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
         for cause in causes_of(explanation):
@@ -222,8 +220,6 @@ def cause_lines(
     for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
         rows, causes = zip(*group, strict=True)
         which = units.some_of([row.label for row in rows], MAX_LISTED)
-        if counts_rows and len(rows) > 1:
-            which = units.counted(len(rows), "row")
         is_of_script = explanations[0].configuration.workload.script and len(explanations) == 1
         text = f"{_price(causes)} {causes[0].text}: {causes[0].remedy}"
         yield text if is_of_script else f"{text} ({which})"
