@@ -85,12 +85,10 @@ def series_styles(rows: Iterable[Row]) -> dict[str, SeriesStyle]:
     """The style of every `Row.series`: the implementation has the color, the backend the rest.
 
     The first label of an implementation has its color; further ones, such as "ddp(bf16)" beside
-    "ddp", and implementations without a color take those that are left.
+    "ddp", and implementations without a color take OTHER_COLORS.
     """
     series = {row.series: row for row in rows}
-    names = {row.implementation for row in series.values()}
-    unused = (color for name, color in IMPLEMENTATION_COLORS.items() if name not in names)
-    free = cycle([*OTHER_COLORS, *unused])
+    free = cycle(OTHER_COLORS)
     colors: dict[str, str] = {}
     for row in series.values():
         label, color = row.implementation_label, IMPLEMENTATION_COLORS.get(row.implementation)
@@ -177,9 +175,7 @@ def case_panels(
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)
         axis.set_ylim(height - 0.4, -0.6)
-    drawn = sum(map(len, shown))
-    is_partial = drawn < len(rows)
-    remarks = [f"{drawn} of {units.counted(len(rows), 'configuration')}"] if is_partial else []
+    remarks = first_of(sum(map(len, shown)), len(rows), "configurations")
     return figure, [*zip(axes, shown, strict=True)], remarks
 
 
