@@ -28,27 +28,19 @@ steps, 20 blocks cover 0.94 and 100 blocks 0.90; of 100 steps, 20 blocks 0.93 an
 """
 
 
-def losses(record: TrialRecord) -> tuple[float, ...]:
+def finite_losses(record: TrialRecord) -> tuple[float, ...]:
     """Loss of every timed step: the mean over ranks, weighted by the samples they consumed.
 
-    Empty unless all ranks recorded as many.
+    Empty unless all ranks recorded as many, and single precision can hold all of them.
     """
     windows = [rank.timed for rank in record.ranks if rank.timed.samples > 0]
     if len({len(window.losses) for window in windows}) != 1:
         return ()
-    if len(windows) == 1:
-        return windows[0].losses
     weights = np.array([window.samples for window in windows], dtype=np.float64)
     # A diverged loss may be infinite on one rank only: that is a result, not an error.
     with np.errstate(invalid="ignore"):
-        weighted = (weights / weights.sum()) @ np.array([window.losses for window in windows])
-    return tuple(weighted.tolist())
-
-
-def finite_losses(record: TrialRecord) -> tuple[float, ...]:
-    """The losses; () without any, or if single precision cannot hold one of them."""
-    per_step = losses(record)
-    return per_step if bool((np.abs(per_step) <= MAX_LOSS).all()) else ()
+        per_step = (weights / weights.sum()) @ np.array([window.losses for window in windows])
+    return tuple(per_step.tolist()) if bool((np.abs(per_step) <= MAX_LOSS).all()) else ()
 
 
 def loss_curve(record: TrialRecord) -> tuple[Floats, Floats] | None:
