@@ -21,19 +21,14 @@ from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_val
 from dpbench.analysis.losses import finite_losses, loss_slope_per_second
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.scaling import speedup_of
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, plain_label
 from dpbench.specs.nodes import node_counts
 
 
 def if_timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
-    """The reading, or None unless the trial completed and measured a window."""
-
-    def read_timed(record: TrialRecord) -> Any:
-        usable = record.status is Status.COMPLETED and throughput.is_measured(record)
-        return read(record) if usable else None
-
-    return read_timed
+    """The reading, or None unless the trial has a speed."""
+    return lambda record: read(record) if throughput.is_measured(record) else None
 
 
 def of_losses(

@@ -36,7 +36,7 @@ def usable_repetitions(repetitions: Sequence[TrialRecord]) -> tuple[TrialRecord,
     """The repetitions with trustworthy speeds: none if any had wrong gradients."""
     if any(record.status is Status.WRONG_GRADIENTS for record in repetitions):
         return ()
-    return tuple(r for r in repetitions if r.status is Status.COMPLETED and is_measured(r))
+    return tuple(filter(is_measured, repetitions))
 
 
 def worst_status(repetitions: Sequence[TrialRecord]) -> tuple[Status, str | None]:

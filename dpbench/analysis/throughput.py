@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, Floats, geometric_mean, mean, t_quantile
-from dpbench.records.trial import TrialRecord, Window
+from dpbench.records.trial import Status, TrialRecord, Window
 from dpbench.units import CLOCK_SECONDS
 
 MIN_SECONDS = 1e-9
@@ -35,8 +35,9 @@ cost 0.6 %, which is not worth more warm-up steps."""
 
 
 def is_measured(record: TrialRecord) -> bool:
-    """Whether the record has a speed at all: steps, seconds and samples."""
-    timed = [rank.timed for rank in record.ranks]
+    """Whether the record has a speed at all: it completed, with steps, seconds and samples."""
+    completed = record.status is Status.COMPLETED
+    timed = [rank.timed for rank in record.ranks if completed]
     return sum(window.samples for window in timed) > 0 and all(
         min(window.seconds, sum(window.step_seconds)) >= MIN_SECONDS for window in timed
     )

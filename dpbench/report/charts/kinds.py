@@ -54,7 +54,7 @@ class ChartKind:
 
     def draw(self, analysis: Analysis) -> Figure:
         """Draw it of one work, within `style.house_style()`; raises NothingToDraw with a reason."""
-        from dpbench.report.charts.caption import with_caption
+        from dpbench.report.charts.style import with_caption
 
         function = self.name.replace("-", "_")
         module = import_module(f"dpbench.report.charts.{self.module or function}")

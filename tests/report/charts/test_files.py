@@ -8,10 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from dpbench.analysis.analyze import Analysis
-from dpbench.report.charts.caption import with_caption
 from dpbench.report.charts.files import stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.style import Drawn, house_style, panels
+from dpbench.report.charts.style import Drawn, house_style, panels, with_caption
 from tests.analysis.builders import run, trial
 from tests.report.sample import analysis
 
