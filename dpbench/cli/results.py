@@ -85,8 +85,7 @@ def show_rows(
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
     from dpbench.report import DATA_FORMATS
-    from dpbench.report.configurations import rows_text
-    from dpbench.report.export import frame_text
+    from dpbench.report.configurations import frame_text, rows_text
     from dpbench.report.notes import notes_of
 
     is_data = format in DATA_FORMATS

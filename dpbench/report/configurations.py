@@ -1,25 +1,30 @@
-"""The table of configurations: its columns, and its text in each format."""
+"""The table of configurations: its columns, its text in each format, and rows for programs."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metric import ITEMS, Metric
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.published import CLAIMED
 from dpbench.analysis.rows import Row
-from dpbench.errors import UnknownName
+from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line, option_words
 from dpbench.records.trial import Status
 from dpbench.report import DATA_FORMATS, FORMATS
-from dpbench.report.export import frame_text, parse_keys
+from dpbench.report.answer import json_text
 from dpbench.report.formatting import NOISY, SPEEDS, metric_column, write
 from dpbench.report.notes import Rows
 from dpbench.report.table import MISSING, Column, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 GEM = "gem"
 """The value of --columns for the columns in the README of torch-ddp, a Ruby gem."""
@@ -35,6 +40,8 @@ MOST_IMPORTANT = (
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
 UPPER_BOUND = "* copies without communication: an upper bound, not a way to train"
 """Explains why a row of `independent` is never the fastest."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
 _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
@@ -67,7 +74,11 @@ def _chosen_table(rows: Rows, columns: str | None, *, with_reasons: bool = False
     """The table with the columns that the user chose, or else the usual ones."""
     if columns == GEM:
         return _gem_table(rows)
-    metrics = usual_metrics(rows) if columns is None else parse_metrics(columns)
+    metrics = usual_metrics(rows)
+    if columns is not None:
+        keys = parse_keys(columns, TABLE_METRICS)
+        identity = () if {*keys} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
+        metrics = tuple(TABLE_METRICS[name] for name in (*identity, *keys))
     return configurations_table(rows, metrics, with_reasons=with_reasons)
 
 
@@ -192,9 +203,48 @@ def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
     )
 
 
-def parse_metrics(text: str) -> tuple[Metric, ...]:
-    """Reads --columns a,b,c: these metrics, after those that identify a row unless one of them is
-    among these. Raises UnknownName or UsageError. ("gem" is a layout of its own.)"""
-    keys = parse_keys(text, TABLE_METRICS, layouts=(GEM,))
-    identity = () if {*keys} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
-    return tuple(TABLE_METRICS[name] for name in (*identity, *keys))
+def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> str:
+    """The rows for programs, as CSV or JSON, with these `columns`, all unless given.
+
+    CSV has a header of keys and one line per row; missing values are empty, and an apostrophe
+    stands before every text that a spreadsheet would compute. JSON is an array with one object per
+    row; missing values are null and infinity is the text "inf". Raises UsageError for a format of
+    documents, and UnknownName for an unknown column.
+    """
+    from pandas.api.types import is_numeric_dtype
+
+    if columns is not None:
+        frame = frame[list(parse_keys(columns, map(str, frame.columns)))]
+
+    if format == "json":
+        plain = frame.astype(object).where(frame.notna(), None)
+        plain = plain.replace({math.inf: "inf", -math.inf: "-inf"})
+        return json_text(plain.to_dict("records"))
+    if format != "csv":
+        raise UsageError(f"{format} has rows of configurations only; expected csv or json")
+
+    def inert(value: Any) -> Any:
+        is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+        return f"'{value}" if is_formula else value
+
+    # Only the categories of a categorical column are seen; millions of steps share them.
+    texts = {
+        name: column.map(inert, na_action="ignore")
+        for name, column in frame.items()
+        if not is_numeric_dtype(column.dtype)
+    }
+    return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))
+
+
+def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Read --columns a,b,c; the value "gem" stands alone."""
+    names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
+    option = option_words("columns", text)
+    for name in names:
+        if name == GEM:
+            raise UsageError(f"{option}: {name} is a table of its own; expected it alone")
+        if name not in keys:
+            raise UnknownName(option_words("columns"), name, [*keys, GEM])
+        if names.count(name) > 1:
+            raise UsageError(f"{option}: expected each column once, got {name} twice")
+    return names
