@@ -143,10 +143,11 @@ def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change
     if not baseline or not candidate:
         return None
     before, now = ([*map(math.log, side.values())] for side in (baseline, candidate))
-    squared_error, freedom = _welch(before, now)
     if paired:
         ratios = [b - a for a, b in zip(before, now, strict=True)]
-        squared_error, freedom = _squared_error(ratios), len(ratios) - 1
+        squared_error, freedom = _squared_error(ratios), float(len(ratios) - 1)
+    else:
+        squared_error, freedom = _welch(before, now)
     return Change(
         baseline=baseline,
         candidate=candidate,
