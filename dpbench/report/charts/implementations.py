@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row
@@ -29,12 +28,11 @@ REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
 def implementations(analysis: Analysis) -> Drawn:
     """One panel per group size and batch size; the reference is torch's own where measured."""
     sides = [row for row in analysis.rows if row.throughput and row.implementation != INDEPENDENT]
-    compared = [relative for case in cases(sides) if len(relative := _ratios(case)) > 1]
-    if not compared:
-        raise NothingToDraw("no two implementations have a throughput at the same sizes")
-    stated = [case for case in compared if any(map(_is_stated, case.values()))]
-    ratios = {row: ratio for case in stated for row, ratio in case.items()}
+    compared = (_ratios(case) for case in cases(sides) if len(case) > 1)
+    ratios = {row: ratio for case in compared for row, ratio in case.items()}
     if not ratios:
+        raise NothingToDraw("no two implementations have a throughput at the same sizes")
+    if not any(map(_is_stated, ratios.values())):
         raise NothingToDraw("every ratio of two implementations is too noisy to state")
     styles = series_styles(sides)
     figure, panels, left_out = case_panels(ratios)
@@ -67,8 +65,6 @@ def implementations(analysis: Analysis) -> Drawn:
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
     if any(row.implementation == INDEPENDENT for row in analysis.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
-    if noisy := len(compared) - len(stated):
-        remarks.append(f"{units.counted(noisy, 'panel')} left out: too noisy")
     return Drawn(figure, values, [*remarks, *left_out])
 
 
