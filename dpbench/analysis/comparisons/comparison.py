@@ -124,12 +124,10 @@ class Comparison:
     """For each configuration its name, and the usable repetitions of the baseline and of the
     candidate. Names are those on both sides; if they differ, the part in common, or the
     candidate's."""
-    only_in_baseline: tuple[str, ...]
-    only_in_candidate: tuple[str, ...]
     differences: tuple[str, ...]
     """Differences between the environments that forbid a comparison unless it is forced."""
     notes: tuple[str, ...]
-    """What else may differ between them."""
+    """What else may differ between them, and what is on one side only."""
 
     def rows(self, name: str) -> tuple[ComparedRow, ...]:
         """The rows of a metric, except those that completed without it on either side;
@@ -228,8 +226,6 @@ def compare_sides(
         candidate=candidate,
         ran_in_turn=ran_in_turn,
         pairs=tuple(pairs),
-        only_in_baseline=tuple(alone[0]),
-        only_in_candidate=tuple(alone[1]),
         differences=tuple(differences),
         notes=tuple(notes),
     )

@@ -18,7 +18,7 @@ from dpbench.report.table import MISSING, Column, Table, column, text_column
 def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: float) -> Answer:
     """A table of each metric, a count of its outcomes, and how to read it.
 
-    As data, an object with the labels of both sides, the rows, and what has no partner.
+    As data, an object with the labels of both sides, the rows and the notes.
     """
     judged = {name: classify(compared.rows(name), within=within) for name in metrics}
     different = [f"environments differ: {difference}" for difference in compared.differences]
@@ -47,8 +47,6 @@ def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: f
             "baseline": compared.baseline.label,
             "candidate": compared.candidate.label,
             "rows": [plain_comparison(row) for rows in judged.values() for row in rows],
-            "only_in_baseline": list(compared.only_in_baseline),
-            "only_in_candidate": list(compared.only_in_candidate),
             "notes": notes,
         },
     )

@@ -20,7 +20,6 @@ from dpbench.report.charts.style import (
     draw_points,
     panels,
 )
-from dpbench.report.formatting import gigabytes
 
 
 def bandwidth(analysis: Analysis) -> Drawn:
@@ -45,11 +44,7 @@ def bandwidth(analysis: Analysis) -> Drawn:
         names = [units.bytes_exact(size) for size in sizes]
         for spec in group:
             backend = one_line(spec.backend)
-            points = []
-            for size, speed in lines[spec].items():
-                place = sizes.index(size)
-                tip = f"{backend}, {names[place]}: {gigabytes(speed)} GB/s"
-                points.append((place, speed, tip))
+            points = [(sizes.index(size), speed) for size, speed in lines[spec].items()]
             color = BACKEND_COLORS.get(backend, OTHER_COLORS[0])
             draw_points(axis, points, label=backend, color=color, **marks[spec.backend])
         axis.set_yscale("log")

@@ -55,7 +55,7 @@ def implementations(analysis: Analysis) -> Drawn:
             is_tied = ratio is not UNITY and (ratio.interval is None or low <= 1 <= high)
             draw_points(
                 axis,
-                [(place, ratio, f"{one_line(row.series)}: {words}")],
+                [(place, ratio)],
                 along="x",
                 color=style["color"],
                 marker=style["marker"],

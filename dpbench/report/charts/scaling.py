@@ -10,7 +10,6 @@ from matplotlib.ticker import EngFormatter, FuncFormatter
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
@@ -24,7 +23,6 @@ from dpbench.report.charts.style import (
     panels,
     series_styles,
 )
-from dpbench.report.formatting import quantity
 from dpbench.report.notes import relative_to
 from dpbench.specs.traits import SINGLE
 
@@ -92,18 +90,12 @@ def _draw(analysis: Analysis, name: str, starts: Mapping[int | None, float]) -> 
         "efficiency": "efficiency (% of linear scaling)",
     }
     figure, shown, remarks = panels(batches, "batch sizes")
-    style = ROW_METRICS[name if is_relative else "images_per_second"].style
     styles = series_styles(row for row, _ in points)
     for axis, batch_size in shown:
         for place, (series, line) in enumerate(lines.items()):
-            label = one_line(series)
             shift = SPREAD * ((place + 0.5) / len(lines) - 0.5)
             marks = [
-                (
-                    sizes.index(row.group_size) + shift,
-                    value,
-                    f"{one_line(row.series)} ×{row.group_size}: {quantity(value, style)}",
-                )
+                (sizes.index(row.group_size) + shift, value)
                 for row, value in line
                 if row.batch_size == batch_size
             ]
@@ -111,7 +103,7 @@ def _draw(analysis: Analysis, name: str, starts: Mapping[int | None, float]) -> 
             if len({row.group_size for row, _ in line}) == 1:
                 look = {**look, "linestyle": "none"}  # nor has its key in the legend one
             if marks:
-                draw_points(axis, marks, label=label, **look)
+                draw_points(axis, marks, label=one_line(series), **look)
         if batch_size in starts:
             growth = [1] * len(sizes) if name == "efficiency" else sizes
             linear = [starts[batch_size] * size for size in growth]

@@ -62,8 +62,6 @@ MAX_SERIES = 8
 MAX_BARS = 14
 MAX_LABELS = 6
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
-TIP = "tip:"
-"""Begins the id of a point; the rest is what a page shows when the pointer is over it."""
 CHARACTERS_PER_INCH, LINE_INCHES, MARGIN_INCHES = 16.5, 0.15, 0.08
 """The width of a caption's characters, the height of its lines, and the margin around it."""
 KEY_WIDTH_INCHES, KEY_HEIGHT_INCHES = 1.6, 0.19
@@ -197,22 +195,18 @@ def _figure(width: float, height: float) -> Figure:
 
 def draw_points(
     axes: Axes,
-    points: Sequence[tuple[float, Estimate, str]],
+    points: Sequence[tuple[float, Estimate]],
     *,
     along: Literal["x", "y"] = "y",
     **look: Any,
 ) -> None:
-    """Draws places, values with their intervals along an axis, and for each the text that a page
-    shows while the pointer is over it."""
-    places = [place for place, _, _ in points]
-    values = [value.value for _, value, _ in points]
-    sides = [[value.sides[k] for _, value, _ in points] for k in (0, 1)]
+    """Draws places and values with their intervals along an axis."""
+    places = [place for place, _ in points]
+    values = [value.value for _, value in points]
+    sides = [[value.sides[k] for _, value in points] for k in (0, 1)]
     xs, ys = (places, values) if along == "y" else (values, places)
     bars: dict[str, Any] = {f"{along}err": sides, "elinewidth": 1.0, **look}
     axes.errorbar(xs, ys, **bars)
-    for x, y, (_, _, tip) in zip(xs, ys, points, strict=True):
-        gid = f"{TIP}{tip}"
-        axes.plot([x], [y], marker="o", markersize=10, alpha=0, linestyle="none", gid=gid)
 
 
 def category_axis(axes: Axes, names: Sequence[str], label: str) -> None:

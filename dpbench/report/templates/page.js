@@ -1,5 +1,4 @@
-// Tables are sorted and filtered, their columns are chosen, and the commands of rows copied; points
-// of charts show their values.
+// Tables are sorted and filtered, their columns are chosen, and the commands of rows copied.
 "use strict";
 const order = new Intl.Collator("en", { numeric: true });
 
@@ -43,12 +42,6 @@ for (const box of document.querySelectorAll("figure.table")) {
         row.cells[Number(choice.value)].classList.toggle("off", !choice.checked);
       }
     }));
-}
-
-for (const point of document.querySelectorAll('.chart [id^="tip:"]')) {
-  const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
-  title.textContent = point.id.slice("tip:".length);
-  point.prepend(title);
 }
 
 document.addEventListener("click", async ({ target }) => {
