@@ -223,7 +223,6 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     commands = [command_of_row(command, row.configuration) for row in rows]
     return replace(
         table,
-        caption="Configurations",
         has_controls=True,
         columns=tuple(
             replace(column, by_default=column.key in usual)

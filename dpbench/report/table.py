@@ -78,8 +78,6 @@ class Table:
     """Columns of equal length."""
 
     columns: tuple[Column, ...]
-    caption: str = ""
-    """Title above it on a page."""
     above: tuple[str, ...] = ()
     """Lines above it on a terminal."""
     footnote: str = ""

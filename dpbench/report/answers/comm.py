@@ -40,7 +40,6 @@ def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
 
     places = {key: place for place, key in enumerate(LEAVE, 1)}
     return Table(
-        caption="Collectives by message size",
         has_controls=True,
         groups=3,
         columns=tuple(

@@ -34,7 +34,6 @@ def environment_table(lines: Iterable[tuple[str, str]]) -> Table:
     """Labels and texts as a table without headers."""
     labels, texts = zip(*lines, strict=True)
     return Table(
-        caption="Environment",
         columns=(
             text_column("", labels, key="label"),
             text_column("", texts, key="text", folds=True),

@@ -159,7 +159,6 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
         rows = []
     is_one = len(explanations) == 1
     return Table(
-        caption="Factors of efficiency",
         groups=1,
         columns=(
             text_column("Configuration", [label for label, _, _ in rows]),
