@@ -65,33 +65,30 @@ class _Line(BaseModel):
         return self.implementation, self.backend, self.batch_size
 
     @property
-    def throughput(self) -> float | None:
-        """Items per second of all replicas."""
-        if self.images_per_second is not None:
-            return self.images_per_second
-        if self.seconds_per_step is None or self.batch_size is None:
-            return None
-        return self.batch_size * self.group_size / self.seconds_per_step
-
-    @property
-    def duration_seconds(self) -> float | None:
-        """Seconds for a fixed amount of work."""
+    def measured(self) -> tuple[str, Estimate] | None:
+        """Its throughput, or its time for a fixed amount of work, by the key of the metric; None if
+        the table states neither."""
+        rate = self.images_per_second
+        if self.seconds_per_step is not None and self.batch_size is not None and rate is None:
+            rate = self.batch_size * self.group_size / self.seconds_per_step
+        if rate is not None:
+            return "images_per_second", single_value(rate, f"{self.item}/s")
         times = ((getattr(self, unit), factor) for unit, factor in SECONDS.items())
-        return next((value * factor for value, factor in times if value is not None), None)
-
-    @property
-    def speed(self) -> float | None:
-        """Throughput, or 1 ÷ the time: ratios of speeds are speedups."""
-        duration = self.duration_seconds
-        return self.throughput if duration is None else 1 / duration
+        seconds = next((value * factor for value, factor in times if value is not None), None)
+        return None if seconds is None else ("duration_seconds", single_value(seconds, "s"))
 
     def speedup_over(self, reference: _Line | None) -> Estimate | None:
         """As the table states it, or over the reference; None without one."""
         if self.speedup is not None:
             return single_value(self.speedup, "×")
-        if reference is None or self.speed is None or reference.speed is None:
+        if self is reference:
+            return UNITY
+        if reference is None or self.measured is None or reference.measured is None:
             return None
-        return UNITY if self is reference else single_value(self.speed / reference.speed, "×")
+        (key, mine), (_, theirs) = self.measured, reference.measured
+        is_time = key == "duration_seconds"
+        gain = theirs.value / mine.value if is_time else mine.value / theirs.value
+        return single_value(gain, "×")
 
 
 def from_csv(path: Path) -> tuple[Row, ...]:
@@ -120,12 +117,11 @@ def from_csv(path: Path) -> tuple[Row, ...]:
             notes.append(f"no speedup, no {missing}")
         elif line.group_size > 1:
             values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
-        if (speed := line.throughput) is not None:
-            values["images_per_second"] = single_value(speed, f"{line.item}/s")
+        if line.measured is not None:
+            values.update([line.measured])
+        if "images_per_second" in values:
             # For times and speedups it is unknown whether the batch was per replica.
             values["global_batch_size"] = (line.batch_size or 0) * line.group_size or None
-        if (duration := line.duration_seconds) is not None:
-            values["duration_seconds"] = single_value(duration, "s")
         rows.append(
             Row(
                 implementation=line.implementation,
@@ -167,7 +163,7 @@ def _read_lines(path: Path) -> list[_Line]:
             expected = first["msg"].replace("Input should be", "expected")
             got = escaped(repr(cells.get(column, "")), LONGEST)
             raise StoreError(f"{place}, column {column!r}: {expected}, got {got}") from None
-        if line.speed is None and line.speedup is None:
+        if line.measured is None and line.speedup is None:
             needed = "batch_size" if line.seconds_per_step else speeds[-1]
             raise StoreError(f"{place}, column {needed!r}: expected a number, got ''")
         earlier = found.setdefault((line.series, line.group_size), number)
