@@ -35,7 +35,7 @@ def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
     _, row = summarize([on_one(), ON_TWO], environments=ENVIRONMENTS)
     assert row.label == "ddp/gloo ×2 (1+1 nodes), batch 32"
     assert row.speedup is not None
-    assert (row.speedup.value, row.notes) == (1.5, ())
+    assert (row.speedup.value, row.notes) == (pytest.approx(1.5), ())
     assert cell(TABLE_METRICS["group_size"], row) == "2 (1+1)"
     assert to_frame([row])["nodes"].item() == "1+1"
 
