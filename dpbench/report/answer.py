@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.table import WIDTH, Table, bullets, escape, terminal_width, wrap_text
+from dpbench.report.table import WIDTH, Table, escape, terminal_width, wrap_text
 
 Paragraph = str | Table | Sequence[str]
 """Lines of text, a table, or notes. An empty one is left out."""
@@ -36,7 +36,8 @@ class Answer:
                 return paragraph.text(width) if paragraph.lines else ""
             if isinstance(paragraph, str):
                 return "\n".join(wrap_text(line, narrow) for line in paragraph.splitlines())
-            return bullets(paragraph, narrow)
+            notes = (wrap_text(note, narrow, first="· ", others="  ") for note in paragraph)
+            return "\n".join(notes)
 
         return "\n\n".join(filter(None, map(written, self.paragraphs))) + "\n"
 

@@ -205,11 +205,6 @@ def wrap_text(text: str, width: int, *, first: str = "", others: str | None = No
     return lines.replace(NO_BREAK, " ")
 
 
-def bullets(notes: Iterable[str], width: int) -> str:
-    """One paragraph with a bullet for each note, its further lines indented."""
-    return "\n".join(wrap_text(note, width, first="· ", others="  ") for note in notes)
-
-
 def keep_on_line(text: str) -> str:
     """The text, which no line end will break when it is wrapped."""
     return text.replace(" ", NO_BREAK)
