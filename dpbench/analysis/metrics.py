@@ -63,10 +63,8 @@ def size_words(row: Any) -> str:
 
 def learning_rate_words(row: Any) -> str:
     """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
-    rate, rule = (
-        row.configuration.scaled_learning_rate,
-        row.configuration.workload.learning_rate_rule,
-    )
+    configuration = row.configuration
+    rate, rule = configuration.scaled_learning_rate, configuration.workload.learning_rate_rule
     return f"{rate:g}" if rule in (None, "none") else f"{rate:g} ({rule})"
 
 
