@@ -57,13 +57,13 @@ class Version:
     @contextmanager
     def measuring(
         self, options: SweepOptions, command: Sequence[str], heard: set[str]
-    ) -> Iterator[Callable[[int], SweepSpec]]:
+    ) -> Iterator[Callable[[int, bool], SweepSpec]]:
         """Start the process that measures the sweep of these options, whose `command` is stored.
 
-        Gives a function that measures until so many repetitions are stored, and returns what is
-        measured; with 0, it waits until that is planned. It says what the process says, unless that
-        was `heard` before, and raises UsageError for what cannot be planned, later LaunchError, in
-        the words of a process that has ended.
+        Gives a function that measures until so many repetitions are stored, anew with ranks of a
+        new server, and returns what is measured; with 0, it waits until that is planned. It says
+        what the process says, unless that was `heard` before, and raises UsageError for what cannot
+        be planned, later LaunchError, in the words of a process that has ended.
         """
         sweep = {
             "options": options.model_dump(mode="json", exclude_unset=True),
@@ -94,9 +94,9 @@ class Version:
             assert asks is not None
             assert answers is not None
 
-            def measure(repetitions: int) -> SweepSpec:
+            def measure(repetitions: int, anew: bool) -> SweepSpec:
                 with suppress(BrokenPipeError):  # why it has ended is read from what it printed
-                    asks.write(f"{repetitions or ''}\n".encode())
+                    asks.write(f"{json.dumps([repetitions, anew])}\n".encode())
                 if not (answer := answers.readline()):
                     status = process.wait()
                     printed.seek(0)
@@ -154,8 +154,8 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         progress,
     ):
         say(f"starting {now.label} and {then.label}, each in a process of its own")
-        trials = plan_trials(measure_now(0), 1)
-        measure_then(0)
+        trials = plan_trials(measure_now(0, False), 1)
+        measure_then(0, False)
         names = Labels.among(trials)
 
         def title(trial: TrialSpec) -> str:
@@ -164,9 +164,10 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         versions = ((then, measure_then), (now, measure_now))
         for goal in looks(options, sides):
             progress.planned(trials * 2 * (goal - done), title)
-            for (version, measure), number in palindrome(versions, range(done, goal)):
+            first = done
+            for (version, measure), number in palindrome(versions, range(first, goal)):
                 measured, done = version, number
-                measure(number + 1)
+                measure(number + 1, number == first > 0)
                 for record in store.load_sweep(version.folder).records:
                     if record.trial.repetition == number:
                         progress.finished(record)

@@ -1,11 +1,11 @@
 """The program that measures one version for a check, repetitions as they are asked for.
 
-It keeps its Python, its torch and the server that its ranks are forked from, so that a repetition
-takes little more than its steps. Its argument is JSON about the sweep; stdin has an empty line, and
-then one with each number of repetitions to reach. When the sweep is planned, of which nothing is
-stored yet, and when they are reached, stdout has a line of JSON: the sweep, and what was said
-meanwhile. Like `__main__` it imports nothing heavy at the top, as ranks import their main module
-again.
+It keeps its Python, its torch and, until it is told otherwise, the server that its ranks are forked
+from, so that a repetition takes little more than its steps. Its argument is JSON about the sweep;
+each line of stdin is JSON as well: the number of repetitions to reach, 0 at first, and whether with
+ranks of a new server. When the sweep is planned, of which nothing is stored yet, and when they are
+reached, stdout has a line of JSON: the sweep, and what was said meanwhile. Like `__main__` it
+imports nothing heavy at the top, as ranks import their main module again.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def main() -> int:
     os.dup2(2, 1)
     from dpbench.codec import encode
     from dpbench.errors import DpbenchError
+    from dpbench.launch.fork_server import end_fork_server
     from dpbench.messages import said_to, worded_for_python
     from dpbench.options.reading import read_options
     from dpbench.options.sweep import SweepOptions
@@ -46,7 +47,10 @@ def main() -> int:
 
     def repetitions(plan: SweepPlan, first: str) -> Iterator[int]:
         for line in chain([first], sys.stdin):
-            yield int(line)
+            count, anew = json.loads(line)
+            if anew:
+                end_fork_server()
+            yield count
             answer(plan)
 
     end_at_once()

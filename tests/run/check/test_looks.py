@@ -18,22 +18,28 @@ BLOCKED = replace(INCONCLUSIVE, disturbance=BUSY)
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "budget", "counts"),
+    ("against", "verdicts", "budget", "counts"),
     [
-        ([ALL_PASS], 100.0, [2]),
-        ([INCONCLUSIVE, INCONCLUSIVE, ALL_PASS], 100.0, [2, 3, 5]),
-        ([INCONCLUSIVE] * 3, 4.0, [2, 3, 4]),
-        ([INCONCLUSIVE] * MAX_LOOKS, 100.0, [2, 3, 5, 8, 12, 18, 27, 41]),
-        ([BLOCKED], 100.0, [2]),
+        ("against", [ALL_PASS], 100.0, [2]),
+        ("against", [INCONCLUSIVE, INCONCLUSIVE, ALL_PASS], 100.0, [2, 3, 5]),
+        ("against", [INCONCLUSIVE] * 3, 4.0, [2, 3, 4]),
+        ("against", [INCONCLUSIVE] * MAX_LOOKS, 100.0, [2, 3, 5, 8, 12, 18, 27, 41]),
+        ("against_ref", [BLOCKED], 100.0, [2]),
+        ("against_ref", [ALL_PASS, ALL_PASS], 100.0, [2, 3]),
     ],
 )
 def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
-    verdicts: list[Verdict], budget: float, counts: list[int], monkeypatch: pytest.MonkeyPatch
+    against: str,
+    verdicts: list[Verdict],
+    budget: float,
+    counts: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each repetition takes a second and nothing else does; the last look uses the budget up."""
+    """Each repetition takes a second and nothing else does; the last look uses the budget up, and
+    one look at two versions is not enough."""
     now, reached = 0.0, list[int]()
     monkeypatch.setattr(module, "monotonic", lambda: now)
-    options = CheckOptions(against="torch-ddp", repetitions=2, budget=budget)
+    options = CheckOptions(**{against: "ddp"}, repetitions=2, budget=budget)
     given = iter(verdicts)
     monkeypatch.setattr(module, "assess_sides", lambda *_: next(given))
     for count in looks(options, list):
