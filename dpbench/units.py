@@ -39,16 +39,6 @@ def bytes_binary(value: float) -> str:
     return f"{value:.0f} {unit}" if abs(value) >= 100 or unit == "B" else f"{value:.3g} {unit}"
 
 
-def bytes_exact(nbytes: int) -> str:
-    """Write a size that somebody chose, in the largest unit of which it is a whole number: 4 KB,
-    64 KiB, 256 MB."""
-    for power, letter in ((3, "G"), (2, "M"), (1, "K")):
-        for unit, name in ((1000**power, f"{letter}B"), (KIBI**power, f"{letter}iB")):
-            if nbytes % unit == 0:
-                return f"{nbytes // unit:,} {name}"
-    return f"{nbytes:,} B"
-
-
 def percent(share: float, digits: int = 2) -> str:
     """Write a share to so many digits, a large one to whole percents: 1.7 %, 38 %, 1,230 %; below
     a hundredth of a percent "<0.01 %"."""

@@ -147,7 +147,7 @@ def assert_recorded(record: TrialRecord) -> None:
             assert rank.peak_device_memory_bytes
         if record.trial.workload.script:
             continue
-        if record.trial.repetition == 0 and record.trial.phase_steps:
+        if record.trial.repetition == 0 and record.trial.is_instrumented:
             assert rank.phases is not None
         if record.trial.has_unsynced_window:
             assert rank.without_sync is not None

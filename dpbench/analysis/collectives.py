@@ -138,7 +138,7 @@ def _with_numbers(
 ) -> CollectiveRow:
     """The row of a message size, from completed repetitions."""
     calls = [
-        [timing for rank in record.ranks for timing in rank.timings if timing.nbytes == nbytes]
+        [timing for timings in record.ranks for timing in timings if timing.nbytes == nbytes]
         for record in records
     ]
     seconds_by_rank = ([timing.seconds for timing in timings] for timings in calls)

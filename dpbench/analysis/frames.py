@@ -41,7 +41,7 @@ def _mean_step(window: Window | None) -> float | None:
 
 
 def _mean_phase(phases: str, name: str, rank: RankMeasurement) -> float | None:
-    seconds = getattr(getattr(rank, phases), name, ())
+    seconds = (getattr(rank, phases) or {}).get(name)
     return fmean(seconds) if seconds else None
 
 

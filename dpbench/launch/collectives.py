@@ -13,7 +13,7 @@ from dpbench.launch.failures import RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks, scratch_folder
 from dpbench.measure.collectives import measure_collective
-from dpbench.records.collectives import CollectiveMeasurement, CollectiveRecord, CollectiveSpec
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_folder
@@ -35,7 +35,7 @@ def run_collective(
         return CollectiveRecord(
             collective=spec, status=failed.status, reason=str(failed), killed=failed.killed
         )
-    measured = tuple(report for report in reports if isinstance(report, CollectiveMeasurement))
+    measured = tuple(report for report in reports if isinstance(report, tuple))
     if len(measured) == len(reports):
         return CollectiveRecord(collective=spec, status=Status.COMPLETED, ranks=measured)
     wrong = next(report for report in reports if isinstance(report, str) and report)
@@ -83,6 +83,6 @@ def self_test(backend: str, machine: Machine) -> SelfTest:
         backend=backend,
         passed=record.status is Status.COMPLETED,
         ranks=len(devices),
-        seconds=max((median(rank.timings[0].seconds) for rank in record.ranks), default=None),
+        seconds=max((median(timings[0].seconds) for timings in record.ranks), default=None),
         reason=record.reason,
     )

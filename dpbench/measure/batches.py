@@ -26,6 +26,7 @@ from dpbench.measure.window import segment_sizes
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import Mode
 from dpbench.specs import TrialSpec
+from dpbench.specs.trial import PHASE_STEPS, TRACED_STEPS
 
 
 def micro_step_indices(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
@@ -80,11 +81,11 @@ class StepPlan:
             self.timed += [Segment(steps, mode) for mode in turns]
         # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
         # micro-steps itself.
-        self.traced = Segment(self._deal(trial.gradient_steps if is_traced else 0, 1))
+        self.traced = Segment(self._deal(TRACED_STEPS if is_traced else 0, 1))
         self.instrumented = [
-            Segment(self._deal(trial.phase_steps, per_step), mode)
+            Segment(self._deal(PHASE_STEPS, per_step), mode)
             for mode in modes
-            if trial.phase_steps
+            if trial.is_instrumented
         ]
 
     def _deal(self, steps: int, micro_steps: int) -> list[StepIndices]:

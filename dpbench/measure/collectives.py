@@ -6,7 +6,6 @@ timed several at once, so that neither the ranks' uneven start nor the clock's r
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from time import perf_counter
 
@@ -19,12 +18,7 @@ from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.shm import allocate_group_zeros
-from dpbench.records.collectives import (
-    Collective,
-    CollectiveMeasurement,
-    CollectiveSpec,
-    SizeTiming,
-)
+from dpbench.records.collectives import Collective, CollectiveSpec, SizeTiming
 
 SAMPLE_SECONDS = 1e-3
 """Least duration of a sample."""
@@ -40,7 +34,7 @@ stays below a third of it; a misplaced element or a missing rank is above it ten
 ROOT = 0
 
 
-def measure_collective(spec: CollectiveSpec, rank: int) -> CollectiveMeasurement | str:
+def measure_collective(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...] | str:
     """Measure all sizes of `spec` as `rank`.
 
     At the first size with a wrong result it ends, and returns what is wrong with this rank's; ""
@@ -64,7 +58,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> CollectiveMeasurement
                 )
             )
             del operation  # frees its memory before the next one allocates
-    return CollectiveMeasurement(rank=rank, pid=os.getpid(), timings=tuple(timings))
+    return tuple(timings)
 
 
 def _time(

@@ -39,9 +39,11 @@ from dpbench.measure.step import BenchmarkStepper, StepIndices
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.phase_clock import Mark, Phase, seconds_by_phase
-from dpbench.records.trial import GradientTrace, Phases, ReplicaPhases
+from dpbench.records.trial import GradientTrace, Phases
 
 COUNTED_SAMPLES = 2
+STEP_PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
+PASS_PHASES: tuple[Phase, ...] = ("scatter", "replicate", "gather", "reduce")
 
 
 def time_phases(
@@ -49,7 +51,7 @@ def time_phases(
     segment: Segment,
     devices: Sequence[torch.device],
     ranks: RankGroup,
-) -> tuple[Phases, ReplicaPhases | None]:
+) -> tuple[Phases, Phases | None]:
     """Take the steps of a segment; the second result is of the phases within an implementation that
     drives all replicas."""
 
@@ -62,25 +64,20 @@ def time_phases(
     replicas: list[Counter[Phase]] = []
     with between_barriers(devices, ranks):
         for indices in segment.steps:
-            with model.clock.running(now) as marks, model.wrapper.clock.running(now) as within:
+            with model.clock.running(now) as marks, model.wrapper.clock.running(now) as passes:
                 stepper.step(indices, unsynced=segment.mode == "unsynced")
             steps.append(seconds_by_phase(marks))
-            replicas.append(seconds_by_phase(within))
-    phases = Phases(
-        data_seconds=tuple(step["data"] for step in steps),
-        forward_seconds=tuple(step["forward"] for step in steps),
-        backward_seconds=tuple(step["backward"] for step in steps),
-        optimizer_seconds=tuple(step["optimizer"] for step in steps),
-    )
+            replicas.append(seconds_by_phase(passes))
+    phases: Phases = {
+        f"{name}_seconds": tuple(step[name] for step in steps) for name in STEP_PHASES
+    }
     if not any(replicas):
         return phases, None
-    return phases, ReplicaPhases(
-        scatter_seconds=tuple(step["scatter"] for step in replicas),
-        replicate_seconds=tuple(step["replicate"] for step in replicas),
-        compute_seconds=tuple(step["forward"] + step["backward"] for step in replicas),
-        gather_seconds=tuple(step["gather"] for step in replicas),
-        reduce_seconds=tuple(step["reduce"] for step in replicas),
-    )
+    within: Phases = {
+        f"{name}_seconds": tuple(step[name] for step in replicas) for name in PASS_PHASES
+    }
+    within["compute_seconds"] = tuple(step["forward"] + step["backward"] for step in replicas)
+    return phases, within
 
 
 def trace_gradients(

@@ -63,15 +63,6 @@ class SizeTiming:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveMeasurement:
-    """The measurements of one rank of a collective."""
-
-    rank: int
-    pid: int
-    timings: tuple[SizeTiming, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveRecord(Record):
     """The record of one CollectiveSpec: a line of collectives.jsonl.
 
@@ -80,4 +71,5 @@ class CollectiveRecord(Record):
     """
 
     collective: CollectiveSpec
-    ranks: tuple[CollectiveMeasurement, ...] = ()
+    ranks: tuple[tuple[SizeTiming, ...], ...] = ()
+    """The timings of each rank, in the order of the sizes."""

@@ -125,37 +125,21 @@ class Window:
         return self.seconds / len(self.step_seconds)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Phases:
-    """Seconds of the parts of each instrumented step on one rank, which waits for its device
-    between them. They are measured apart, never in the timed window: the waiting costs speed."""
+Phases = dict[str, tuple[float, ...]]
+"""Seconds of each phase by its name, a value per instrumented step, on one rank, which waits for
+its device between them. They are measured apart, never in the timed window: the waiting costs
+speed.
 
-    data_seconds: tuple[float, ...]
-    """Seconds until the batch is on the device."""
-    forward_seconds: tuple[float, ...]
-    """Forward and loss."""
-    backward_seconds: tuple[float, ...]
-    """Backward until gradients are ready, with the communication that overlap does not hide,
-    and what synchronizes parameters after the step (local-sgd)."""
-    optimizer_seconds: tuple[float, ...]
-    """Optimizer step, and zeroing gradients."""
+Every rank has "data_seconds", until the batch is on the device; "forward_seconds", of forward and
+loss; "backward_seconds", until gradients are ready, with the communication that overlap does not
+hide, and what synchronizes parameters after the step (local-sgd); and "optimizer_seconds", of the
+optimizer step, and zeroing gradients.
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReplicaPhases:
-    """Seconds that a process with all replicas (dp) spends on each part of forward and backward, in
-    each instrumented step with synchronization."""
-
-    scatter_seconds: tuple[float, ...]
-    """Splitting the batch over the replicas."""
-    replicate_seconds: tuple[float, ...]
-    """Giving each replica its module."""
-    compute_seconds: tuple[float, ...]
-    """Forward and backward of the replicas, until the slowest is done."""
-    gather_seconds: tuple[float, ...]
-    """Putting their outputs together."""
-    reduce_seconds: tuple[float, ...]
-    """Adding up their gradients, as far as computing does not hide it."""
+A process with all replicas (dp) has phases within forward and backward: "scatter_seconds", of
+splitting the batch over the replicas; "replicate_seconds", of giving each replica its module;
+"compute_seconds", until the slowest replica has done both; "gather_seconds", of putting their
+outputs together; and "reduce_seconds", of adding up their gradients, as far as computing does not
+hide it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,7 +249,9 @@ class RankMeasurement:
     phases: Phases | None = None
     phases_without_sync: Phases | None = None
     """Phases of steps without gradient synchronization."""
-    replica_phases: ReplicaPhases | None = None
+    replica_phases: Phases | None = None
+    """Phases within forward and backward, in steps with synchronization, of a process with all
+    replicas."""
     gradient_trace: GradientTrace | None = None
 
 

@@ -81,13 +81,10 @@ class Placement:
     @property
     def variables(self) -> dict[str, str]:
         """The variables by which torchrun gives a process its place, and its own of all workers."""
+        here = (self.rank, self.world_size, self.local_rank, self.local_size)
+        place = map(str, (*here, self.node, self.node_count))
         return {
-            "RANK": str(self.rank),
-            "WORLD_SIZE": str(self.world_size),
-            "LOCAL_RANK": str(self.local_rank),
-            "LOCAL_WORLD_SIZE": str(self.local_size),
-            "GROUP_RANK": str(self.node),
-            "GROUP_WORLD_SIZE": str(self.node_count),
+            **dict(zip(PLACE_VARIABLES.split(), place, strict=True)),
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
             AGENT_STORE_VARIABLE: str(self.has_store),

@@ -20,7 +20,7 @@ class Axis:
     """The field of SweepOptions that lists its values: "dtypes" for "dtype"."""
     placeholder: str | None = None
     """The word that stands for its value in the arguments of a script: "lr" for {lr}."""
-    shown: Callable[[Any], str]
+    shown: Callable[[Any], str] = str
     """The text in a name for a value that is not the default; "" keeps it out."""
     meaning: str = ""
     """Meaning of the column with its values; empty for a setting without a column of this kind."""
@@ -42,17 +42,15 @@ class Axis:
 
 
 AXES = {
-    "architecture": Axis(option_field="arch", shown=str, meaning="The model.", changes_work=True),
+    "architecture": Axis(option_field="arch", meaning="The model.", changes_work=True),
     "scaling": Axis(
         option_field="scaling",
-        shown=str,
         meaning="weak: each replica keeps its batch; strong: they share one.",
         changes_work=True,
     ),
     "optimizer": Axis(
         option_field="optimizer",
         placeholder="optimizer",
-        shown=str,
         meaning="The optimizer; its kernels follow the dash if they were chosen.",
     ),
     "learning_rate": Axis(option_field="lr", placeholder="lr", shown=lambda rate: f"lr {rate:g}"),
@@ -66,7 +64,6 @@ AXES = {
     "dtype": Axis(
         option_field="dtypes",
         placeholder="dtype",
-        shown=str,
         meaning="Number format of the products in forward and backward; parameters and "
         "gradients stay float32.",
     ),
@@ -85,7 +82,6 @@ AXES = {
     ),
     "sync_every": Axis(
         option_field="sync_every",
-        shown=str,
         meaning="Optimizer steps between two averages of the parameters (local-sgd).",
         kind="integer",
     ),

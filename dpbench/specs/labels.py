@@ -59,15 +59,11 @@ class Labels:
         name = configuration.implementation
         return f"{name}({shown})" if shown else name
 
-    def series(self, configuration: TrialSpec) -> str:
-        """Name of its scaling curve: "ddp/gloo"."""
-        return series_name(self.implementation(configuration), configuration.backend)
-
     def label(self, configuration: TrialSpec) -> str:
         """The whole name: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 nodes), batch 32" across
         nodes."""
-        nodes = configuration.replicas_by_node
-        series, size = self.series(configuration), configuration.group_size
+        series = series_name(self.implementation(configuration), configuration.backend)
+        nodes, size = configuration.replicas_by_node, configuration.group_size
         return row_name(series, size, nodes, configuration.batch_size)
 
 

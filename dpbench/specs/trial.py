@@ -24,6 +24,10 @@ MAX_REPETITIONS = 10_000
 """A plan of more would fill the memory."""
 MAX_FILLING_STEPS = 1000
 """Most steps of a window that fills a time: more would only make records larger."""
+PHASE_STEPS = 5
+"""Steps whose phases are timed."""
+TRACED_STEPS = 10
+"""Steps in which it is noted when each gradient is ready."""
 MIN_SEGMENT = 5
 """Least steps of a segment of a script, as its first step finds an idle device and cold caches."""
 
@@ -39,11 +43,9 @@ class TrialSpec(ParallelSpec):
     timed_steps: int
     """Steps of the timed window; the fewest if it fills a time."""
     scaling: Scaling = "weak"
-    phase_steps: int = 5
-    """Steps after the timed windows whose phases are timed one by one; 0 for none."""
-    gradient_steps: int = 10
-    """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
-    0 for none; see `traces_gradients`."""
+    is_instrumented: bool = True
+    """Whether a few steps after the timed windows are measured in detail: the time of each phase,
+    and when each gradient is ready; see `traces_gradients`."""
     wants_unsynced_window: bool = True
     """Whether steps shall also be timed without gradient synchronization, where that is possible;
     see `has_unsynced_window`."""
@@ -99,7 +101,7 @@ class TrialSpec(ParallelSpec):
     def traces_gradients(self) -> bool:
         """Whether it notes when gradients are ready: where those of one replica meet no others."""
         alone = self.group_size == 1 and not self.traits.one_process
-        return alone and self.gradient_steps > 0
+        return alone and self.is_instrumented
 
     @property
     def node_count(self) -> int:

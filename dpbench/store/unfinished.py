@@ -20,18 +20,6 @@ def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list
     return [trial for trial in trials if trial.trial_id not in done]
 
 
-def unfinished(spec: SweepSpec, records: Sequence[TrialRecord]) -> str:
-    """How many trials were run, as in "44 of 48 trials"; "" if none is missing.
-
-    Configurations that were skipped count neither as run nor as missing.
-    """
-    skipped = {one.trial.configuration for one in records if one.status is Status.SKIPPED}
-    left = missing(plan_trials(spec), records)
-    waiting = sum(trial.configuration not in skipped for trial in left)
-    done = len({one.trial.trial_id for one in records if one.status is not Status.SKIPPED})
-    return f"{done:,} of {units.counted(done + waiting, 'trial')}" if waiting else ""
-
-
 def finishing_command(command: Sequence[str], spec: SweepSpec, name: str) -> str:
     """The command that finishes the sweep in the folder of that name, from the one that began it,
     whose last words are those of the training script, if it measures one."""
@@ -44,11 +32,14 @@ def finishing_command(command: Sequence[str], spec: SweepSpec, name: str) -> str
 
 def unfinished_warning(sweep: StoredSweep) -> tuple[str, ...]:
     """The warning that trials of a sweep are missing, with the command that runs them; () if none
-    are."""
-    how_many = unfinished(sweep.spec, sweep.records)
-    if not how_many:
+    are. Configurations that were skipped count neither as run nor as missing."""
+    run = {one.trial.trial_id for one in sweep.records if one.status is not Status.SKIPPED}
+    skipped = {one.trial.configuration for one in sweep.records if one.status is Status.SKIPPED}
+    left = missing(plan_trials(sweep.spec), sweep.records)
+    waiting = sum(trial.configuration not in skipped for trial in left)
+    if not waiting:
         return ()
-    warning = f"Unfinished: {how_many}"
+    warning = f"Unfinished: {len(run):,} of {units.counted(len(run) + waiting, 'trial')}"
     if sweep.command[:1] == ("sweep",):
         again = finishing_command(sweep.command, sweep.spec, sweep.folder.name)
         warning += f"; to finish: {escaped(again)}"

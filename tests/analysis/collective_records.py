@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dpbench.records.collectives import (
-    CollectiveMeasurement,
-    CollectiveRecord,
-    CollectiveSpec,
-    SizeTiming,
-)
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, SizeTiming
 from dpbench.records.trial import Status
 
 SIZES = tuple(4**power for power in range(1, 15))
@@ -51,11 +46,7 @@ def collective_record(
         return SizeTiming(nbytes=nbytes, calls_per_sample=1, seconds=took, largest_error=1e-7)
 
     timings = tuple(map(timing, spec.sizes_bytes))
-    ranks = (
-        CollectiveMeasurement(rank=rank, pid=100 + rank, timings=timings)
-        for rank in range(spec.group_size)
-    )
-    return record_of(spec, ranks=tuple(ranks))
+    return record_of(spec, ranks=(timings,) * spec.group_size)
 
 
 def failed_record(spec: CollectiveSpec, status: Status, reason: str) -> CollectiveRecord:

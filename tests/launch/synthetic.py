@@ -17,12 +17,7 @@ from dpbench.codec import content_hash
 from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.records.collectives import (
-    CollectiveMeasurement,
-    CollectiveRecord,
-    CollectiveSpec,
-    SizeTiming,
-)
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, SizeTiming
 from dpbench.records.environment import capture
 from dpbench.records.trial import (
     GradientTrace,
@@ -37,6 +32,7 @@ from dpbench.run.sweep.measuring import SweepRun
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.run.this_machine import TEST_RUNNERS
 from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs.trial import PHASE_STEPS, TRACED_STEPS
 from tests.builders import MACHINE
 
 VARIABLES = {TEST_RUNNERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -160,14 +156,13 @@ def window(trial: TrialSpec, rank: int, seconds: float, steps: int, noise: rando
 def _phases(
     trial: TrialSpec, compute: float, exposed: float, noise: random.Random
 ) -> Phases | None:
-    if trial.phase_steps == 0:
+    if not trial.is_instrumented:
         return None
     extra = {"backward": exposed}
     return Phases(
         **{
             f"{name}_seconds": tuple(
-                _noisy(share * compute + extra.get(name, 0.0), noise)
-                for _ in range(trial.phase_steps)
+                _noisy(share * compute + extra.get(name, 0.0), noise) for _ in range(PHASE_STEPS)
             )
             for name, share in SHARES.items()
         }
@@ -181,7 +176,7 @@ def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | N
     compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * max(trial.replica_batch_sizes)
     start, end = SHARES["data"] + SHARES["forward"], 1 - SHARES["optimizer"]
     shares = [end - (end - start) * number / GRADIENTS for number in range(GRADIENTS)]
-    steps = [_noisy(compute, noise) for _ in range(trial.gradient_steps)]
+    steps = [_noisy(compute, noise) for _ in range(TRACED_STEPS)]
     return GradientTrace(
         parameters=tuple(f"layers.{number}.weight" for number in range(GRADIENTS)),
         gradient_bytes=(GRADIENT_BYTES,) * GRADIENTS,
@@ -213,9 +208,9 @@ def seconds(spec: CollectiveSpec, nbytes: int) -> float:
     return LATENCY_SECONDS[spec.backend] / 2 * hops + parts * nbytes / rate
 
 
-def _collective_rank(spec: CollectiveSpec, rank: int) -> CollectiveMeasurement:
+def _collective_rank(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...]:
     noise = random.Random(f"{content_hash(spec)}/{rank}")
-    timings = tuple(
+    return tuple(
         SizeTiming(
             nbytes=size,
             calls_per_sample=1,
@@ -224,4 +219,3 @@ def _collective_rank(spec: CollectiveSpec, rank: int) -> CollectiveMeasurement:
         )
         for size in spec.sizes_bytes
     )
-    return CollectiveMeasurement(rank=rank, pid=0, timings=timings)

@@ -18,6 +18,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
 from dpbench.measure.batches import StepPlan, loading_batches, micro_step_indices
 from dpbench.specs import TrialSpec
+from dpbench.specs.trial import PHASE_STEPS
 from tests.builders import WORKLOAD, trial_spec
 from tests.waiting import prefetch_threads
 
@@ -82,23 +83,23 @@ def test_a_global_batch_larger_than_the_dataset_is_a_data_error_with_a_remedy() 
 
 @given(
     implementation=st.sampled_from(["ddp", "fsdp2"]),
-    steps=st.lists(st.integers(0, 6), min_size=3, max_size=3),
+    warmup=st.integers(0, 6),
+    timed=st.integers(1, 7),
+    is_instrumented=st.booleans(),
     prefetch=st.sampled_from([0, 1, 3]),
     accumulation_steps=st.integers(1, 3),
     batch_size=st.integers(1, 20),
     rank=st.integers(0, 1),
 )
 def test_steps_get_the_same_samples_as_from_the_device(
-    implementation: str, steps: list[int], prefetch: int, rank: int, **changes: int
+    implementation: str, warmup: int, timed: int, prefetch: int, rank: int, **changes: int
 ) -> None:
-    warmup, timed, phases = steps
     resident, loaded = (
         taken(
             trial_spec(
                 implementation=implementation,
                 warmup_steps=warmup,
-                timed_steps=timed + 1,
-                phase_steps=phases,
+                timed_steps=timed,
                 prefetch=ahead,
                 **changes,
             ),
@@ -107,7 +108,7 @@ def test_steps_get_the_same_samples_as_from_the_device(
         for ahead in (None, prefetch)
     )
     kinds = 2 if implementation == "ddp" else 1
-    count = warmup + kinds * (timed + 1 + phases)
+    count = warmup + kinds * (timed + PHASE_STEPS * changes["is_instrumented"])
     assert len(loaded) == count * changes["accumulation_steps"]
     for (inputs, targets), (same_inputs, same_targets) in zip(resident, loaded, strict=True):
         assert targets.equal(same_targets)

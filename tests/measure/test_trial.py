@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
-from dpbench.specs.trial import MAX_FILLING_STEPS
+from dpbench.specs.trial import MAX_FILLING_STEPS, PHASE_STEPS, TRACED_STEPS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 
@@ -95,7 +95,7 @@ def single(architecture: str = "Counting", **changes: Any) -> TrialSpec:
     own = {n: changes.pop(n) for n in ("seed", "dataset", "optimizer") if n in changes}
     workload = replace(WORKLOAD, **{"architecture": named, "dataset": "synthetic", **own})
     alone = {"implementation": "single", "backend": "none", "group_size": 1}
-    values = {**alone, "repetition": 1, "phase_steps": 0, "gradient_steps": 0, **changes}
+    values = {**alone, "repetition": 1, "is_instrumented": False, **changes}
     return trial_spec(workload=workload, **values)
 
 
@@ -251,9 +251,9 @@ def test_dp_tells_what_it_reduced() -> None:
 
 
 def test_every_repetition_times_phases_and_only_the_first_is_verified_after_its_windows() -> None:
-    trial = dp(2, warmup_steps=1, timed_steps=3, phase_steps=2)
+    trial = dp(2, warmup_steps=1, timed_steps=3, is_instrumented=True)
     second, first = (measured(replace(trial, repetition=number)) for number in (1, 0))
-    windows, phases = 1 + 3 + 3, 2 + 2
+    windows, phases = 1 + 3 + 3, 2 * PHASE_STEPS
     assert Counting.losses[: 2 * (windows + phases)] == [8] * 2 * (windows + phases)
     assert (second.verification, second.flops_per_item) == (None, None)
     assert first.flops_per_item == 32.0  # 2·8 forward and 2·8 for the weights
@@ -262,21 +262,21 @@ def test_every_repetition_times_phases_and_only_the_first_is_verified_after_its_
     for measurement in (first, second):
         for timed in (measurement.phases, measurement.phases_without_sync):
             assert timed is not None
-            assert all(len(getattr(timed, field.name)) == 2 for field in fields(timed))
+            assert {len(seconds) for seconds in timed.values()} == {PHASE_STEPS}
     assert first.timed.losses == second.timed.losses
     assert first.final_checksum == second.final_checksum
-    plain = measured(single(phase_steps=2, repetition=0))
+    plain = measured(single(is_instrumented=True, repetition=0))
     assert plain.phases is not None
     assert plain.phases_without_sync is None
 
 
 def test_gradients_of_a_replica_are_traced_between_the_windows_and_the_phases() -> None:
-    rank = measured(single(phase_steps=2, gradient_steps=4, repetition=0))
+    rank = measured(single(is_instrumented=True, repetition=0))
     trace = rank.gradient_trace
     assert trace is not None
     assert (trace.parameters, trace.gradient_bytes) == (("weight", "bias"), (32, 8))
-    assert len(trace.ready_seconds) == len(trace.step_seconds) == 4
-    assert measured(dp(1, gradient_steps=4, repetition=0)).gradient_trace is None
+    assert len(trace.ready_seconds) == len(trace.step_seconds) == TRACED_STEPS
+    assert measured(dp(1, is_instrumented=True, repetition=0)).gradient_trace is None
 
 
 def test_the_rate_that_a_rule_gives_is_the_one_that_trains() -> None:
@@ -292,14 +292,15 @@ def test_the_rate_that_a_rule_gives_is_the_one_that_trains() -> None:
 
 
 def test_instrumented_steps_tell_what_is_done_for_replicas_of_one_process() -> None:
-    rank = measured(dp(2, phase_steps=3, repetition=0))
+    rank = measured(dp(2, is_instrumented=True, repetition=0))
     parts, phases = rank.replica_phases, rank.phases
     assert parts is not None
     assert phases is not None
-    columns = [getattr(parts, field.name) for field in fields(parts)]
-    assert [len(column) for column in columns] == [3] * 5
+    columns = [*parts.values()]
+    assert [len(column) for column in columns] == [PHASE_STEPS] * 5
     assert all(seconds > 0 for column in columns for seconds in column)
-    outside = zip(phases.forward_seconds, phases.backward_seconds, strict=True)
+    outside = zip(phases["forward_seconds"], phases["backward_seconds"], strict=True)
     assert [sum(step) for step in zip(*columns, strict=True)] <= [sum(step) for step in outside]
-    for trial in (single(phase_steps=3, repetition=0), dp(1, phase_steps=3, repetition=0)):
+    first: dict[str, Any] = {"is_instrumented": True, "repetition": 0}
+    for trial in (single(**first), dp(1, **first)):
         assert measured(trial).replica_phases is None

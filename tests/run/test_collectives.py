@@ -4,7 +4,6 @@ import pytest
 
 from dpbench.options.comm import CommOptions
 from dpbench.options.reading import read_options
-from dpbench.units import bytes_exact
 
 
 def parsed(text: str) -> tuple[int, ...]:
@@ -24,8 +23,3 @@ def parsed(text: str) -> tuple[int, ...]:
 )
 def test_a_range_holds_both_ends_and_a_list_rises(text: str, sizes: tuple[int, ...]) -> None:
     assert parsed(text) == sizes
-
-
-def test_a_size_is_written_in_the_largest_unit_that_divides_it() -> None:
-    written = {4: "4 B", 1000: "1 KB", 1024: "1 KiB", 25 * 2**20: "25 MiB", 1001: "1,001 B"}
-    assert {n: bytes_exact(n) for n in written} == written

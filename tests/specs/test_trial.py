@@ -36,7 +36,7 @@ def test_a_field_at_its_default_does_not_change_the_id() -> None:
     [
         ({"group_size": 1}, True),
         ({"group_size": 1, "implementation": "local-sgd"}, True),
-        ({"group_size": 1, "gradient_steps": 0}, False),
+        ({"group_size": 1, "is_instrumented": False}, False),
         ({"group_size": 1, "implementation": "dp", "backend": "threads"}, False),
         ({"group_size": 2, "implementation": "independent", "backend": "none"}, False),
     ],

@@ -212,4 +212,4 @@ def _reference_key(trial: TrialSpec) -> TrialSpec:
     """The trial without settings that do not change its timed steps, which are the same in weak
     and strong scaling of one replica: a lookup key."""
     scaling = "weak" if trial.group_size == 1 else trial.scaling
-    return replace(trial.without_foreign_settings, scaling=scaling, phase_steps=0, gradient_steps=0)
+    return replace(trial.without_foreign_settings, scaling=scaling, is_instrumented=False)

@@ -69,7 +69,7 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
         seconds={name: mean(values, unit="s") for name, values in seconds.items()},
         step_seconds=mean(totals.tolist(), unit="s"),
         data_share=mean(shares.tolist(), unit="of the step"),
-        steps=min(len(phases.data_seconds) for trial in full for phases in trial if phases),
+        steps=min(len(phases["data_seconds"]) for trial in full for phases in trial if phases),
         of_replicas={
             name: mean(_means(inner, f"{name}_seconds"), unit="s")
             for name in REPLICA_PHASES
@@ -80,4 +80,4 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
 
 def _means(of_ranks: Sequence[Sequence[Any]], name: str) -> list[float]:
     """The mean of a phase over steps and ranks, in each repetition."""
-    return [fmean(fmean(getattr(phases, name)) for phases in ranks) for ranks in of_ranks]
+    return [fmean(fmean(phases[name]) for phases in ranks) for ranks in of_ranks]

@@ -41,7 +41,7 @@ def bandwidth(analysis: Analysis) -> Drawn:
     marks = backend_marks([spec.backend for spec in drawn])
     for axis, (title, group) in shown:
         sizes = sorted({size for spec in group for size in lines[spec]})
-        names = [units.bytes_exact(size) for size in sizes]
+        names = [units.bytes_binary(size) for size in sizes]
         for spec in group:
             backend = one_line(spec.backend)
             points = [(sizes.index(size), speed) for size, speed in lines[spec].items()]

@@ -74,7 +74,7 @@ def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str
     `single`, steps without synchronization and the phases of a step. Raises UsageError."""
     node = this_node(options)
     spec, notes = build_sweep_spec(options, [node])
-    base = replace(spec.base, phase_steps=0, gradient_steps=0, wants_unsynced_window=False)
+    base = replace(spec.base, is_instrumented=False, wants_unsynced_window=False)
     return SweepPlan(
         spec=replace(spec, base=base, implementations=options.measured_implementations),
         nodes=[node],

@@ -19,8 +19,7 @@ NOT_IDENTITY = {
     "devices",  # their kind counts
     "replicas_by_node",  # as "nodes"
     "window_seconds",  # how long it was measured
-    "phase_steps",
-    "gradient_steps",
+    "is_instrumented",
     "repetition",
     "wants_unsynced_window",
     "learning_rate_rule",  # the rate that it gives counts

@@ -9,7 +9,7 @@ from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.phases import REPLICA_PHASES, step_phases
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
-from dpbench.records.trial import Phases, ReplicaPhases, Status, TrialRecord
+from dpbench.records.trial import Phases, Status, TrialRecord
 from tests.analysis.builders import rank, record, steps_of, trial, weak_sweep, window
 
 
@@ -36,7 +36,7 @@ def test_what_is_done_for_replicas_is_told_where_one_process_drives_them(
             window([10.0, 12.0], 64),
             phases=phases(backward),
             phases_without_sync=phases(bare),
-            replica_phases=ReplicaPhases(**within) if within else None,
+            replica_phases=within or None,
         )
         for number, (backward, bare) in enumerate([(5.0, 4.0), (7.0, 2.0)])
     ]
