@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal, Self
 
@@ -246,10 +246,10 @@ class RankMeasurement:
     flops_per_item: float | None = None
     """Floating-point operations of forward and backward for one item, counted by torch on rank 0
     in the first repetition: all have the same number, and counting takes 20 ms."""
-    phases: Phases | None = None
-    phases_without_sync: Phases | None = None
+    phases: Phases | None = field(default=None, hash=False)
+    phases_without_sync: Phases | None = field(default=None, hash=False)
     """Phases of steps without gradient synchronization."""
-    replica_phases: Phases | None = None
+    replica_phases: Phases | None = field(default=None, hash=False)
     """Phases within forward and backward, in steps with synchronization, of a process with all
     replicas."""
     gradient_trace: GradientTrace | None = None
