@@ -174,7 +174,7 @@ class SeriesFilter(Options):
     backends: CommaList[str] | None = filter_option("Show only these backends.", "A,B")
     batch_sizes: CommaList[Count] | None = filter_option("Show only these batch sizes.", "N,N")
 
-    def passes(self, row: Any) -> bool:
+    def keeps(self, row: Any) -> bool:
         """Whether a row of results is one of those."""
         wanted = {name: getattr(self, name) for name in SeriesFilter.model_fields}
         return all(values is None or row_value(row, n) in values for n, values in wanted.items())
@@ -187,9 +187,9 @@ class RowFilter(SeriesFilter):
         "Show only these numbers of replicas.", "N,N"
     )
 
-    def passes(self, row: Any) -> bool:
+    def keeps(self, row: Any) -> bool:
         wants_size = self.group_sizes is None or row.group_size in self.group_sizes
-        return wants_size and super().passes(row)
+        return wants_size and super().keeps(row)
 
 
 def row_value(row: Any, field: str) -> Any:

@@ -71,10 +71,10 @@ def _read_series(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[
     else:
         sweep = load_sweep(options.path)
         rows = summarize(sweep.records)
-    if rows and not any(map(options.passes, rows)):
+    if rows and not any(map(options.keeps, rows)):
         raise UsageError(f"{options.path}: no such row; there are {filter_choices(rows)}")
     try:
-        series, left_out = series_of(rows, options.passes)
+        series, left_out = series_of(rows, options.keeps)
     except UsageError as error:
         raise UsageError(f"{options.path}: {error}") from None
     return sweep, series, [*left_out]

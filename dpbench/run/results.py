@@ -90,7 +90,7 @@ def read_analysis(path: Path) -> Analysis:
 
 def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
     """The analysis with the wanted rows alone; raises UsageError if there are none."""
-    rows = tuple(row for row in analysis.rows if wanted.passes(row))
+    rows = tuple(row for row in analysis.rows if wanted.keeps(row))
     if analysis.rows and not rows:
         raise UsageError(f"{analysis.name}: no such row; there are {filter_choices(analysis.rows)}")
     collectives = analysis.collectives and replace(
@@ -105,7 +105,7 @@ def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
     return replace(
         analysis,
         rows=rows,
-        explanations=tuple(one for one in analysis.explanations if wanted.passes(one.row)),
+        explanations=tuple(one for one in analysis.explanations if wanted.keeps(one.row)),
         stored=collectives or analysis.stored,
     )
 

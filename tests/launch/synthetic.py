@@ -28,8 +28,8 @@ from dpbench.records.trial import (
     Verification,
     Window,
 )
-from dpbench.run.sweep.measuring import SweepRun
-from dpbench.run.sweep.plan import SweepPlan
+from dpbench.run.sweep.measuring import RunningSweep
+from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.run.this_machine import TEST_RUNNERS
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.trial import PHASE_STEPS, TRACED_STEPS
@@ -97,14 +97,14 @@ def run_trials(
 ) -> list[TrialRecord]:
     """The records of all trials, as a sweep runs them."""
     node = Node(number=0, machine=MACHINE, devices=spec.devices, common={})
-    plan = SweepPlan(
+    plan = PlannedSweep(
         spec=spec,
         nodes=[node],
         folder=Path("unused"),
         command=(),
         stop_after_failure=stop_after_failure,
     )
-    sweep = SweepRun(plan, runner or SyntheticRunner())
+    sweep = RunningSweep(plan, runner or SyntheticRunner())
     return [sweep.run(trial) for trial in sweep.left(spec.repetitions)]
 
 

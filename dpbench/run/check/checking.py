@@ -29,7 +29,7 @@ from dpbench.run.check.plan import (
     looks,
     new_folder,
     plan_judged_sweep,
-    sweep_options,
+    sweep_of_check,
 )
 from dpbench.run.check.versions import measure_versions
 from dpbench.run.results import load_sides, split_selection
@@ -91,7 +91,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
             "itself"
         )
     command = ["check", *options.command_line()]
-    plan = plan_judged_sweep(sweep_options(options, against), new_folder(options), command)
+    plan = plan_judged_sweep(sweep_of_check(options, against), new_folder(options), command)
 
     def sides() -> Sides:
         stored = store.load_sweep(plan.folder)

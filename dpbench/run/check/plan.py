@@ -19,7 +19,7 @@ from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.results import results_folder
-from dpbench.run.sweep.plan import SweepPlan, this_node
+from dpbench.run.sweep.plan import PlannedSweep, this_node
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes
 from dpbench.specs.traits import SINGLE
@@ -37,7 +37,7 @@ MAX_LOOKS = 8
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 
 
-def sweep_options(options: CheckOptions, *against: str) -> SweepOptions:
+def sweep_of_check(options: CheckOptions, *against: str) -> SweepOptions:
     """The sweep of the candidates, and of implementations that they are compared with.
 
     Group sizes that were not asked for are the largest one, and 1 if `single` is measured. Raises
@@ -69,13 +69,13 @@ def new_folder(options: CheckOptions) -> Path:
     return folder
 
 
-def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str]) -> SweepPlan:
+def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str]) -> PlannedSweep:
     """The sweep of these options on this machine alone, without what no verdict uses:
     `single`, steps without synchronization and the phases of a step. Raises UsageError."""
     node = this_node(options)
     spec, notes = build_sweep_spec(options, [node])
     base = replace(spec.base, is_instrumented=False, wants_unsynced_window=False)
-    return SweepPlan(
+    return PlannedSweep(
         spec=replace(spec, base=base, implementations=options.measured_implementations),
         nodes=[node],
         folder=folder,

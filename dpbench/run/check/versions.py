@@ -32,7 +32,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check import worker
-from dpbench.run.check.plan import Sides, looks, new_folder, sweep_options
+from dpbench.run.check.plan import Sides, looks, new_folder, sweep_of_check
 from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
 from dpbench.specs import Labels, SweepSpec, TrialSpec
@@ -132,7 +132,7 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
     """Measure the code as it stands, in this Python, and the other version in turn."""
     if options.against_ref is not None:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
-    sweep, command, heard = sweep_options(options), ["check", *options.command_line()], set[str]()
+    sweep, command, heard = sweep_of_check(options), ["check", *options.command_line()], set[str]()
     folder = new_folder(options)
     before = folder.with_name(f"{folder.name}-baseline")
     label = "the working directory" if options.against_python is None else "this Python"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dpbench.run.sweep.plan import SweepPlan
+    from dpbench.run.sweep.plan import PlannedSweep
 
 
 def main() -> int:
@@ -40,12 +40,12 @@ def main() -> int:
 
     said = list[str]()
 
-    def answer(plan: SweepPlan) -> None:
+    def answer(plan: PlannedSweep) -> None:
         content = {"sweep": encode(plan.spec), "said": said}
         os.write(answers, json.dumps(content).encode() + b"\n")
         said.clear()
 
-    def repetitions(plan: SweepPlan, first: str) -> Iterator[int]:
+    def repetitions(plan: PlannedSweep, first: str) -> Iterator[int]:
         for line in chain([first], sys.stdin):
             count, anew = json.loads(line)
             if anew:

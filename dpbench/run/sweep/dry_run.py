@@ -14,7 +14,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.answers.listing import PlannedRow, plan_answer
 from dpbench.run.sweep.measuring import kept_records, runner_for, unusable_configurations
-from dpbench.run.sweep.plan import SweepPlan
+from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.specs.trial import MAX_FILLING_STEPS
 from dpbench.store.unfinished import missing
 
@@ -23,7 +23,7 @@ SECONDS_PER_TRIAL = 0.3
 it."""
 
 
-def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
+def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
     """The configurations that the plan measures, in the order of their first run, and a summary
     with a lower bound of its time, which is said beside JSON; nothing is stored. With --resume only
     what is left counts.
@@ -73,7 +73,7 @@ def _seconds_to_import_torch() -> float:
     return monotonic() - started
 
 
-def _needs_in_words(plan: SweepPlan) -> str:
+def _needs_in_words(plan: PlannedSweep) -> str:
     """Sentence on what a run needs and this machine lacks; "" if it has enough."""
     machine = plan.here.machine
     needed, there_are = len(plan.spec.devices), machine.replica_count

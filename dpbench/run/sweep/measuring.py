@@ -25,7 +25,7 @@ from dpbench.messages import option_words, say
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.run.sweep.plan import SweepPlan
+from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.run.this_machine import test_runners
 from dpbench.specs import Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
@@ -39,7 +39,7 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 
 
 def measure(
-    plan: SweepPlan, progress: TrialProgress, repetitions: Iterable[int] | None = None
+    plan: PlannedSweep, progress: TrialProgress, repetitions: Iterable[int] | None = None
 ) -> StoredSweep:
     """Run the trials of the plan that are not stored yet, and store each record as it comes.
 
@@ -48,7 +48,7 @@ def measure(
     is stored, if a signal ends the sweep.
     """
     with runner_for(plan) as runner:
-        sweep = SweepRun(plan, runner)
+        sweep = RunningSweep(plan, runner)
         busy = load_warning(runner.load, plan.trials[0])
         say(*plan.notes, *_skip_lines(sweep.unusable), *busy)
         label = Labels.among(plan.trials).label
@@ -76,7 +76,7 @@ def measure(
     return store.load_sweep(plan.folder)
 
 
-def follow(plan: SweepPlan) -> None:
+def follow(plan: PlannedSweep) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
     NodeLost."""
     cluster = plan.cluster
@@ -90,10 +90,10 @@ def follow(plan: SweepPlan) -> None:
             plan.folder.rmdir()
 
 
-class SweepRun:
+class RunningSweep:
     """A sweep while it is measured: its records so far, and how its next trials run."""
 
-    def __init__(self, plan: SweepPlan, runner: TrialRunner) -> None:
+    def __init__(self, plan: PlannedSweep, runner: TrialRunner) -> None:
         """Raises UsageError if none of the backends can be used."""
         self._plan, self._runner = plan, runner
         self.unusable = unusable_configurations(plan.trials, runner)
@@ -228,7 +228,7 @@ def _skip_lines(unusable: Mapping[TrialSpec, str]) -> Iterator[str]:
 
 
 @contextmanager
-def runner_for(plan: SweepPlan) -> Iterator[TrialRunner]:
+def runner_for(plan: PlannedSweep) -> Iterator[TrialRunner]:
     """A runner with its datasets prepared; the plan's folder gets the logs of failed trials."""
     if runners := test_runners():
         yield runners.trial_runner()
@@ -245,7 +245,7 @@ def runner_for(plan: SweepPlan) -> Iterator[TrialRunner]:
         yield runner
 
 
-def _prepare_datasets(plan: SweepPlan, cache: Path) -> None:
+def _prepare_datasets(plan: PlannedSweep, cache: Path) -> None:
     """Write the datasets in a form that ranks load in milliseconds.
 
     Raises DataError for a dataset that is smaller than a step of all replicas.

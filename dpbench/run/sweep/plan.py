@@ -29,7 +29,7 @@ from dpbench.store.unfinished import finishing_command
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepPlan:
+class PlannedSweep:
     """A sweep, and how it is to be measured."""
 
     spec: SweepSpec
@@ -70,7 +70,7 @@ class SweepPlan:
 @contextmanager
 def plan_sweep(
     options: SweepOptions, placement: Placement | None = None, token: str = ""
-) -> Iterator[SweepPlan]:
+) -> Iterator[PlannedSweep]:
     """The sweep of these options on this machine or, while the context lasts, on several
     nodes that have joined each other: `placement` is this node's, `token` signs what they say.
 
@@ -104,7 +104,7 @@ def plan_sweep(
         warnings = earlier.warnings if earlier else ()
         if earlier is not None:
             _require_resumable(earlier, spec)
-        plan = SweepPlan(
+        plan = PlannedSweep(
             spec=spec,
             nodes=nodes,
             folder=folder,

@@ -17,7 +17,7 @@ from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.run.sweep.measuring import exit_status, runner_for
-from dpbench.run.sweep.plan import SweepPlan, this_node
+from dpbench.run.sweep.plan import PlannedSweep, this_node
 from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
 from tests.analysis.builders import record, trial
 from tests.builders import sweep_spec
@@ -39,7 +39,7 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
     Path("items.py").write_text(SPINNING_ITEMS)
     spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
     node = this_node(SweepOptions())
-    plan = SweepPlan(spec=spec, nodes=[node], folder=here / "out", command=())
+    plan = PlannedSweep(spec=spec, nodes=[node], folder=here / "out", command=())
     with runner_for(plan):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
     few = replace(plan, spec=replace(spec, batch_sizes=(16,)))
