@@ -116,13 +116,12 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
     """
     launched = "RANK" in os.environ
     with measuring_call("dpbench.train", progress=progress, alone=not launched):
-        from dpbench.report.progress.training import TrainOutput
         from dpbench.run.training.launched import train_in_launch
         from dpbench.run.training.running import train_here
 
         training = read_options(TrainOptions, {"arch": arch, **options}, "dpbench.train")
-        output = TrainOutput(quiet=not progress, to_stderr=True)
-        trained = (train_in_launch if launched else train_here)(training, output)
+        training = training.model_copy(update={"quiet": not progress})
+        trained = (train_in_launch if launched else train_here)(training)
         assert trained is not None  # as it is no dry run
     folder, finished = trained
     return Trained(folder=folder, finished=finished)

@@ -69,7 +69,7 @@ def sweep(typed: dict[str, Any]) -> Answer | int:
             follow(plan)
             return 0
         stored = measure(plan, progress)
-    to_explain = OWN_SCRIPT if typed.get("preset") == "quick" else stored.folder
+    to_explain = OWN_SCRIPT if options.preset == "quick" else stored.folder
     show_measured(stored, options, to_explain=to_explain, verbose=options.verbose)
     return exit_status(stored.records, options.measured_implementations)
 

@@ -20,18 +20,16 @@ def train(typed: dict[str, Any]) -> int:
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
     from dpbench.launch.external_launchers import find_placement
-    from dpbench.report.progress.training import TrainOutput
 
     if "RANK" not in os.environ and (placed := find_placement(os.environ)):
         os.environ.update(placed.variables)
     options = read_options(TrainOptions, typed)
-    output = TrainOutput(**options.same_named(TrainOutput))
     if "RANK" in os.environ:
         from dpbench.run.training.launched import train_in_launch
 
-        train_in_launch(options, output)
+        train_in_launch(options)
     else:
         from dpbench.run.training.running import train_here
 
-        train_here(options, output)
+        train_here(options)
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
@@ -11,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model
 from dpbench.errors import UsageError
 from dpbench.messages import in_python, option_words
 from dpbench.options import shared
-from dpbench.options.model import Panel, option
+from dpbench.options.model import ALL_SUBJECTS, Panel, option
 from dpbench.options.script import TrainingScript
 from dpbench.options.types import (
     ArchitectureList,
@@ -27,7 +26,6 @@ from dpbench.options.types import (
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
-verdict_option = partial(option, panel=Panel.VERDICT, for_stored=True)
 BASELINES = ("baseline", "against", "against_ref", "against_python")
 """Options that name what the candidate is compared with."""
 
@@ -55,32 +53,37 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
         (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME"
     )
-    implementations: CommaList[shared.MeasuredImplementation] = shared.list_option(
+    implementations: CommaList[shared.MeasuredImplementation] = option(
         ("ddp",), "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
     )
-    batch_sizes: CommaList[Count] = shared.list_option((64,), "Samples per replica.", "N,N")
-    group_sizes: CommaList[Count] | None = shared.list_option(
+    batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N")
+    group_sizes: CommaList[Count] | None = option(
         None, "Numbers of replicas to measure.", "N,N", usual="largest"
     )
-    threads: Count | None = shared.setting_option(
+    threads: Count | None = Panel.SETTINGS.option(
         None, shared.HELP["threads"], "N", usual=shared.USUAL_THREADS
     )
-    warmup: Number = shared.setting_option(10, "Warm-up steps.", "N")
-    steps: Count = shared.setting_option(50, "Timed steps.", "N")
-    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%", for_stored=True)
-    metric: CommaList[JudgedMetric] = verdict_option(
+    warmup: Number = Panel.SETTINGS.option(10, "Warm-up steps.", "N")
+    steps: Count = Panel.SETTINGS.option(50, "Timed steps.", "N")
+    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%", affects=ALL_SUBJECTS)
+    metric: CommaList[JudgedMetric] = Panel.VERDICT.option(
         (("images_per_second", None),),
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
         usual="images_per_second",
         repeated=True,
+        affects=ALL_SUBJECTS,
     )
-    strict: bool = verdict_option(False, "Fail if the verdict is inconclusive.")
-    force: bool = verdict_option(False, "Compare even if the environments differ.")
-    repetitions: Annotated[int, Field(ge=2, le=MAX_REPETITIONS)] = shared.measurement_option(
+    strict: bool = Panel.VERDICT.option(
+        False, "Fail if the verdict is inconclusive.", affects=ALL_SUBJECTS
+    )
+    force: bool = Panel.VERDICT.option(
+        False, "Compare even if the environments differ.", affects=ALL_SUBJECTS
+    )
+    repetitions: Annotated[int, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
         5, "Initial runs of each row; more while inconclusive.", "N"
     )
-    budget: Duration = shared.measurement_option(
+    budget: Duration = Panel.MEASUREMENT.option(
         300.0, "Time after which no runs are added.", "TIME", usual="5m"
     )
     candidate: str | None = option(
@@ -88,10 +91,10 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         "Stored sweep to check, with --baseline; or a training script to measure.",
         "CANDIDATE|SCRIPT",
         argument=True,
-        for_stored=True,
+        affects=ALL_SUBJECTS,
     )
     baseline: str | None = option(
-        None, "Stored sweep to compare CANDIDATE with.", "DIR", for_stored=True
+        None, "Stored sweep to compare CANDIDATE with.", "DIR", affects=ALL_SUBJECTS
     )
     against: shared.MeasuredImplementation | None = option(
         None, "Compare with this implementation.", "NAME"
@@ -101,11 +104,11 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         None, "Compare with this Python and its packages.", "PATH"
     )
     config: FilePath | None = shared.config_option()
-    junit: OutputFile | None = shared.output_option(
-        None, "Write the verdict as JUnit XML.", "FILE", for_stored=True
+    junit: OutputFile | None = Panel.OUTPUT.option(
+        None, "Write the verdict as JUnit XML.", "FILE", affects=ALL_SUBJECTS
     )
-    markdown: OutputFile | None = shared.output_option(
-        None, "Write the verdict as Markdown.", "FILE", for_stored=True
+    markdown: OutputFile | None = Panel.OUTPUT.option(
+        None, "Write the verdict as Markdown.", "FILE", affects=ALL_SUBJECTS
     )
 
     @property
@@ -159,8 +162,6 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 f"{option_words('against', 'NAME')} (another implementation), as in "
                 f"{self._example}"
             )
-        for name, info in self.given.items():
-            if is_stored and not info.for_stored:
-                shown = option_words(name)
-                raise UsageError(f"{shown} has no effect, as {stored} is stored; leave it out")
+        if is_stored:
+            self.require_effect("results", f"no effect, as {stored} is stored; leave it out")
         return self

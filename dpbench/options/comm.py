@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
 
 from dpbench.options.model import option
-from dpbench.options.shared import HELP, Backend, Measuring, charts_option, gpus_option, list_option
+from dpbench.options.shared import HELP, Backend, Measuring, charts_option, gpus_option
 from dpbench.options.types import MOST, CommaList, Count, Gpus, one_of, split_commas
 from dpbench.records.collectives import COLLECTIVES
 
@@ -43,15 +43,15 @@ class CommOptions(Measuring):
     collectives: Annotated[
         CommaList[Annotated[str, one_of(COLLECTIVES)]],
         BeforeValidator(lambda value: list(COLLECTIVES) if value == "all" else value),
-    ] = list_option(
+    ] = option(
         ("all_reduce",),
         "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
         "A,B",
     )
-    backends: CommaList[Backend] | None = list_option(
+    backends: CommaList[Backend] | None = option(
         None, HELP["backends"], "A,B", usual="all that work here"
     )
-    group_sizes: CommaList[Annotated[int, Field(ge=2, le=MOST)]] | None = list_option(
+    group_sizes: CommaList[Annotated[int, Field(ge=2, le=MOST)]] | None = option(
         None, "Numbers of ranks to measure.", "N,N", usual="2, 4, 8, … up to --gpus"
     )
     sizes: MessageSizes = option(

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from pydantic import model_validator
 
-from dpbench.errors import UsageError
-from dpbench.messages import option_words
 from dpbench.options import shared
+from dpbench.options.model import Panel
 from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_SCRIPT_STEPS, TrainingScript
 from dpbench.options.types import Count, FilePath, Gpus
 
@@ -18,11 +17,11 @@ class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
 
     named_by: ClassVar[str] = "results_or_script"
     gpus: Gpus | None = shared.gpus_option()
-    warmup: Count = shared.measurement_option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
-    steps: Count | None = shared.measurement_option(
+    warmup: Count = Panel.MEASUREMENT.option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
+    steps: Count | None = Panel.MEASUREMENT.option(
         None, "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}"
     )
-    threads: Count | None = shared.measurement_option(
+    threads: Count | None = Panel.MEASUREMENT.option(
         None, shared.HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
     )
     results_or_script: FilePath | None = shared.results_option(
@@ -36,11 +35,10 @@ class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
     def _go_together(self) -> ExplainOptions:
         """Raise UsageError for options that have no effect."""
         self.require_script_or_nothing()
-        is_script = bool(self.script_and_arguments)
-        reason = "it is for measuring a script; a results folder is measured already"
-        if is_script:
+        if self.script_and_arguments:
             reason = "a script has no rows to choose from; for a results folder, name it instead"
-        for name, info in self.given.items():
-            if name in shared.RowFilter.model_fields if is_script else not info.for_stored:
-                raise UsageError(f"{option_words(name)}: {reason}")
+            self.require_effect("script", reason)
+        else:
+            reason = "it is for measuring a script; a results folder is measured already"
+            self.require_effect("results", reason)
         return self

@@ -13,13 +13,22 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.messages import as_typed
+from dpbench.errors import UsageError
+from dpbench.messages import as_typed, option_words
 from dpbench.specs.workload import positional_words
 
 Scope = Literal["measured", "call", "shell"]
 """What an option is about, and so where its value may come from: "measured" is what is measured or
 trained, and comes from files, presets and Python, too; "call" belongs to one call, so no file has
 it; "shell" is for the command line only, so Python does not have it either."""
+Subject = Literal["model", "script", "results"]
+"""What a command may be about: a model or a training script, which it measures, or stored results,
+which it reads."""
+ALL_SUBJECTS: tuple[Subject, ...] = ("model", "script", "results")
+
+
+LISTS = ("A,B", "N,N")
+"""Metavars of lists of names and of numbers."""
 
 
 class Panel(StrEnum):
@@ -39,6 +48,10 @@ class Panel(StrEnum):
     NODES = "Several nodes"
     OUTPUT = "Results and output"
 
+    def option(self, default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
+        """Declare a field of a model as an option below this heading."""
+        return option(default, help, metavar, panel=self, **more)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptionInfo:
@@ -52,17 +65,13 @@ class OptionInfo:
     """The name on the command line; by default that of the field, or the metavar of an argument."""
     also: tuple[str, ...] = ()
     """Further names."""
-    plural: bool = False
-    """Whether it takes a list, and has its singular as another name."""
     off: str = ""
     """The name that turns off what is on by default."""
     usual: str | None = None
     """What help shows as the default, if the command chooses it."""
     scope: Scope = "measured"
-    for_stored: bool = False
-    """Whether it has an effect on results that are stored, where nothing is measured."""
-    script_decides: bool = False
-    """Whether a training script that is measured decides it itself."""
+    affects: tuple[Subject, ...] = ("model", "script")
+    """The subjects that it has an effect on; for another one it is refused."""
     hidden: bool = False
     argument: bool = False
     repeated: bool = False
@@ -89,6 +98,12 @@ class Options(BaseModel):
         options = options_of(type(self))
         return {name: options[name] for name in sorted(self.model_fields_set)}
 
+    def require_effect(self, subject: Subject, reason: str) -> None:
+        """Raise UsageError with the reason if an option is given that does not affect this."""
+        for name, info in self.given.items():
+            if subject not in info.affects:
+                raise UsageError(f"{option_words(name)}: {reason}")
+
     def same_named(self, spec: type[Any]) -> dict[str, Any]:
         """The values of the fields that a specification has by the same names; None is left out,
         so that its own default holds."""
@@ -96,10 +111,10 @@ class Options(BaseModel):
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def command_line(self, *left_out: str) -> list[str]:
-        """The arguments of the command that give these options again, but for fields that are left
-        out; positional ones last."""
+        """The arguments of the command that give these options again, with the values of its
+        preset, but for fields that are left out; positional ones last."""
         words, positional = list[str](), list[str]()
-        given = self.model_dump(mode="json", exclude_unset=True, exclude={*left_out})
+        given = self.model_dump(mode="json", exclude_unset=True, exclude={"preset", *left_out})
         for field, info in options_of(type(self)).items():
             value = given.get(field)
             if value is None or value is False:
@@ -113,16 +128,17 @@ class Options(BaseModel):
 
 @functools.cache
 def options_of(model: type[Options]) -> dict[str, OptionInfo]:
-    """The declared options of a model, by field, with all their names; an argument that takes the
-    rest comes last."""
+    """The declared options of a model, by field, with all their names: a list in the plural has its
+    singular, too. An argument that takes the rest comes last."""
     options = {}
     for name, field in model.model_fields.items():
         (info,) = (data for data in field.metadata if isinstance(data, OptionInfo))
+        is_plural = info.metavar in LISTS and name.endswith("s")
         usual = str(info.metavar) if info.argument else f"--{name.replace('_', '-')}"
         options[name] = replace(
             info,
             name=info.name or usual,
-            also=(usual[:-1], *info.also) if info.plural else info.also,
+            also=(usual[:-1], *info.also) if is_plural else info.also,
             off=f"--no{usual[1:]}" if field.default is True else "",
         )
     return dict(sorted(options.items(), key=lambda item: item[1].argument and item[1].repeated))

@@ -61,6 +61,7 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
         source = f"{option_words('preset')} {preset}: "
         asked = read_below(source, preset_file(model, preset))
         say(f"{source}{shlex.join(model(**asked).command_line())}")
+        values["preset"] = preset
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -127,7 +128,9 @@ def _by_field(
     for name, value in given.items():
         key = str(name).lstrip("-").replace("-", "_")
         if key in fields and key not in known:
-            raise UsageError(f"{source}{name} is an option of the command line only")
+            only = options[fields[key]].scope == "shell"
+            where = "is an option of the command line only" if only else "is given in each call"
+            raise UsageError(f"{source}{name} {where}{'' if is_call else ', and in no file'}")
         if key not in known:
             what, between = ("argument of", "_") if is_call else ("key in", "-")
             raise UnknownName(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,31 +22,30 @@ ALL = "all"
 GroupSize = Annotated[int, Field(ge=1, le=10_000_000)]
 LATENCY_US = 10.0
 """Latency per message of a network of which only the bandwidth is given."""
-network_option = partial(option, None, panel=Panel.NETWORK)
 
 
 class ReportOptions(shared.RowFilter):
     """Which results to show, and how."""
 
     path: FilePath | None = shared.results_option()
-    format: Annotated[str, one_of(FORMATS)] | None = shared.output_option(
+    format: Annotated[str, one_of(FORMATS)] | None = Panel.OUTPUT.option(
         None,
         "Format: text, markdown, csv or json.",
         "NAME",
         usual="from the ending of --output, else text",
     )
-    columns: str | None = shared.output_option(
+    columns: str | None = Panel.OUTPUT.option(
         None, "Columns, by JSON key; gem: those of the torch-ddp gem.", "A,B,C"
     )
     charts: bool = shared.charts_option()
     as_json: bool = shared.json_option()
-    output: FilePath | None = shared.output_option(
+    output: FilePath | None = Panel.OUTPUT.option(
         None,
         "Folder for the page, or a .html, .csv, .json or .md file.",
         "PATH",
         usual="PATH/report",
     )
-    open: bool = shared.output_option(False, "Open the page in the browser.")
+    open: bool = Panel.OUTPUT.option(False, "Open the page in the browser.")
     verbose: bool = shared.print_option("Also print how to read the numbers.", also=("-v",))
 
     @property
@@ -88,10 +86,10 @@ class PlotOptions(shared.RowFilter):
         (ALL,), "Charts, comma-separated, or all.", "KIND", argument=True
     )
     path: FilePath | None = shared.results_option()
-    format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = shared.output_option(
+    format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = Panel.OUTPUT.option(
         ("png", "svg"), "Image formats: png, svg, pdf.", "A,B"
     )
-    output: FilePath | None = shared.output_option(
+    output: FilePath | None = Panel.OUTPUT.option(
         None, "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
     )
 
@@ -125,18 +123,20 @@ class CompareOptions(Options):
 class ProjectOptions(shared.SeriesFilter):
     """What to project, and on which network."""
 
-    topology: str | None = network_option(
+    topology: str | None = Panel.NETWORK.option(
+        None,
         "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
         "NAME|FILE.toml",
     )
-    bandwidth: Annotated[float, Field(gt=0, le=1e6)] | None = network_option(
+    bandwidth: Annotated[float, Field(gt=0, le=1e6)] | None = Panel.NETWORK.option(
+        None,
         f"Simulate a network of this bandwidth per replica, with {LATENCY_US:g} µs per message.",
         "GB/s",
     )
     path: FilePath = option(
         ..., "Results folder, or a CSV file of group sizes and speeds.", "PATH", argument=True
     )
-    group_sizes: CommaList[GroupSize] | None = shared.list_option(
+    group_sizes: CommaList[GroupSize] | None = option(
         None,
         "Numbers of replicas.",
         "N,N",

@@ -10,8 +10,7 @@ from pydantic import BeforeValidator
 
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
-from dpbench.options.model import Options, option
-from dpbench.options.shared import measurement_option
+from dpbench.options.model import Options, Panel, option
 from dpbench.specs.axes import AXES, PLACEHOLDER, PLACEHOLDERS
 
 DEFAULT_SCRIPT_WARMUP = 10
@@ -40,7 +39,7 @@ class TrainingScript(Options):
     arguments: Annotated[tuple[str, ...], BeforeValidator(_words)] = option(
         (), "Arguments of the script.", "ARGUMENTS", argument=True, repeated=True, hidden=True
     )
-    module: bool = measurement_option(
+    module: bool = Panel.MEASUREMENT.option(
         False, "The script is a module, as in python -m.", also=("-m",)
     )
 
@@ -65,20 +64,16 @@ class TrainingScript(Options):
         """Raise UsageError for options that have no effect on a script, and for placeholders
         without values."""
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
-        given = self.given
-        for name, info in given.items():
-            if info.script_decides:
-                shown = option_words(name)
-                raise UsageError(f"{shown}: a training script decides that itself; leave it out")
+        self.require_effect("script", "a training script decides that itself; leave it out")
         for place, setting in PLACEHOLDERS.items():
             name = AXES[setting].option_field if setting in AXES else "batch_sizes"
             shown = option_words(name)
-            if name in given and place not in places:
+            if name in self.given and place not in places:
                 raise UsageError(
                     f"{shown}: the script does not read it; write its place into the arguments of "
                     f"the script, as in train.py --{place.replace('_', '-')} {{{place}}}"
                 )
-            if place in places and name not in given:
+            if place in places and name not in self.given:
                 raise UsageError(
                     f"{{{place}}} in the arguments of the script: expected its values in {shown}"
                 )

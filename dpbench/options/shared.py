@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import UsageError, expected_name
 from dpbench.messages import option_words
-from dpbench.options.model import Options, Panel, option
+from dpbench.options.model import ALL_SUBJECTS, Options, Panel, option, options_of
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -30,14 +30,8 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, BUILT_IN, IMPLEMENTATIONS
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
-setting_option = partial(option, panel=Panel.SETTINGS)
-list_option = partial(option, plural=True)
-data_option = partial(option, panel=Panel.DATA, script_decides=True)
-measurement_option = partial(option, panel=Panel.MEASUREMENT)
-machine_option = partial(option, panel=Panel.MACHINE)
-output_option = partial(option, panel=Panel.OUTPUT)
-print_option = partial(option, False, panel=Panel.OUTPUT, scope="shell", for_stored=True)
-filter_option = partial(option, None, panel=Panel.ROWS, for_stored=True, plural=True)
+print_option = partial(Panel.OUTPUT.option, False, scope="shell", affects=ALL_SUBJECTS)
+filter_option = partial(Panel.ROWS.option, None, affects=("results",))
 
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
@@ -64,7 +58,6 @@ HELP = {
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 
-RepetitionCount = Annotated[int, Field(ge=1, le=MAX_REPETITIONS)]
 Implementation = Annotated[str, one_of(tuple(BUILT_IN))]
 MeasuredImplementation = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]
 """An implementation of rows, of which `script` is a training script as it is."""
@@ -74,8 +67,6 @@ Optimizer = Annotated[str, one_of(OPTIMIZERS)]
 Dtype = Annotated[str, one_of(DTYPE_NAMES)]
 CompileMode = Annotated[str, one_of(COMPILE_MODES)]
 LrRule = Annotated[str, one_of(LR_RULES)]
-StoredDataset = Annotated[str, one_of(tuple(DATASETS))]
-"""A dataset of dpbench's."""
 
 
 def _dataset(name: str) -> str:
@@ -85,7 +76,7 @@ def _dataset(name: str) -> str:
 
 
 DatasetName = Annotated[Code, AfterValidator(_dataset)]
-"""The same, or a user's "file.py:function"."""
+"""A dataset of dpbench's, or a user's "file.py:function"."""
 
 config_option = partial(
     option, None, "Read options from a TOML or YAML file.", "FILE", also=("-f",), scope="call"
@@ -96,9 +87,9 @@ json_option = partial(
     "Print JSON on stdout, the rest on stderr.",
     name="--json",  # its field has another name, as models of pydantic have a `json`
     scope="shell",
-    for_stored=True,
+    affects=ALL_SUBJECTS,
 )
-charts_option = partial(output_option, True, "Draw charts.")
+charts_option = partial(Panel.OUTPUT.option, True, "Draw charts.")
 results_option = partial(
     option,
     None,
@@ -106,7 +97,7 @@ results_option = partial(
     metavar="PATH",
     usual="the latest in results/",
     argument=True,
-    for_stored=True,
+    affects=ALL_SUBJECTS,
 )
 gpus_option = partial(option, None, HELP["gpus"], "N|I,J", usual="all, or one per core")
 
@@ -114,12 +105,14 @@ gpus_option = partial(option, None, HELP["gpus"], "N|I,J", usual="all, or one pe
 class Measuring(Options):
     """How a command measures, and where its results go."""
 
-    repetitions: RepetitionCount = measurement_option(
+    repetitions: Annotated[int, Field(ge=1, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
         DEFAULT_REPETITIONS, "Runs of each row in fresh processes.", "N"
     )
-    time_limit: Duration = measurement_option(300.0, "Time limit of each run.", "TIME", usual="5m")
-    oversubscribe: bool = machine_option(False, HELP["oversubscribe"])
-    results_dir: FilePath = output_option(
+    time_limit: Duration = Panel.MEASUREMENT.option(
+        300.0, "Time limit of each run.", "TIME", usual="5m"
+    )
+    oversubscribe: bool = Panel.MACHINE.option(False, HELP["oversubscribe"])
+    results_dir: FilePath = Panel.OUTPUT.option(
         Path("results"), "Directory for results folders.", "DIR", scope="call"
     )
     name: str | None = option(
@@ -137,32 +130,33 @@ class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
     arch: ArchitectureList = option(
-        (DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B", script_decides=True
+        (DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B", affects=("model",)
     )
     gpus: Gpus | None = gpus_option()
-    implementations: CommaList[MeasuredImplementation] | None = list_option(
+    implementations: CommaList[MeasuredImplementation] | None = option(
         None,
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
     )
-    backends: CommaList[Backend] | None = list_option(
+    backends: CommaList[Backend] | None = option(
         None, HELP["backends"], "A,B", also=("--sync-backend",), usual=USUAL_BACKEND
     )
-    batch_sizes: CommaList[Count] = list_option((32, 64, 128), "Samples per replica.", "N,N")
-    group_sizes: CommaList[Count | Literal["max"]] | None = list_option(
+    batch_sizes: CommaList[Count] = option((32, 64, 128), "Samples per replica.", "N,N")
+    group_sizes: CommaList[Count | Literal["max"]] | None = option(
         None,
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
         usual="1 (single alone) to --gpus; above 4: 1, 2, 4, …",
     )
-    data: DatasetName | None = data_option(
+    data: DatasetName | None = Panel.DATA.option(
         None,
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
+        affects=("model",),
     )
-    data_dir: FilePath | None = data_option(None, HELP["data_dir"], "DIR")
+    data_dir: FilePath | None = Panel.DATA.option(None, HELP["data_dir"], "DIR", affects=("model",))
 
 
 class SeriesFilter(Options):
@@ -175,9 +169,10 @@ class SeriesFilter(Options):
     batch_sizes: CommaList[Count] | None = filter_option("Show only these batch sizes.", "N,N")
 
     def keeps(self, row: Any) -> bool:
-        """Whether a row of results is one of those."""
-        wanted = {name: getattr(self, name) for name in SeriesFilter.model_fields}
-        return all(values is None or row_value(row, n) in values for n, values in wanted.items())
+        """Whether a row of results is one of those. Collectives have no implementation."""
+        fields = [name for name, info in options_of(type(self)).items() if info.panel is Panel.ROWS]
+        wanted = {name: values for name in fields if (values := getattr(self, name)) is not None}
+        return all(row_value(row, name) in values for name, values in wanted.items())
 
 
 class RowFilter(SeriesFilter):
@@ -187,14 +182,10 @@ class RowFilter(SeriesFilter):
         "Show only these numbers of replicas.", "N,N"
     )
 
-    def keeps(self, row: Any) -> bool:
-        wants_size = self.group_sizes is None or row.group_size in self.group_sizes
-        return wants_size and super().keeps(row)
-
 
 def row_value(row: Any, field: str) -> Any:
-    """The value of a row of results that a field of a RowFilter chooses by."""
-    return getattr(row, field.removesuffix("s"))
+    """The value of a row of results that a field of a RowFilter chooses by; None without one."""
+    return getattr(row, field.removesuffix("s"), None)
 
 
 def require_setting(

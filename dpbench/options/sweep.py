@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -14,7 +13,7 @@ from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import Panel, option
 from dpbench.options.script import TrainingScript
-from dpbench.options.shared import HELP, output_option, print_option
+from dpbench.options.shared import HELP, print_option
 from dpbench.options.types import (
     CommaList,
     Count,
@@ -44,9 +43,6 @@ BucketCap = Annotated[Megabytes | None, *word_for_none("auto")]
 OnOff = Annotated[Literal["on", "off"] | None, *word_for_none("auto")]
 DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("auto")]
 Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("resident")]
-axis_option = partial(option, panel=Panel.COMPARED)
-arch_axis_option = partial(axis_option, script_decides=True)
-node_option = partial(option, None, panel=Panel.NODES, scope="shell", script_decides=True)
 
 
 class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
@@ -56,87 +52,100 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     script: str | None = option(
         None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
     )
-    scaling: CommaList[Scaling] = arch_axis_option(
-        ("weak",), "Fix the batch size per replica (weak) or per group (strong).", "weak,strong"
+    scaling: CommaList[Scaling] = Panel.COMPARED.option(
+        ("weak",),
+        "Fix the batch size per replica (weak) or per group (strong).",
+        "weak,strong",
+        affects=("model",),
     )
-    optimizer: CommaList[shared.Optimizer] = axis_option(
+    optimizer: CommaList[shared.Optimizer] = Panel.COMPARED.option(
         ("sgd",), HELP["optimizer"], "A,B", also=("--optimizers",)
     )
-    lr: CommaList[Positive] = axis_option((0.01,), "Learning rate.", "X,X", also=("--lrs",))
-    seed: CommaList[Number] = axis_option(
+    lr: CommaList[Positive] = Panel.COMPARED.option(
+        (0.01,), "Learning rate.", "X,X", also=("--lrs",)
+    )
+    seed: CommaList[Number] = Panel.COMPARED.option(
         (0,), "Seed for weights and sample order.", "N,N", also=("--seeds",)
     )
-    dtypes: CommaList[shared.Dtype] = axis_option(("f32",), HELP["dtypes"], "A,B", plural=True)
-    compile: CommaList[shared.CompileMode] = axis_option(("none",), HELP["compile"], "A,B")
-    accumulate: CommaList[Count] = axis_option((1,), HELP["accumulate"], "N,N")
-    sync_every: CommaList[Count] = arch_axis_option((1,), HELP["sync_every"], "N,N")
-    bucket_cap_mb: CommaList[BucketCap] = axis_option(
+    dtypes: CommaList[shared.Dtype] = Panel.COMPARED.option(("f32",), HELP["dtypes"], "A,B")
+    compile: CommaList[shared.CompileMode] = Panel.COMPARED.option(
+        ("none",), HELP["compile"], "A,B"
+    )
+    accumulate: CommaList[Count] = Panel.COMPARED.option((1,), HELP["accumulate"], "N,N")
+    sync_every: CommaList[Count] = Panel.COMPARED.option(
+        (1,), HELP["sync_every"], "N,N", affects=("model",)
+    )
+    bucket_cap_mb: CommaList[BucketCap] = Panel.COMPARED.option(
         (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
-    find_unused: CommaList[OnOff] = axis_option(
+    find_unused: CommaList[OnOff] = Panel.COMPARED.option(
         (None,),
         "Look for unused parameters: on, off or auto (ddp, torch-ddp).",
         "on,off",
         usual="auto",
     )
-    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = arch_axis_option(
+    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = Panel.COMPARED.option(
         ("none",),
         "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
         also=("--comm-hooks",),
+        affects=("model",),
     )
-    batched_copy: CommaList[OnOff] = arch_axis_option(
+    batched_copy: CommaList[OnOff] = Panel.COMPARED.option(
         (None,),
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
         usual="auto",
+        affects=("model",),
     )
-    overlap: CommaList[Literal["on", "off"]] = arch_axis_option(
-        ("on",), "Reduce gradients during the backward pass (ddp).", "on,off"
+    overlap: CommaList[Literal["on", "off"]] = Panel.COMPARED.option(
+        ("on",), "Reduce gradients during the backward pass (ddp).", "on,off", affects=("model",)
     )
-    prefetch: CommaList[Prefetch] | None = arch_axis_option(
+    prefetch: CommaList[Prefetch] | None = Panel.COMPARED.option(
         None,
         "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
+        affects=("model",),
     )
-    data_workers: CommaList[DataWorkers] = axis_option(
+    data_workers: CommaList[DataWorkers] = Panel.COMPARED.option(
         (None,),
         "DataLoader workers per rank (with --prefetch, or of a script).",
         "N,N",
         usual="auto: none, or the script's own",
-        plural=True,
     )
-    threads: CommaList[Count] | None = axis_option(
-        None, HELP["threads"], "N,N", usual=shared.USUAL_THREADS, plural=True
+    threads: CommaList[Count] | None = Panel.COMPARED.option(
+        None, HELP["threads"], "N,N", usual=shared.USUAL_THREADS
     )
-    warmup: CommaList[Number] = axis_option((5,), "Warm-up steps.", "N,N")
-    steps: CommaList[Count] | None = axis_option(
-        None, "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}", plural=True
+    warmup: CommaList[Number] = Panel.COMPARED.option((5,), "Warm-up steps.", "N,N")
+    steps: CommaList[Count] | None = Panel.COMPARED.option(
+        None, "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
     )
 
-    lr_scaling: shared.LrRule = shared.measurement_option(
-        "none", HELP["lr_scaling"], "RULE", script_decides=True
+    lr_scaling: shared.LrRule = Panel.MEASUREMENT.option(
+        "none", HELP["lr_scaling"], "RULE", affects=("model",)
     )
-    stop_after_failure: bool = shared.measurement_option(
+    stop_after_failure: bool = Panel.MEASUREMENT.option(
         False, "Skip the larger group sizes of a row that failed."
     )
-    debug: bool = shared.machine_option(False, HELP["debug"], scope="shell")
-    nnodes: Count | None = node_option("Number of nodes; run the command on each.", "N")
-    node_rank: Number | None = node_option("Rank of this node; node 0 writes the results.", "N")
-    rdzv_endpoint: str | None = node_option("Address where node 0 listens.", "HOST:PORT")
-    resume: bool = output_option(
+    debug: bool = Panel.MACHINE.option(False, HELP["debug"], scope="shell")
+    nnodes: Count | None = Panel.NODES.option(
+        None, "Number of nodes; run the command on each.", "N", scope="shell"
+    )
+    node_rank: Number | None = Panel.NODES.option(
+        None, "Rank of this node; node 0 writes the results.", "N", scope="shell"
+    )
+    rdzv_endpoint: str | None = Panel.NODES.option(
+        None, "Address where node 0 listens.", "HOST:PORT", scope="shell"
+    )
+    resume: bool = Panel.OUTPUT.option(
         False, "Run the trials of --name that have not completed.", scope="call"
     )
     dry_run: bool = print_option("Print the plan and the least time it takes, and exit.")
     charts: bool = shared.charts_option()
     verbose: bool = print_option("Also print notes.", also=("-v",))
     preset: str | None = option(
-        None,
-        "Start from a preset: quick, ci, full or paper.",
-        "NAME",
-        scope="call",
-        script_decides=True,
+        None, "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
     )
     config: FilePath | None = shared.config_option()
 
@@ -212,6 +221,11 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             )
         self.require_script_or_nothing()
         if self.script_and_arguments:
+            if self.preset is not None:
+                raise UsageError(
+                    f"{option_words('preset', self.preset)}: presets choose models and settings "
+                    "that a training script decides itself; leave it out"
+                )
             self.require_settings_of_scripts()
         for name in names:
             if name not in SCRIPT_IMPLEMENTATIONS if self.script_and_arguments else name == SCRIPT:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import model_validator
 
+from dpbench.data.registry import DATASETS
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import Options, Panel, option
-from dpbench.options.shared import HELP, output_option, print_option, setting_option
+from dpbench.options.shared import HELP, print_option
 from dpbench.options.types import (
     ArchitectureName,
     Count,
@@ -22,11 +23,10 @@ from dpbench.options.types import (
     Number,
     OutputFile,
     Positive,
+    one_of,
 )
 from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRunOptions
 from dpbench.specs.traits import IMPLEMENTATIONS
-
-training_option = partial(option, panel=Panel.TRAINING)
 
 
 class TrainOptions(Options):
@@ -51,73 +51,79 @@ class TrainOptions(Options):
         "auto|RUN|FILE",
         scope="call",
     )
-    optimizer: shared.Optimizer = setting_option("adadelta", HELP["optimizer"], "NAME")
-    lr: Positive = setting_option(1.0, "Learning rate.", "X")
-    seed: Number = setting_option(0, "Seed for weights, sample order and dropout.", "N")
-    dtype: shared.Dtype = setting_option("f32", HELP["dtypes"], "NAME")
-    compile: shared.CompileMode = setting_option("none", HELP["compile"], "MODE")
-    accumulate: Count = setting_option(1, HELP["accumulate"], "N", also=("--grad-accum",))
-    sync_every: Count | None = setting_option(None, HELP["sync_every"], "N", usual="1")
-    bucket_cap_mb: Megabytes | None = setting_option(
+    optimizer: shared.Optimizer = Panel.SETTINGS.option("adadelta", HELP["optimizer"], "NAME")
+    lr: Positive = Panel.SETTINGS.option(1.0, "Learning rate.", "X")
+    seed: Number = Panel.SETTINGS.option(0, "Seed for weights, sample order and dropout.", "N")
+    dtype: shared.Dtype = Panel.SETTINGS.option("f32", HELP["dtypes"], "NAME")
+    compile: shared.CompileMode = Panel.SETTINGS.option("none", HELP["compile"], "MODE")
+    accumulate: Count = Panel.SETTINGS.option(1, HELP["accumulate"], "N", also=("--grad-accum",))
+    sync_every: Count | None = Panel.SETTINGS.option(None, HELP["sync_every"], "N", usual="1")
+    bucket_cap_mb: Megabytes | None = Panel.SETTINGS.option(
         None, "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
     )
-    prefetch: Number = setting_option(0, "Steps to load ahead.", "N")
-    threads: Count | None = setting_option(None, HELP["threads"], "N", usual="cores ÷ replicas")
-    data: shared.StoredDataset | None = shared.data_option(
+    prefetch: Number = Panel.SETTINGS.option(0, "Steps to load ahead.", "N")
+    threads: Count | None = Panel.SETTINGS.option(
+        None, HELP["threads"], "N", usual="cores ÷ replicas"
+    )
+    data: Annotated[str, one_of(tuple(DATASETS))] | None = Panel.DATA.option(
         None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
-    data_dir: FilePath | None = shared.data_option(None, HELP["data_dir"], "DIR")
-    download: bool = shared.data_option(False, "Download the MNIST files that --data-dir lacks.")
-    limit_train: Count | None = shared.data_option(
+    data_dir: FilePath | None = Panel.DATA.option(None, HELP["data_dir"], "DIR")
+    download: bool = Panel.DATA.option(False, "Download the MNIST files that --data-dir lacks.")
+    limit_train: Count | None = Panel.DATA.option(
         None, "Train on the first N samples.", "N", usual="all"
     )
-    lr_scaling: shared.LrRule = training_option("none", HELP["lr_scaling"], "RULE")
-    lr_warmup: Number = training_option(0, "Steps over which --lr rises to the scaled rate.", "N")
-    gamma: Positive | None = training_option(
+    lr_scaling: shared.LrRule = Panel.TRAINING.option("none", HELP["lr_scaling"], "RULE")
+    lr_warmup: Number = Panel.TRAINING.option(
+        0, "Steps over which --lr rises to the scaled rate.", "N"
+    )
+    gamma: Positive | None = Panel.TRAINING.option(
         None,
         "Multiply the learning rate by this each epoch (StepLR).",
         "X",
         usual="0.85 on digits, else 0.7",
     )
-    max_norm: Positive | None = training_option(None, "Clip the gradient norm to this value.", "X")
-    last_batch: LastBatch = training_option(
+    max_norm: Positive | None = Panel.TRAINING.option(
+        None, "Clip the gradient norm to this value.", "X"
+    )
+    last_batch: LastBatch = Panel.TRAINING.option(
         "step", "Incomplete batch at the end of an epoch: step or drop.", "step|drop"
     )
-    balance: Balance = training_option(
+    balance: Balance = Panel.TRAINING.option(
         "equal", "Split batches equally or by each rank's speed.", "equal|speed"
     )
-    max_steps: Count | None = training_option(
+    max_steps: Count | None = Panel.TRAINING.option(
         None, "Stop after this many optimizer steps.", "N", usual="all epochs"
     )
-    evaluate: Evaluation = training_option(
+    evaluate: Evaluation = Panel.TRAINING.option(
         "sharded", "Evaluate on all ranks, on rank 0, or not at all.", "sharded|rank0|off"
     )
-    check_sync_every: Count | None = training_option(
+    check_sync_every: Count | None = Panel.TRAINING.option(
         None, "Compare the ranks' parameters every K steps.", "K"
     )
-    oversubscribe: bool = shared.machine_option(False, HELP["oversubscribe"])
-    timeout: Duration = shared.machine_option(
+    oversubscribe: bool = Panel.MACHINE.option(False, HELP["oversubscribe"])
+    timeout: Duration = Panel.MACHINE.option(
         120.0, "Time that ranks wait for each other.", "TIME", usual="2m"
     )
-    debug: bool = shared.machine_option(False, HELP["debug"])
-    runs_dir: FilePath = output_option(
+    debug: bool = Panel.MACHINE.option(False, HELP["debug"])
+    runs_dir: FilePath = Panel.OUTPUT.option(
         Path("runs"), "Directory for run folders.", "DIR", scope="call"
     )
-    checkpoint: OutputFile | None = output_option(
+    checkpoint: OutputFile | None = Panel.OUTPUT.option(
         None, "Also write each checkpoint to this file.", "FILE"
     )
-    checkpoint_every: Count | None = output_option(
+    checkpoint_every: Count | None = Panel.OUTPUT.option(
         None, "Steps between checkpoints.", "N", usual="an epoch"
     )
-    max_checkpoints: Count = output_option(
+    max_checkpoints: Count = Panel.OUTPUT.option(
         10, "Checkpoints to keep: the latest N, and the best.", "N"
     )
-    log_interval: Count = output_option(20, "Steps between log lines.", "N")
+    log_interval: Count = Panel.OUTPUT.option(20, "Steps between log lines.", "N")
     dry_run: bool = print_option("Print the size of a step and exit.")
     memory: bool = print_option("Print each rank's memory at the end.")
     json_lines: bool = print_option("Print the log as JSON Lines on stdout.")
     quiet: bool = print_option("Print only the result.", also=("-q",))
-    local_rank: str | None = output_option(
+    local_rank: str | None = Panel.OUTPUT.option(
         None,
         "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
         also=("--local_rank",),

@@ -17,7 +17,7 @@ from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.run.results import results_folder
+from dpbench.run.results import new_folder
 from dpbench.run.this_machine import (
     default_group_sizes,
     device_notes,
@@ -37,8 +37,7 @@ IN_PARTS = ("all_gather", "reduce_scatter")
 def measure_collectives(options: CommOptions, progress: TrialProgress) -> StoredCollectives:
     """Raises UsageError for what cannot run here, and Interrupted, with what was stored, when a
     signal ends it."""
-    folder = results_folder(options.results_dir, options.name, otherwise="collectives")
-    store.require_free(folder)
+    folder = new_folder(options.results_dir, options.name, otherwise="collectives")
     machine = machine_here()
     environment = machine.environment
     sizes, several = options.group_sizes, options.oversubscribe

@@ -97,7 +97,7 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
     from dpbench.run.sweep.measuring import measure
     from dpbench.run.sweep.plan import plan_sweep
 
-    measuring = [name for name, info in options.given.items() if not info.for_stored]
+    measuring = [name for name, info in options.given.items() if "results" not in info.affects]
     sweep = SweepOptions(
         script=str(options.results_or_script),
         group_sizes=(MAX_WORD,),

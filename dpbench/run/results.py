@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.analyze import Analysis
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.rows import Row
+    from dpbench.records.collectives import CollectiveSpec
     from dpbench.store import StoredCollectives, StoredSweep
 
 
@@ -35,6 +36,13 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
     time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     names = (f"{time}-{otherwise}{'' if number == 1 else f'-{number}'}" for number in count(1))
     return next(folder for each in names if not (folder := results_dir / each).exists())
+
+
+def new_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
+    """The same for new results; raises StoreError if the folder holds something."""
+    folder = results_folder(results_dir, name, otherwise=otherwise)
+    store.require_free(folder)
+    return folder
 
 
 def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
@@ -90,23 +98,18 @@ def read_analysis(path: Path) -> Analysis:
 
 def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
     """The analysis with the wanted rows alone; raises UsageError if there are none."""
-    rows = tuple(row for row in analysis.rows if wanted.keeps(row))
-    if analysis.rows and not rows:
-        raise UsageError(f"{analysis.name}: no such row; there are {filter_choices(analysis.rows)}")
-    collectives = analysis.collectives and replace(
-        analysis.collectives,
-        records=tuple(
-            record
-            for record in analysis.collectives.records
-            if wanted.group_sizes is None or record.collective.group_size in wanted.group_sizes
-            if wanted.backends is None or record.collective.backend in wanted.backends
-        ),
-    )
+    collectives = analysis.collectives
+    measured = [record.collective for record in collectives.records] if collectives else []
+    there: list[Row | CollectiveSpec] = [*analysis.rows, *measured]
+    if there and not any(map(wanted.keeps, there)):
+        raise UsageError(f"{analysis.name}: no such row; there are {filter_choices(there)}")
+    if collectives:
+        kept = tuple(one for one in collectives.records if wanted.keeps(one.collective))
+        return replace(analysis, stored=replace(collectives, records=kept))
     return replace(
         analysis,
-        rows=rows,
+        rows=tuple(row for row in analysis.rows if wanted.keeps(row)),
         explanations=tuple(one for one in analysis.explanations if wanted.keeps(one.row)),
-        stored=collectives or analysis.stored,
     )
 
 
@@ -177,7 +180,7 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
     return Path(folder), where
 
 
-def filter_choices(rows: Sequence[Row]) -> str:
+def filter_choices(rows: Sequence[Row | CollectiveSpec]) -> str:
     """The values that the options can choose from: numbers ascend, names are in the order of the
     rows."""
     found = {

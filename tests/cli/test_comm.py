@@ -44,6 +44,9 @@ def test_every_measurement_is_stored_told_and_shown(
     page = tmp_path / "c/report/index.html"
     assert shown.out.endswith(f"\nReport: {page}\n")
     assert page.exists()
+    assert run(["report", str(tmp_path / "c"), "--implementations", "ddp"]) == 2
+    there = "c: no such row; there are --backends gloo, shm; --group-sizes 2"
+    assert capsys.readouterr().err == f"dpbench: {there}\n"
 
 
 def test_a_failure_is_a_row_and_the_exit_status(

@@ -68,7 +68,7 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
     ("text", "message"),
     [
         ("batch-size = 5\nbatch-sizes = 6", "{}: batch-sizes is given twice, under two names"),
-        ("name = 'mine'", "{}: name is an option of the command line only"),
+        ("name = 'mine'", "{}: name is given in each call, and in no file"),
         ("batch-sizes = [8, 'x']", "{}: --batch-sizes: got 'x'; expected a whole number"),
         ("oversubscribe = 7", "{}: --oversubscribe: got 7; expected a valid boolean"),
         ("sync-every = 4", "--sync-every 4: expected --implementations with local-sgd"),
@@ -87,6 +87,8 @@ def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
     config = written(tmp_path, "seed = 'x'")
     with pytest.raises(UsageError, match=r"^--lr: got 'x'"):
         read({"preset": "quick", "lr": "x"})
+    with pytest.raises(UsageError, match=r"^--preset quick: presets choose models"):
+        read({"preset": "quick", "script": "train.py"})
     with pytest.raises(UsageError, match=rf"^{config}: --seed: got 'x'"):
         read({"config": config})
     assert read({"config": config, "seed": "1"}).seed == (1,)

@@ -100,7 +100,7 @@ class Some(Options):
     gpus: Gpus | None = option(None, "GPUs.")
     cap: Cap = option(1.0, "A cap.")
     time: Duration = option(1.0, "A time.")
-    sizes: CommaList[Count] = option((1,), "Sizes.", "N,N", plural=True)
+    sizes: CommaList[Count] = option((1,), "Sizes.", "N,N")
     draw: bool = option(True, "Draw.")
 
 

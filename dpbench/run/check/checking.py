@@ -26,14 +26,14 @@ from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check.plan import (
     Sides,
     assess_sides,
+    for_verdict,
     looks,
-    new_folder,
-    plan_judged_sweep,
     sweep_of_check,
 )
 from dpbench.run.check.versions import measure_versions
-from dpbench.run.results import load_sides, split_selection
+from dpbench.run.results import load_sides, new_folder, split_selection
 from dpbench.run.sweep.measuring import exit_status, measure
+from dpbench.run.sweep.plan import plan_sweep
 
 
 def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
@@ -90,25 +90,27 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
             f"{option_words('against', against)} is among {candidates}; it would be compared with "
             "itself"
         )
-    command = ["check", *options.command_line()]
-    plan = plan_judged_sweep(sweep_of_check(options, against), new_folder(options), command)
+    folder = new_folder(options.results_dir, options.name, otherwise="check")
+    sweep = sweep_of_check(options, folder, against)
 
     def sides() -> Sides:
-        stored = store.load_sweep(plan.folder)
+        stored = store.load_sweep(folder)
         base, *candidates = (
             Side(
                 label=name,
                 records=stored.records,
                 environments=stored.environments,
                 where={"implementation": name},
-                run_id=str(plan.folder),
+                run_id=str(folder),
             )
             for name in (against, *options.candidates)
         )
         return [(base, candidate) for candidate in candidates]
 
-    measure(plan, progress, looks(options, sides))
-    say(f"records are in {plan.folder}")
+    with plan_sweep(sweep) as planned:
+        plan = for_verdict(planned, sweep, ["check", *options.command_line()])
+        measure(plan, progress, looks(options, sides))
+    say(f"records are in {folder}")
     return sides()
 
 

@@ -18,27 +18,20 @@ from dpbench.options.model import options_of
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
-from dpbench.run.results import results_folder
-from dpbench.run.sweep.plan import PlannedSweep, this_node
-from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import device_notes
+from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.specs.traits import SINGLE
-from dpbench.store import require_free
 
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
 GROWTH = 1.5
 """How many times as many repetitions the next look at an inconclusive check has."""
-MIN_LOOKS_AT_VERSIONS = 2
-"""Fewest looks at two versions. Each version has a server that its ranks are forked from, with one
-layout of memory that may make it some percent slower than the other in all repetitions; so a
-verdict is not believed before it holds with new servers, too."""
 MAX_LOOKS = 8
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 
 
-def sweep_of_check(options: CheckOptions, *against: str) -> SweepOptions:
-    """The sweep of the candidates, and of implementations that they are compared with.
+def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepOptions:
+    """The sweep into this folder of the candidates, and of implementations that they are compared
+    with.
 
     Group sizes that were not asked for are the largest one, and 1 if `single` is measured. Raises
     UsageError.
@@ -57,32 +50,18 @@ def sweep_of_check(options: CheckOptions, *against: str) -> SweepOptions:
     if options.data_dir is not None:
         given["data_dir"] = options.data_dir.resolve()  # a revision has another directory
     given["implementations"] = (*options.candidates, *against)
+    given |= {"results_dir": folder.parent, "name": folder.name}
     alone = (1,) if SINGLE in given["implementations"] else ()
     given.setdefault("group_sizes", (*alone, MAX_WORD))
     return read_options(SweepOptions, given)
 
 
-def new_folder(options: CheckOptions) -> Path:
-    """The folder of what a check measures; raises StoreError if it holds something."""
-    folder = results_folder(options.results_dir, options.name, otherwise="check")
-    require_free(folder)
-    return folder
-
-
-def plan_judged_sweep(options: SweepOptions, folder: Path, command: Sequence[str]) -> PlannedSweep:
-    """The sweep of these options on this machine alone, without what no verdict uses:
-    `single`, steps without synchronization and the phases of a step. Raises UsageError."""
-    node = this_node(options)
-    spec, notes = build_sweep_spec(options, [node])
-    base = replace(spec.base, is_instrumented=False, wants_unsynced_window=False)
-    return PlannedSweep(
-        spec=replace(spec, base=base, implementations=options.measured_implementations),
-        nodes=[node],
-        folder=folder,
-        command=tuple(command),
-        data_dir=options.data_dir,
-        notes=(*device_notes(node.machine, options.gpus, node.devices), *notes),
-    )
+def for_verdict(plan: PlannedSweep, options: SweepOptions, command: Sequence[str]) -> PlannedSweep:
+    """The planned sweep of the options without what no verdict uses: `single`, steps without
+    synchronization and the phases of a step; its folder names the command of the check."""
+    base = replace(plan.spec.base, is_instrumented=False, wants_unsynced_window=False)
+    spec = replace(plan.spec, base=base, implementations=options.measured_implementations)
+    return replace(plan, spec=spec, command=tuple(command))
 
 
 def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
@@ -93,22 +72,17 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
     lucky repetition would be wrong more often than stated.
     """
     count, started = options.repetitions, monotonic()
-    least = MIN_LOOKS_AT_VERSIONS if options.against is None else 1
     for look in range(1, MAX_LOOKS + 1):
         yield count
         verdict, spent = assess_sides(options, sides()), monotonic() - started
-        is_clear = look >= least and not verdict.needs_repetitions
-        if look == MAX_LOOKS or is_clear or verdict.disturbance.is_heavy:
+        if look == MAX_LOOKS or not verdict.needs_repetitions or verdict.disturbance.is_heavy:
             return
         in_budget = math.floor(count * options.budget / max(spent, 1e-9))
         more = min(math.ceil(GROWTH * count), in_budget)
         if more <= count:
             return
         took = units.seconds((more - count) * spent / count)
-        say(
-            f"{verdict.outcome} after {count} repetitions: measuring {more - count} more, "
-            f"about {took}"
-        )
+        say(f"inconclusive after {count} repetitions: measuring {more - count} more, about {took}")
         count = more
 
 

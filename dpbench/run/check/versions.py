@@ -32,9 +32,10 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check import worker
-from dpbench.run.check.plan import Sides, looks, new_folder, sweep_of_check
+from dpbench.run.check.plan import Sides, looks, sweep_of_check
 from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
+from dpbench.run.results import new_folder
 from dpbench.specs import Labels, SweepSpec, TrialSpec
 from dpbench.specs.sweep import palindrome, plan_trials
 from dpbench.temporary import temporary_folder
@@ -65,9 +66,9 @@ class Version:
         what the process says, unless that was `heard` before, and raises UsageError for what cannot
         be planned, later LaunchError, in the words of a process that has ended.
         """
+        place = {"results_dir": str(self.folder.parent.absolute()), "name": self.folder.name}
         sweep = {
-            "options": options.model_dump(mode="json", exclude_unset=True),
-            "folder": str(self.folder.absolute()),
+            "options": options.model_dump(mode="json", exclude_unset=True) | place,
             "command": [*command],
             "in_python": in_python(),
         }
@@ -132,8 +133,9 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
     """Measure the code as it stands, in this Python, and the other version in turn."""
     if options.against_ref is not None:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
-    sweep, command, heard = sweep_of_check(options), ["check", *options.command_line()], set[str]()
-    folder = new_folder(options)
+    folder = new_folder(options.results_dir, options.name, otherwise="check")
+    sweep = sweep_of_check(options, folder)
+    command, heard = ["check", *options.command_line()], set[str]()
     before = folder.with_name(f"{folder.name}-baseline")
     label = "the working directory" if options.against_python is None else "this Python"
     now = Version(label=label, folder=folder)

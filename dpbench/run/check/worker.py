@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,9 +33,10 @@ def main() -> int:
     from dpbench.options.reading import read_options
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.check.plan import plan_judged_sweep
+    from dpbench.run.check.plan import for_verdict
     from dpbench.run.interrupts import end_at_once
     from dpbench.run.sweep.measuring import measure
+    from dpbench.run.sweep.plan import plan_sweep
 
     said = list[str]()
 
@@ -61,7 +61,8 @@ def main() -> int:
             stack.enter_context(worded_for_python())
         try:
             options = read_options(SweepOptions, sweep["options"])
-            plan = plan_judged_sweep(options, Path(sweep["folder"]), sweep["command"])
+            planned = stack.enter_context(plan_sweep(options))
+            plan = for_verdict(planned, options, sweep["command"])
             sys.stdin.readline()
             answer(plan)
             if first := sys.stdin.readline():  # the other version can be measured, too

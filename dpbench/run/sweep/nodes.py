@@ -35,6 +35,11 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
         return None
     if count == 1 and not rank:
         return None
+    if options.script_and_arguments:
+        raise UsageError(
+            f"{options.script} on {count} nodes: a training script is measured on one node; start "
+            "dpbench on one alone, without --nnodes"
+        )
     if rank is None:
         raise UsageError(
             f"--nnodes {count} needs --node-rank: 0 on the node that records, another on every "

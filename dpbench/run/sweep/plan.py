@@ -18,7 +18,7 @@ from dpbench.messages import option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.results import results_folder
+from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.nodes import common_options
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes, devices_for, machine_here
@@ -84,11 +84,9 @@ def plan_sweep(
     else:
         names = options.arch if options.script is None else (Path(options.script).name,)
         named = "-".join(map(folder_name, names))[:MAX_FOLDER_NAME]
-        folder = results_folder(options.results_dir, options.name, otherwise=named)
-        if options.resume:
-            earlier = store.load_sweep(folder)
-        else:
-            store.require_free(folder)
+        find = results_folder if options.resume else new_folder
+        folder = find(options.results_dir, options.name, otherwise=named)
+        earlier = store.load_sweep(folder) if options.resume else None
     here = this_node(options, placement, folder.name)
     cluster = None
     with ExitStack() as stack:

@@ -29,7 +29,6 @@ from dpbench.records.environment import capture, usable_cores
 from dpbench.rendezvous.backends import missing_backends
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
-from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
 from dpbench.run.training.plan import build_spec, place_training, prepare_samples
@@ -106,7 +105,7 @@ class LaunchedRanks:
         return Path(places[self.preparer]["folder"])
 
 
-def train_in_launch(options: TrainOptions, output: TrainOutput) -> tuple[Path, EndLine]:
+def train_in_launch(options: TrainOptions) -> tuple[Path, EndLine]:
     """Train as the rank that the environment names.
 
     Every rank returns the run folder and the end when all have trained, or raises DpbenchError.
@@ -120,7 +119,7 @@ def train_in_launch(options: TrainOptions, output: TrainOutput) -> tuple[Path, E
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
     if ranks.rank == 0:
-        return train_as_first(ranks, options, output)
+        return train_as_first(ranks, options)
     with said_to(lambda message: None):
         return train_as_other(ranks, options)
 
@@ -144,11 +143,9 @@ def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDesc
     )
 
 
-def train_as_first(
-    ranks: LaunchedRanks, options: TrainOptions, output: TrainOutput
-) -> tuple[Path, EndLine]:
+def train_as_first(ranks: LaunchedRanks, options: TrainOptions) -> tuple[Path, EndLine]:
     """Train as rank 0, which decides, writes the run folder and shows what happens."""
-    if output.dry_run:
+    if options.dry_run:
         raise UsageError("--dry-run trains nothing; run it without the launcher")
     spec = spec_of_world(options, ranks.descriptions)
     planned = place_training(options, spec)
@@ -159,7 +156,7 @@ def train_as_first(
         return _train(ranks, job)
 
     environment = capture(cuda=torch.version.cuda)
-    trained = run_job(options, planned, environment, output, train)
+    trained = run_job(options, planned, environment, train)
     assert trained is not None  # as it is no dry run
     return trained
 

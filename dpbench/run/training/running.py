@@ -32,8 +32,8 @@ from dpbench.launch.ranks import POLL_SECONDS, remove_scratch, run_ranks
 from dpbench.messages import option_words, say
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
-from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
+from dpbench.run.training.output import conclude, event_printer, introduce
 from dpbench.run.training.plan import place_training, prepare_samples, spec_here
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.store.record_log import LineReader
@@ -53,7 +53,7 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
 REFUSALS = (UsageError, DataError)
 
 
-def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, EndLine] | None:
+def train_here(options: TrainOptions) -> tuple[Path, EndLine] | None:
     """Train in processes of its own on this host, and store what happens in the run folder.
 
     Returns the folder and the end; None for a dry run, which prints the size of a step. Raises
@@ -82,14 +82,13 @@ def train_here(options: TrainOptions, output: TrainOutput) -> tuple[Path, EndLin
             remove_scratch(scratch)
         return finished
 
-    return run_job(options, planned, machine.environment, output, train)
+    return run_job(options, planned, machine.environment, train)
 
 
 def run_job(
     options: TrainOptions,
     planned: TrainingJob,
     environment: Environment,
-    output: TrainOutput,
     train: Callable[[TrainingJob], EndLine],
 ) -> tuple[Path, EndLine] | None:
     """Prepare the samples of a planned job, train, and store and print what happens. Returns and
@@ -99,8 +98,8 @@ def run_job(
         loaded = architecture.load_architecture(spec.workload.architecture)
         items = architecture.items_per_sample(loaded)
         contents = "" if items == 1 else f" of {items:,} {loaded.item}"
-        output.introduce(spec, planned.run, steps_per_epoch, contents)
-        if output.dry_run:
+        introduce(options, spec, steps_per_epoch, contents)
+        if options.dry_run:
             return None
         command = ("train", *options.command_line())
         earlier = RunFolder.open(path) if planned.resume == RESUME_LATEST else None
@@ -108,7 +107,7 @@ def run_job(
         with ended_well(options, folder):
             log = folder.follow()
             log.new()  # skips the events before the resumption
-            with as_exceptions(), following(log, output.listener(spec, path)):
+            with as_exceptions(), following(log, event_printer(options, spec, path)):
                 finished = train(replace(planned, folder=path.absolute(), prepared=samples))
     if finished.epochs >= spec.epochs:
         folder.set_status("completed")
@@ -119,7 +118,7 @@ def run_job(
             f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
             f"{finished.epochs + 1} of {spec.epochs}; {_next_step(options, folder)}"
         )
-    output.conclude(finished, spec, path)
+    conclude(options, finished, spec, path)
     return path, finished
 
 

@@ -56,6 +56,7 @@ def test_options_come_before_what_the_launcher_says(
     ("options", "placed", "message"),
     [
         (SweepOptions(), replace(SRUN, address=""), "or MASTER_ADDR from a launcher"),
+        (SweepOptions(script="train.py"), SRUN, "train.py on 2 nodes: .* measured on one node"),
         (SweepOptions(), SRUN, rf"2 nodes need a token .* expected the same {VARIABLE}"),
     ],
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from dpbench import units
-from dpbench.messages import print_result, say
+from dpbench.messages import in_python, print_result, say
+from dpbench.options.train import TrainOptions
 from dpbench.specs import series_name
-from dpbench.specs.training import TrainingRunOptions, TrainingSpec
+from dpbench.specs.training import TrainingSpec
 from dpbench.training.events import (
     EndLine,
     EpochLine,
@@ -27,78 +28,73 @@ UNEVEN_MEMORY = 1.2
 """Largest ÷ mean of the ranks, above which one of them holds the others back."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrainOutput:
-    """The printed output of a training, and its destination."""
+def _write(options: TrainOptions, line: str) -> None:
+    """Print a line for people, on stderr where stdout is for a program."""
+    apart = options.as_json or options.json_lines or in_python()
+    print(line, file=sys.stderr if apart else sys.stdout, flush=True)
 
-    dry_run: bool = False
-    memory: bool = False
-    as_json: bool = False
-    json_lines: bool = False
-    quiet: bool = False
-    to_stderr: bool = False
 
-    def write(self, line: str) -> None:
-        """Prints a line for people, who share stdout with no program."""
-        apart = self.as_json or self.json_lines or self.to_stderr
-        print(line, file=sys.stderr if apart else sys.stdout, flush=True)
+def introduce(
+    options: TrainOptions, spec: TrainingSpec, steps_per_epoch: int, contents: str
+) -> None:
+    """Print the size of a step, before anything runs; `contents` describes a sample.
 
-    def introduce(
-        self, spec: TrainingSpec, run: TrainingRunOptions, steps_per_epoch: int, contents: str
-    ) -> None:
-        """Print the size of a step, before anything runs; `contents` describes a sample.
+    With --dry-run this is the result: --quiet prints it too, and JSON has it.
+    """
+    most = options.max_steps
+    if options.dry_run and (options.as_json or options.json_lines):
+        sizes = {
+            "batch_size": spec.batch_size,
+            "group_size": spec.group_size,
+            "accumulation_steps": spec.accumulation_steps,
+            "samples_per_step": spec.effective_batch_size,
+            "steps_per_epoch": steps_per_epoch,
+            "epochs": spec.epochs,
+            "max_steps": most,
+        }
+        print_result(json.dumps(sizes) + "\n")
+    if options.dry_run or not (options.quiet or options.json_lines):
+        end = "" if most is None else f", at most {counted(most, 'step')}"
+        size = batch_line(spec, steps_per_epoch, contents)
+        _write(options, f"{size}, {counted(spec.epochs, 'epoch')}{end}")
 
-        With --dry-run this is the result: --quiet prints it too, and JSON has it.
-        """
-        if self.dry_run and (self.as_json or self.json_lines):
-            sizes = {
-                "batch_size": spec.batch_size,
-                "group_size": spec.group_size,
-                "accumulation_steps": spec.accumulation_steps,
-                "samples_per_step": spec.effective_batch_size,
-                "steps_per_epoch": steps_per_epoch,
-                "epochs": spec.epochs,
-                "max_steps": run.max_steps,
-            }
-            print_result(json.dumps(sizes) + "\n")
-        if self.dry_run or not (self.quiet or self.json_lines):
-            end = "" if run.max_steps is None else f", at most {counted(run.max_steps, 'step')}"
-            size = batch_line(spec, steps_per_epoch, contents)
-            self.write(f"{size}, {counted(spec.epochs, 'epoch')}{end}")
 
-    def listener(self, spec: TrainingSpec, folder: Path) -> Callable[[Event], None]:
-        """Prints the events of a training as they come: its notes in any case, and its end except
-        for a Python call, which returns it."""
-        start: list[StartLine] = []
+def event_printer(
+    options: TrainOptions, spec: TrainingSpec, folder: Path
+) -> Callable[[Event], None]:
+    """A function that prints the events of a training as they come: notes in any case, and the end
+    except for a Python call, which returns it."""
+    start: list[StartLine] = []
 
-        def hear(event: Event) -> None:
-            if isinstance(event, StartLine):
-                start[:] = [event]
-            if self.json_lines:
-                print_result(to_line(event) + "\n")
-            elif isinstance(event, NoteLine):
-                say(event.text)
-            elif isinstance(event, EndLine):
-                if not self.to_stderr:
-                    self.write(finished_line(event, start[0], spec.epochs, str(folder)))
-            elif self.quiet:
-                return
-            elif isinstance(event, StartLine):
-                self.write(started_line(event, spec))
-            elif isinstance(event, StepLine):
-                self.write(step_line(event, start[0]))
-            elif isinstance(event, EpochLine):
-                self.write(epoch_line(event))
+    def print_event(event: Event) -> None:
+        if isinstance(event, StartLine):
+            start[:] = [event]
+        if options.json_lines:
+            print_result(to_line(event) + "\n")
+        elif isinstance(event, NoteLine):
+            say(event.text)
+        elif isinstance(event, EndLine):
+            if not in_python():
+                _write(options, finished_line(event, start[0], spec.epochs, str(folder)))
+        elif options.quiet:
+            return
+        elif isinstance(event, StartLine):
+            _write(options, started_line(event, spec))
+        elif isinstance(event, StepLine):
+            _write(options, step_line(event, start[0]))
+        elif isinstance(event, EpochLine):
+            _write(options, epoch_line(event))
 
-        return hear
+    return print_event
 
-    def conclude(self, finished: EndLine, spec: TrainingSpec, folder: Path) -> None:
-        """Print what the options ask for of a training that has ended."""
-        if self.memory:
-            for line in memory_lines(finished, spec):
-                self.write(line)
-        if self.as_json:
-            print_result(json.dumps({**asdict(finished), "folder": str(folder)}) + "\n")
+
+def conclude(options: TrainOptions, finished: EndLine, spec: TrainingSpec, folder: Path) -> None:
+    """Print what the options ask for of a training that has ended."""
+    if options.memory:
+        for line in memory_lines(finished, spec):
+            _write(options, line)
+    if options.as_json:
+        print_result(json.dumps({**asdict(finished), "folder": str(folder)}) + "\n")
 
 
 def batch_line(spec: TrainingSpec, steps_per_epoch: int, contents: str = "") -> str:

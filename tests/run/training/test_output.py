@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.report.progress import training as words
-from dpbench.report.progress.training import TrainOutput
+from dpbench.options.train import TrainOptions
+from dpbench.run.training import output as words
 from dpbench.specs import WorkloadSpec
 from dpbench.training.events import NoteLine
 from tests.training import test_events as events
@@ -101,16 +101,16 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
     ]
 
 
-def printed(output: TrainOutput, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    hear = output.listener(SPEC, Path("runs/one"))
+def printed(options: TrainOptions, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    print_event = words.event_printer(options, SPEC, Path("runs/one"))
     for event in EVENTS:
-        hear(event)
+        print_event(event)
     captured = capsys.readouterr()
     return captured.out, captured.err
 
 
 def test_json_lines_are_the_log_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = printed(TrainOutput(json_lines=True), capsys)
+    out, _ = printed(TrainOptions(json_lines=True), capsys)
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["kind"] for line in lines] == ["started", "step", "epoch", "note", "finished"]
     assert lines[1]["samples_per_second"] == 3412.4
@@ -121,5 +121,5 @@ def test_lines_are_printed_as_events_come_and_notes_in_any_case(
 ) -> None:
     end = words.finished_line(FINISHED, STARTED, SPEC.epochs, "runs/one")
     lines = "\n".join([words.started_line(STARTED, SPEC), STEP_LINE, EPOCH_LINE, end, ""])
-    assert printed(TrainOutput(), capsys) == (lines, "dpbench: a note\n")
-    assert printed(TrainOutput(quiet=True), capsys) == (f"{end}\n", "dpbench: a note\n")
+    assert printed(TrainOptions(), capsys) == (lines, "dpbench: a note\n")
+    assert printed(TrainOptions(quiet=True), capsys) == (f"{end}\n", "dpbench: a note\n")
