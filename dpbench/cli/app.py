@@ -11,15 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli.check import check
-from dpbench.cli.explain import explain
 from dpbench.cli.help import DESCRIBE_ALL, Command, CommandGroup
 from dpbench.cli.launch import Verbatim, launch
+from dpbench.cli.measuring import check, comm, explain, sweep, train
 from dpbench.cli.results import compare, plot, project, report
 from dpbench.cli.script import ScriptCommand
 from dpbench.cli.setup import doctor, init, listing
-from dpbench.cli.sweep import comm, sweep
-from dpbench.cli.train import train
 from dpbench.errors import DpbenchError
 from dpbench.messages import say
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,7 +12,6 @@ from dpbench.cli.signature import command
 from dpbench.errors import UsageError
 from dpbench.files import write_output
 from dpbench.messages import print_result, say, warn
-from dpbench.options.reading import read_options
 from dpbench.options.results import ALL, CompareOptions, PlotOptions, ProjectOptions, ReportOptions
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.run.results import (
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @command(ReportOptions)
-def report(typed: dict[str, Any]) -> None:
+def report(options: ReportOptions) -> None:
     """Show results as a table, and write an HTML page with charts.
 
     dpbench report results/demo --open
@@ -40,7 +38,6 @@ def report(typed: dict[str, Any]) -> None:
     With --format or a file for rows, it writes rows and no page. Options that choose rows apply to
     the printed output; the page always has all rows.
     """
-    options = read_options(ReportOptions, typed)
     path = options.path or latest_folder("report", sweeps_only=False)
     if options.open and options.output is None and is_table(path):
         raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
@@ -127,7 +124,7 @@ def show(
 
 
 @command(PlotOptions)
-def plot(typed: dict[str, Any]) -> None:
+def plot(options: PlotOptions) -> None:
     """Draw charts of results as PNG, SVG or PDF.
 
     dpbench plot throughput,efficiency results/demo --format pdf
@@ -136,10 +133,6 @@ def plot(typed: dict[str, Any]) -> None:
 
     Charts: {charts}. 'dpbench list charts' describes them.
     """
-    first, second = typed.get("kinds", ""), typed.get("path", ALL)
-    if _is_place(first) and not _is_place(second):
-        typed = {**typed, "kinds": second, "path": first}  # the folder, then charts or none
-    options = read_options(PlotOptions, typed)
     from dpbench.report.charts.files import stem_of, write_figure
     from dpbench.report.charts.style import house_style
     from dpbench.report.page import charts_folder
@@ -177,13 +170,8 @@ def plot(typed: dict[str, Any]) -> None:
 plot.__doc__ = (plot.__doc__ or "").format(charts=", ".join(CHARTS))
 
 
-def _is_place(text: str) -> bool:
-    """Whether an argument is a folder or a table, not names of charts."""
-    return bool(text) and (os.sep in text or Path(text).is_dir() or is_table(Path(text)))
-
-
 @command(CompareOptions)
-def compare(typed: dict[str, Any]) -> Answer:
+def compare(options: CompareOptions) -> Answer:
     """Compare two sweeps, or parts of one: which is faster, and by how much.
 
     dpbench compare results/before results/after
@@ -195,11 +183,11 @@ def compare(typed: dict[str, Any]) -> Answer:
     """
     from dpbench.run import comparison
 
-    return comparison.compare(read_options(CompareOptions, typed))
+    return comparison.compare(options)
 
 
 @command(ProjectOptions)
-def project(typed: dict[str, Any]) -> Answer:
+def project(options: ProjectOptions) -> Answer:
     """Project speed to other group sizes and networks.
 
     dpbench project results/scaling --group-sizes 8,16
@@ -211,4 +199,4 @@ def project(typed: dict[str, Any]) -> Answer:
     """
     from dpbench.run import projection
 
-    return projection.project(read_options(ProjectOptions, typed))
+    return projection.project(options)

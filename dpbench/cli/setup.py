@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from dpbench import shipped
 from dpbench.cli.signature import command
 from dpbench.errors import UsageError
-from dpbench.options.reading import read_options
 from dpbench.options.setup import DoctorOptions, InitOptions, ListOptions
 
 if TYPE_CHECKING:
@@ -25,34 +24,31 @@ COPIES = Path("results")
 
 
 @command(ListOptions)
-def listing(typed: dict[str, Any]) -> Answer:
+def listing(options: ListOptions) -> Answer:
     """List models, implementations, backends and datasets.
 
     dpbench list architectures
     """
-    options = read_options(ListOptions, typed)
     from dpbench.run.setup import list_names
 
     return list_names(options.kind)
 
 
 @command(DoctorOptions)
-def doctor(typed: dict[str, Any]) -> Answer:
+def doctor(options: DoctorOptions) -> Answer:
     """Check the machine, the versions and each backend.
 
     Exit status: 0; 1 if a backend that should work here fails, or there are fewer
     usable GPUs than --gpus; 2 usage.
     """
-    options = read_options(DoctorOptions, typed)
     from dpbench.run.setup import examine
 
     return examine(options.gpus)
 
 
 @command(InitOptions)
-def init(typed: dict[str, Any]) -> None:
+def init(options: InitOptions) -> None:
     """Write a template file for a model of your own."""
-    options = read_options(InitOptions, typed)
     if options.example:
         if options.file is not None:
             raise UsageError(f"--example takes no FILE; got {str(options.file)!r}")

@@ -5,33 +5,39 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from dpbench.cli.streams import say_preparing
 from dpbench.messages import as_typed, print_result
 from dpbench.options.model import Options, options_of
+from dpbench.options.reading import read_options
 
 if TYPE_CHECKING:
     from dpbench.report.answer import Answer
 
+M = TypeVar("M", bound=Options)
+
 
 def command(
-    model: type[Options],
-) -> Callable[[Callable[[dict[str, Any]], Answer | int | None]], Callable[..., Any]]:
-    """Give `function(typed)` the signature that typer makes a command from, print the Answer that
-    it returns, if it does, and return the exit status.
-
-    `typed` has the options that were typed, by field, as text; flags as truth values.
+    model: type[M], *, imports_torch: bool = False
+) -> Callable[[Callable[[M], Answer | int | None]], Callable[..., Any]]:
+    """Give `function(options)` the signature that typer makes a command from, print the Answer that
+    it returns, if it does, and return the exit status. With `imports_torch`, say first that it
+    works.
     """
 
-    def decorate(function: Callable[[dict[str, Any]], Answer | int | None]) -> Callable[..., Any]:
+    def decorate(function: Callable[[M], Answer | int | None]) -> Callable[..., Any]:
         def wrapper(**typed: Any) -> Any:
             given = {name: value for name, value in typed.items() if value is not None}
-            result = function(given)
+            if imports_torch:
+                say_preparing(quiet=given.get("quiet", False))
+            options = read_options(model, given)
+            result = function(options)
             if result is None or isinstance(result, int):
                 return result
-            print_result(result.render(as_json=given.get("as_json", False)))
+            print_result(result.render(as_json=getattr(options, "as_json", False)))
             return result.exit_status
 
         parameters = [_parameter(model, name) for name in options_of(model)]

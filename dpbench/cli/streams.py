@@ -12,7 +12,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dpbench.messages import keep_for_results, say
@@ -72,9 +72,9 @@ def prepare_streams(arguments: Sequence[str] = ()) -> Enduring:
     return raw
 
 
-def say_preparing(typed: Mapping[str, Any]) -> None:
+def say_preparing(*, quiet: bool) -> None:
     """Says on a terminal that the command works, before the seconds that importing torch takes."""
-    if sys.stderr.isatty() and not typed.get("quiet"):
+    if sys.stderr.isatty() and not quiet:
         say("preparing …")
 
 

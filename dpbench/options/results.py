@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -79,6 +80,11 @@ class ReportOptions(shared.RowFilter):
         return self
 
 
+def _is_place(text: str) -> bool:
+    """Whether an argument is a folder or a table, not names of charts."""
+    return os.sep in text or text.lower().endswith(".csv") or (text != "" and Path(text).is_dir())
+
+
 class PlotOptions(shared.RowFilter):
     """Which charts to draw, of which results, and where to."""
 
@@ -92,6 +98,13 @@ class PlotOptions(shared.RowFilter):
     output: FilePath | None = Panel.OUTPUT.option(
         None, "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_either_order(cls, typed: dict[str, Any]) -> dict[str, Any]:
+        first, second = typed.get("kinds", ""), typed.get("path", ALL)
+        is_turned = _is_place(first) and not _is_place(second)
+        return {**typed, "kinds": second, "path": first} if is_turned else typed
 
     @model_validator(mode="after")
     def _names_a_folder(self) -> PlotOptions:
