@@ -133,8 +133,8 @@ class CompareOptions(Options):
     as_json: bool = shared.json_option()
 
 
-class ProjectOptions(shared.SeriesFilter):
-    """What to project, and on which network."""
+class ProjectOptions(shared.RowFilter):
+    """What to project, and on which network; its group sizes choose no rows."""
 
     topology: str | None = Panel.NETWORK.option(
         None,

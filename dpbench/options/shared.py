@@ -159,28 +159,23 @@ class MeasuredRows(Options):
     data_dir: FilePath | None = Panel.DATA.option(None, HELP["data_dir"], "DIR", affects=("model",))
 
 
-class SeriesFilter(Options):
-    """The series of results to keep, which group sizes make; None for all."""
+class RowFilter(Options):
+    """The rows of results to keep; None for all."""
 
     implementations: CommaList[str] | None = filter_option(
         "Show only these implementations.", "A,B"
     )
     backends: CommaList[str] | None = filter_option("Show only these backends.", "A,B")
     batch_sizes: CommaList[Count] | None = filter_option("Show only these batch sizes.", "N,N")
+    group_sizes: CommaList[Count] | None = filter_option(
+        "Show only these numbers of replicas.", "N,N"
+    )
 
     def keeps(self, row: Any) -> bool:
         """Whether a row of results is one of those. Collectives have no implementation."""
         fields = [name for name, info in options_of(type(self)).items() if info.panel is Panel.ROWS]
         wanted = {name: values for name in fields if (values := getattr(self, name)) is not None}
         return all(row_value(row, name) in values for name, values in wanted.items())
-
-
-class RowFilter(SeriesFilter):
-    """The rows of results to keep; None for all."""
-
-    group_sizes: CommaList[Count] | None = filter_option(
-        "Show only these numbers of replicas.", "N,N"
-    )
 
 
 def row_value(row: Any, field: str) -> Any:
