@@ -53,7 +53,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
         (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME"
     )
-    implementations: CommaList[shared.MeasuredImplementation] = option(
+    implementations: CommaList[shared.ImplementationName] = option(
         ("ddp",), "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
     )
     batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N")
@@ -96,7 +96,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     baseline: str | None = option(
         None, "Stored sweep to compare CANDIDATE with.", "DIR", affects=ALL_SUBJECTS
     )
-    against: shared.MeasuredImplementation | None = option(
+    against: shared.ImplementationName | None = option(
         None, "Compare with this implementation.", "NAME"
     )
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
 
 from dpbench.options.model import option
-from dpbench.options.shared import HELP, Backend, Measuring, charts_option, gpus_option
+from dpbench.options.shared import HELP, BackendName, Measuring, charts_option, gpus_option
 from dpbench.options.types import MOST, CommaList, Count, Gpus, one_of, split_commas
 from dpbench.records.collectives import COLLECTIVES
 
@@ -48,7 +48,7 @@ class CommOptions(Measuring):
         "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
         "A,B",
     )
-    backends: CommaList[Backend] | None = option(
+    backends: CommaList[BackendName] | None = option(
         None, HELP["backends"], "A,B", usual="all that work here"
     )
     group_sizes: CommaList[Annotated[int, Field(ge=2, le=MOST)]] | None = option(

@@ -25,8 +25,6 @@ Subject = Literal["model", "script", "results"]
 """What a command may be about: a model or a training script, which it measures, or stored results,
 which it reads."""
 ALL_SUBJECTS: tuple[Subject, ...] = ("model", "script", "results")
-
-
 LISTS = ("A,B", "N,N")
 """Metavars of lists of names and of numbers."""
 

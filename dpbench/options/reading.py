@@ -61,7 +61,7 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
         source = f"{option_words('preset')} {preset}: "
         asked = read_below(source, preset_file(model, preset))
         say(f"{source}{shlex.join(model(**asked).command_line())}")
-        values["preset"] = preset
+        values["preset"] = preset  # some commands refuse it for what they measure
     try:
         return model.model_validate(values)
     except ValidationError as error:

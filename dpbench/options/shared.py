@@ -58,10 +58,10 @@ HELP = {
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 
-Implementation = Annotated[str, one_of(tuple(BUILT_IN))]
-MeasuredImplementation = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]
+BuiltInName = Annotated[str, one_of(tuple(BUILT_IN))]
+ImplementationName = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]
 """An implementation of rows, of which `script` is a training script as it is."""
-Backend = Annotated[str, one_of({**{b: b for b in BACKENDS}, "cpu": "shm"})]
+BackendName = Annotated[str, one_of({**{b: b for b in BACKENDS}, "cpu": "shm"})]
 """A backend with a process group; "cpu" is the name in other tools for staging through the host."""
 Optimizer = Annotated[str, one_of(OPTIMIZERS)]
 Dtype = Annotated[str, one_of(DTYPE_NAMES)]
@@ -133,13 +133,13 @@ class MeasuredRows(Options):
         (DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B", affects=("model",)
     )
     gpus: Gpus | None = gpus_option()
-    implementations: CommaList[MeasuredImplementation] | None = option(
+    implementations: CommaList[ImplementationName] | None = option(
         None,
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
     )
-    backends: CommaList[Backend] | None = option(
+    backends: CommaList[BackendName] | None = option(
         None, HELP["backends"], "A,B", also=("--sync-backend",), usual=USUAL_BACKEND
     )
     batch_sizes: CommaList[Count] = option((32, 64, 128), "Samples per replica.", "N,N")

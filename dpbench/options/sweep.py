@@ -39,10 +39,10 @@ SCRIPT_IMPLEMENTATIONS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
 """The implementations that a training script can be measured with."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
-BucketCap = Annotated[Megabytes | None, *word_for_none("auto")]
-OnOff = Annotated[Literal["on", "off"] | None, *word_for_none("auto")]
-DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("auto")]
-Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("resident")]
+BucketCap = Annotated[Megabytes | None, *word_for_none("bucket_cap_mb")]
+OnOff = Annotated[Literal["on", "off"] | None, *word_for_none("find_unused")]
+DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("data_workers")]
+Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("prefetch")]
 
 
 class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):

@@ -35,10 +35,10 @@ class TrainOptions(Options):
     presets = ("torch-ddp",)
     arch: ArchitectureName = option(shared.DEFAULT_ARCHITECTURE, HELP["arch"], "NAME")
     gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or 1 CPU")
-    implementation: shared.Implementation = option(
+    implementation: shared.BuiltInName = option(
         "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
     )
-    backend: shared.Backend | None = option(
+    backend: shared.BackendName | None = option(
         None, HELP["backends"], "NAME", also=("--sync-backend",), usual=shared.USUAL_BACKEND
     )
     batch_size: Count = option(64, "Samples per replica and micro-step.", "N")

@@ -19,6 +19,7 @@ from dpbench.architecture import shipped_architectures
 from dpbench.architecture.naming import NOT_BEFORE_OPTION, TORCHVISION, parse_name
 from dpbench.errors import expected_name
 from dpbench.messages import in_python, option_words, say, value_words
+from dpbench.specs.axes import AXES
 
 T = TypeVar("T")
 
@@ -49,8 +50,9 @@ def one_of(names: Collection[str] | Mapping[str, str]) -> AfterValidator:
     return AfterValidator(find)
 
 
-def word_for_none(word: str) -> tuple[BeforeValidator, PlainSerializer]:
-    """Reads a word that stands for None, and writes it again."""
+def word_for_none(axis: str) -> tuple[BeforeValidator, PlainSerializer]:
+    """Reads the word that stands for None on an axis of a sweep, and writes it again."""
+    word = AXES[axis].none
     return (
         BeforeValidator(lambda value: None if value == word else value),
         PlainSerializer(lambda value: word if value is None else value, when_used="json"),

@@ -28,7 +28,7 @@ from dpbench.options.types import (
 
 Size = Count | Literal["max"]
 DtypeName = Annotated[str, one_of({"f32": "f32", "fp32": "f32", "bf16": "bf16"})]
-Cap = Annotated[Megabytes | None, *word_for_none("auto")]
+Cap = Annotated[Megabytes | None, *word_for_none("bucket_cap_mb")]
 
 GOOD = [
     (Count, "8", 8),
