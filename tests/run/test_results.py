@@ -116,11 +116,11 @@ def test_a_command_without_a_folder_takes_the_latest_and_says_so(
 
 def test_a_sweep_that_ended_early_is_shown_as_such(folders: Path, capsys: Capture) -> None:
     trials = folders / "one" / "trials.jsonl"
-    trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:4]))
+    trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:3]))
     for command in ("report --no-charts", "explain"):
         assert run([*command.split(), "results/one"]) == 0
         first = " ".join(capsys.readouterr().out.split("\n\n")[0].split()).removeprefix("· ")
-        assert first.startswith("Unfinished: 4 of 6 trials; to finish: dpbench sweep ")
+        assert first.startswith("Unfinished: 3 of 4 trials; to finish: dpbench sweep ")
         assert " --name one " in first
         assert " --resume" in first
-    assert "Unfinished: 4 of 6 trials" in (folders / "one/report/index.html").read_text()
+    assert "Unfinished: 3 of 4 trials" in (folders / "one/report/index.html").read_text()

@@ -25,6 +25,10 @@ Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
 GROWTH = 1.5
 """How many times as many repetitions the next look at an inconclusive check has."""
+MIN_LOOKS_AT_VERSIONS = 2
+"""Fewest looks at two versions. Each version has a server that its ranks are forked from, with one
+layout of memory that may make it some percent slower than the other in all repetitions; so a
+verdict is not believed before it holds with new servers, too."""
 MAX_LOOKS = 8
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 
@@ -72,17 +76,22 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
     lucky repetition would be wrong more often than stated.
     """
     count, started = options.repetitions, monotonic()
+    least = MIN_LOOKS_AT_VERSIONS if options.against is None else 1
     for look in range(1, MAX_LOOKS + 1):
         yield count
         verdict, spent = assess_sides(options, sides()), monotonic() - started
-        if look == MAX_LOOKS or not verdict.needs_repetitions or verdict.disturbance.is_heavy:
+        is_clear = look >= least and not verdict.needs_repetitions
+        if look == MAX_LOOKS or is_clear or verdict.disturbance.is_heavy:
             return
         in_budget = math.floor(count * options.budget / max(spent, 1e-9))
         more = min(math.ceil(GROWTH * count), in_budget)
         if more <= count:
             return
         took = units.seconds((more - count) * spent / count)
-        say(f"inconclusive after {count} repetitions: measuring {more - count} more, about {took}")
+        say(
+            f"{verdict.outcome} after {count} repetitions: measuring {more - count} more, "
+            f"about {took}"
+        )
         count = more
 
 
