@@ -39,7 +39,7 @@ def test_a_hash_is_that_of_the_canonical_json() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_losses_that_json_has_no_number_for_survive_as_text(value: float) -> None:
-    window = Window(start_seconds=0.0, seconds=1.0, step_seconds=(1.0,), samples=1, losses=(value,))
+    window = Window(seconds=1.0, step_seconds=(1.0,), samples=1, losses=(value,))
     text = json.dumps(encode(window), allow_nan=False)
     assert json.loads(text, parse_constant=pytest.fail)
     (again,) = decode(Window, json.loads(text)).losses
@@ -48,7 +48,7 @@ def test_losses_that_json_has_no_number_for_survive_as_text(value: float) -> Non
 
 RECORD = encode(record(trial()))
 TRIAL = encode(trial_spec())
-WINDOW = {"start_seconds": 0, "seconds": 1, "samples": 1}
+WINDOW = {"seconds": 1, "samples": 1}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from statistics import fmean
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from dpbench.analysis.metrics import ROW_METRICS, TRIAL_METRICS
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.rows import Row
 from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.trial import RankMeasurement, TrialRecord, Window
+from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
 
 DTYPES: dict[ValueType, str] = {
     "text": "string",
@@ -36,12 +36,13 @@ IDENTITY_METRICS = tuple(metric for metric in TRIAL_METRICS if metric.key in (*I
 SCALARS: dict[Any, ValueType] = {str: "text", int: "integer", float: "number"}
 
 
-def _mean_step(window: Window | None) -> float | None:
+def _mean_step(mode: Mode, rank: RankMeasurement) -> float | None:
+    window = rank.windows.get(mode)
     return window.mean_step_seconds if window and window.step_seconds else None
 
 
-def _mean_phase(phases: str, name: str, rank: RankMeasurement) -> float | None:
-    seconds = (getattr(rank, phases) or {}).get(name)
+def _mean_phase(mode: Mode, phase: Phase, rank: RankMeasurement) -> float | None:
+    seconds = rank.phases.get(mode, {}).get(phase)
     return fmean(seconds) if seconds else None
 
 
@@ -58,15 +59,15 @@ RANK_METRICS = (
     Metric(key="samples", value_type="integer", of_row=attrgetter("timed.samples")),
     Metric(key="timed_seconds", of_row=attrgetter("timed.seconds")),
     Metric(key="cpu_seconds", of_row=attrgetter("timed.cpu_seconds")),
-    Metric(key="step_seconds", of_row=lambda rank: _mean_step(rank.timed)),
-    Metric(key="step_without_sync_seconds", of_row=lambda rank: _mean_step(rank.without_sync)),
+    Metric(key="step_seconds", of_row=partial(_mean_step, "timed")),
+    Metric(key="step_unsynced_seconds", of_row=partial(_mean_step, "unsynced")),
     *(
-        Metric(key=name, of_row=partial(_mean_phase, "phases", name))
-        for name in ("data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds")
+        Metric(key=f"{phase}_seconds", of_row=partial(_mean_phase, "timed", phase))
+        for phase in get_args(Phase)
     ),
     Metric(
-        key="backward_without_sync_seconds",
-        of_row=partial(_mean_phase, "phases_without_sync", "backward_seconds"),
+        key="backward_unsynced_seconds",
+        of_row=partial(_mean_phase, "unsynced", "backward"),
     ),
 )
 """Metrics of ranks: their fields that are single values, and sums and means over their steps."""
@@ -98,21 +99,20 @@ def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
-    """One row per step of each window (timed, without_sync) of each rank.
+    """One row per step of each window (timed, unsynced, cached) of each rank.
 
     It is built a window at a time, as a sweep has millions of steps. Text is categorical.
     """
     found = [
-        (record, rank.rank, name, window)
+        (record, rank.rank, mode, window)
         for record in final_records(records)
         for rank in record.ranks
-        for name, window in (("timed", rank.timed), ("without_sync", rank.without_sync))
-        if window is not None and window.step_seconds
+        for mode, window in rank.windows.items()
     ]
     windows = [window for *_, window in found]
     frame = _frame(IDENTITY_METRICS, [record for record, *_ in found], Metric.in_trial)
     frame["rank"] = pd.array([rank for _, rank, *_ in found], dtype="Int64")
-    frame["window"] = pd.array([name for *_, name, _ in found], dtype="string")
+    frame["window"] = pd.array([mode for *_, mode, _ in found], dtype="string")
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))
     lengths = np.array([len(window.step_seconds) for window in windows], dtype=np.int64)
     frame = frame.loc[frame.index.repeat(lengths)].reset_index(drop=True)

@@ -79,8 +79,7 @@ def step_with_and_without_communication(record: TrialRecord) -> tuple[float, flo
     ranks = (
         replace(
             rank,
-            timed=after_first_segment(rank.timed),
-            without_sync=rank.without_sync and after_first_segment(rank.without_sync),
+            windows={mode: after_first_segment(window) for mode, window in rank.windows.items()},
         )
         for rank in record.ranks
     )
@@ -120,9 +119,9 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     From the window without synchronization: the mean of the rank that happens to be slowest in
     each step there. None if not measured.
     """
-    if (without := steps_without_sync(record)) is None:
+    if (without := unsynced_steps(record)) is None:
         return None
-    windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
+    windows = unsynced_windows(record)
     # Ranks take the same number of steps; if one stopped early, the others' last have no partner.
     common = min(len(window.step_seconds) for window in windows)
     steps = np.array([window.step_seconds[:common] for window in windows])
@@ -142,9 +141,14 @@ def slowest_rank_step_seconds(record: TrialRecord) -> float:
     return max((rank.timed for rank in record.ranks), key=lambda w: w.seconds).mean_step_seconds
 
 
-def steps_without_sync(record: TrialRecord) -> list[float] | None:
+def unsynced_windows(record: TrialRecord) -> list[Window]:
+    """The windows without synchronization of the ranks that have one."""
+    return [rank.windows["unsynced"] for rank in record.ranks if "unsynced" in rank.windows]
+
+
+def unsynced_steps(record: TrialRecord) -> list[float] | None:
     """Mean step seconds of every rank without synchronization; None unless all measured it."""
-    windows = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
+    windows = unsynced_windows(record)
     if len(windows) < len(record.ranks):
         return None
     if not all(window.step_seconds and window.seconds >= MIN_SECONDS for window in windows):
@@ -154,7 +158,7 @@ def steps_without_sync(record: TrialRecord) -> list[float] | None:
 
 def rank_step_seconds(record: TrialRecord) -> list[float]:
     """Mean step of every rank, from the window in which it waits least for others."""
-    return steps_without_sync(record) or [rank.timed.mean_step_seconds for rank in record.ranks]
+    return unsynced_steps(record) or [rank.timed.mean_step_seconds for rank in record.ranks]
 
 
 def rank_skew(record: TrialRecord) -> float | None:

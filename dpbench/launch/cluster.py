@@ -126,10 +126,10 @@ def open_cluster(placement: Placement, token: str, this_node: Node) -> Iterator[
         require_common(nodes, this_node)
         yield cluster
     except BaseException as error:
-        words = str(error) or type(error).__name__
+        reason = str(error) or type(error).__name__
         if isinstance(error, Interrupted | NodeLost):  # each node has a remedy of its own
-            words = error.reason if isinstance(error, NodeLost) else "interrupted"
-        end = f"it ended: {words}"
+            reason = error.reason if isinstance(error, NodeLost) else "interrupted"
+        end = f"it ended: {reason}"
         raise
     finally:
         cluster.leave(end)
@@ -139,7 +139,7 @@ def require_common(nodes: Sequence[Node], this_node: Node) -> None:
     """Raise UsageError if another node has other options or versions than this one."""
     for node in nodes:
         values = {
-            name: [each.common.get(name, "unset") for each in (node, this_node)]
+            name: [other.common.get(name, "unset") for other in (node, this_node)]
             for name in {**node.common, **this_node.common}
         }
         differ = [f"{name} {a} and {b}" for name, (a, b) in values.items() if a != b]
@@ -293,12 +293,12 @@ class ClusterRunner(TrialRunner):
     def unusable_reason(self, configuration: TrialSpec) -> str | None:
         if configuration.node_count == 1:
             return super().unusable_reason(configuration)
-        there, name = f"{configuration.node_count} nodes", configuration.implementation
+        nodes, name = f"{configuration.node_count} nodes", configuration.implementation
         if IMPLEMENTATIONS[name].one_process:
-            return f"{name} drives its replicas from one process, not on {there}"
+            return f"{name} drives its replicas from one process, not on {nodes}"
         backend = BACKENDS.get(configuration.backend)
         if backend is not None and backend.one_host:
-            return f"{configuration.backend} is for the ranks of one node, and these are on {there}"
+            return f"{configuration.backend} is for the ranks of one node, and these are on {nodes}"
         for node in self._cluster.nodes[: configuration.node_count]:
             devices = [
                 device for number, device in configuration.node_devices if number == node.number

@@ -67,6 +67,6 @@ def interface_towards(host: str) -> str | None:
         if source.startswith("127.") and host != "localhost" and not host.startswith("127."):
             return None  # this host knows its own name as a loopback address
         for name, addresses in psutil.net_if_addrs().items():
-            if any(each.address.partition("%")[0] == source for each in addresses):
+            if any(entry.address.partition("%")[0] == source for entry in addresses):
                 return str(name)
     return None

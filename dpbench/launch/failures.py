@@ -126,7 +126,7 @@ class RanksFailed(LaunchError):
     ) -> None:
         """`name` gives the names of ranks in the message."""
         self.failures = tuple(failures)
-        cause = min(failures, key=lambda each: (each.kind, each.at_seconds), default=None)
+        cause = min(failures, key=lambda failure: (failure.kind, failure.at_seconds), default=None)
         reason = f"{name(cause.rank)} {cause.predicate}" if cause else "the ranks left no trace"
         if cause and cause.kind is FailureKind.HUNG:
             hung = [failure for failure in failures if failure.kind is FailureKind.HUNG]

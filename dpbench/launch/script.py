@@ -67,12 +67,12 @@ def measure_script(
     if not result.exists():
         if code < 0:
             os.kill(os.getpid(), -code)  # so that the launcher sees how the script ended
-        words = f"the script ended its process with status {code}"
-        raise ScriptFailed(words + _last_line(scratch, rank))
+        reason = f"the script ended its process with status {code}"
+        raise ScriptFailed(reason + _last_line(scratch, rank))
     report = json.loads(result.read_text())
     if failure := report.get("failure"):
-        words = failure["text"] + _last_line(scratch, rank) * failure["has_written"]
-        raise ScriptFailed(words, raised=failure["kind"])
+        reason = failure["text"] + _last_line(scratch, rank) * failure["has_written"]
+        raise ScriptFailed(reason, raised=failure["kind"])
     return decode(RankMeasurement, report["measurement"])
 
 

@@ -58,8 +58,8 @@ ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
 
 def refuse(message: object) -> NoReturn:
     """Raise UsageError for arguments that cannot be."""
-    words = str(message).rstrip(".?") or type(message).__name__
-    raise UsageError(f"{words}. See dpbench launch --help.")
+    reason = str(message).rstrip(".?") or type(message).__name__
+    raise UsageError(f"{reason}. See dpbench launch --help.")
 
 
 def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
@@ -104,10 +104,10 @@ def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
         chosen.tee = "2"  # keeps stderr too, whose last lines are shown again
     if hasattr(chosen, "signals_to_handle"):  # torch 2.9
         names = map(str.strip, chosen.signals_to_handle.split(","))
-        ignored = {each.name for each in signal.Signals if signal.getsignal(each) is signal.SIG_IGN}
+        ignored = {s.name for s in signal.Signals if signal.getsignal(s) is signal.SIG_IGN}
         chosen.signals_to_handle = ",".join(name for name in names if name not in ignored)
-    words = " ".join(chosen.training_script_args).replace("=", " ")
-    wants_nccl = re.search(r"--(dist[-_])?backend nccl", words)
+    typed = " ".join(chosen.training_script_args).replace("=", " ")
+    wants_nccl = re.search(r"--(dist[-_])?backend nccl", typed)
     if wants_nccl and processes > (gpus := torch.cuda.device_count()):
         raise UsageError(
             f"got {local} and a script with nccl, expected at most {gpus}: NCCL needs a GPU of its "
@@ -182,14 +182,14 @@ def run_workers(chosen: Namespace, threads: int) -> None:
             refuse(f"torchrun refuses: {error}")
         except RendezvousError as error:
             place = endpoint_text(*endpoint(chosen))
-            words = type(error).__name__ + (f": {error}" if str(error) else "")
+            reason = type(error).__name__ + (f": {error}" if str(error) else "")
             raise LaunchError(
                 f"the launchers of {chosen.nnodes} nodes did not come together at {place} "
-                f"({words}); compare their --nnodes and --rdzv-id"
+                f"({reason}); compare their --nnodes and --rdzv-id"
             ) from error
         except RuntimeError as error:
-            words = str(error) or type(error).__name__
-            raise LaunchError(f"torchrun could not start the workers: {words}") from error
+            reason = str(error) or type(error).__name__
+            raise LaunchError(f"torchrun could not start the workers: {reason}") from error
 
 
 def _meet(chosen: Namespace, config: LaunchConfig) -> TCPStore | None:
@@ -230,12 +230,9 @@ def workers_failed(ends: Mapping[int, ProcessFailure], logs: Path) -> RanksFaile
             latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
             text = "" if latest is None else latest.read_text(errors="replace")
             details = "\n".join(text.splitlines()[-LAST_LINES:])
-            failure = replace(
-                failure_of_end(rank, end.exitcode), at_seconds=end.timestamp, details=details
-            )
-            if is_of_lost_peer(details):
-                failure = replace(failure, kind=FailureKind.LOST_PEER)
-            failures.append(failure)
+            failure = failure_of_end(rank, end.exitcode)
+            kind = FailureKind.LOST_PEER if is_of_lost_peer(details) else failure.kind
+            failures.append(replace(failure, kind=kind, at_seconds=end.timestamp, details=details))
     return RanksFailed(failures)
 
 

@@ -18,7 +18,7 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_one_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import measure_trial
-from dpbench.messages import say
+from dpbench.messages import option_words, say
 from dpbench.records.trial import HostLoad, RankMeasurement, Record, Status, TrialRecord
 from dpbench.specs import TrialSpec, plain_label
 
@@ -47,7 +47,8 @@ class TrialRunner:
     def unusable_reason(self, configuration: TrialSpec) -> str | None:
         """Why this machine cannot run the configuration; None if it can."""
         if configuration.node_count > 1:
-            return f"needs {configuration.node_count} nodes, and this one is alone: --nnodes"
+            option = option_words("nnodes", configuration.node_count)
+            return f"this node is alone; expected {option}"
         return self._machine.unusable_reason(configuration)
 
     def rank_work(self, trial: TrialSpec) -> Callable[[int], RankMeasurement]:

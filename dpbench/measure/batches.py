@@ -40,7 +40,7 @@ def micro_step_indices(trial: TrialSpec, rank: int, dataset_size: int) -> Iterat
     if global_batch_size > dataset_size:
         raise DataError(
             f"global batch size {global_batch_size} is larger than the dataset of {dataset_size} "
-            "samples; take a smaller batch, or --data synthetic"
+            "samples; take a smaller batch, or synthetic data"
         )
     order = SampleOrder(dataset_size, seed=trial.workload.seed)
     begins = itertools.count(0, global_batch_size)
@@ -51,7 +51,7 @@ class Segment(NamedTuple):
     """Consecutive steps of one mode."""
 
     steps: Sequence[StepIndices]
-    mode: Mode = "as-is"
+    mode: Mode = "timed"
 
 
 class StepPlan:
@@ -70,7 +70,7 @@ class StepPlan:
         place = device if trial.prefetch is None else "cpu"
         every = micro_step_indices(trial, rank, dataset_size)
         self._further = (indices.to(place) for indices in every)
-        modes: list[Mode] = ["as-is", "unsynced"] if trial.has_unsynced_window else ["as-is"]
+        modes: list[Mode] = ["timed", "unsynced"] if trial.has_unsynced_window else ["timed"]
         per_step = trial.accumulation_steps
         is_traced = trial.traces_gradients and trial.repetition == 0
         self.warmup = Segment(self._deal(trial.warmup_steps, per_step))
@@ -94,7 +94,7 @@ class StepPlan:
     @property
     def timed_checksum(self) -> str:
         """A hash of the indices of the timed window."""
-        taken = chain.from_iterable(steps for steps, mode in self.timed if mode == "as-is")
+        taken = chain.from_iterable(steps for steps, mode in self.timed if mode == "timed")
         return tensors_sha256(("", indices) for step in taken for indices in step)
 
     def micro_steps(self) -> Iterator[torch.Tensor]:

@@ -33,14 +33,6 @@ def peak_host_memory_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def peak_device_memory(*devices: torch.device) -> tuple[int, int] | tuple[None, None]:
-    """The largest allocation since the last reset, and the most memory that torch's allocator held,
-    used or not, on the device with the most; None on devices without a counter."""
-    if devices[0].type != "cuda":
-        return None, None
-    return max(map(cuda.max_memory_allocated, devices)), max(map(cuda.max_memory_reserved, devices))
-
-
 class Peaks(NamedTuple):
     """The most memory of this process and its device so far, in bytes; None on devices without a
     counter."""
@@ -53,7 +45,11 @@ class Peaks(NamedTuple):
 
 def memory_peaks(*devices: torch.device) -> Peaks:
     """The peaks since the last reset, on the device with the most."""
-    return Peaks(peak_host_memory_bytes(), *peak_device_memory(*devices))
+    host = peak_host_memory_bytes()
+    if devices[0].type != "cuda":
+        return Peaks(host, None, None)
+    allocated, reserved = cuda.max_memory_allocated, cuda.max_memory_reserved
+    return Peaks(host, max(map(allocated, devices)), max(map(reserved, devices)))
 
 
 def peak_memory_words() -> str:
@@ -66,7 +62,7 @@ def peak_memory_words() -> str:
 
 
 def reset_peak_device_memory(*devices: torch.device) -> None:
-    """Start new peaks for `peak_device_memory`."""
+    """Start new peaks of the devices for `memory_peaks`."""
     for device in _gpus(devices):
         cuda.reset_peak_memory_stats(device)
 

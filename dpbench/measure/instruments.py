@@ -18,11 +18,10 @@ Operations: the floating-point operations of the plain model, counted without ti
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -38,12 +37,13 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import BenchmarkStepper, StepIndices
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
-from dpbench.parallel.phase_clock import Mark, Phase, seconds_by_phase
-from dpbench.records.trial import GradientTrace, Phases
+from dpbench.parallel.phase_clock import Mark, seconds_by_phase
+from dpbench.records.trial import GradientTrace, Phase, ReplicaPhase
 
 COUNTED_SAMPLES = 2
-STEP_PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
-PASS_PHASES: tuple[Phase, ...] = ("scatter", "replicate", "gather", "reduce")
+
+Seconds = tuple[float, ...]
+"""Seconds of a phase in each step."""
 
 
 def time_phases(
@@ -51,33 +51,31 @@ def time_phases(
     segment: Segment,
     devices: Sequence[torch.device],
     ranks: RankGroup,
-) -> tuple[Phases, Phases | None]:
+) -> tuple[dict[Phase, Seconds], dict[ReplicaPhase, Seconds]]:
     """Take the steps of a segment; the second result is of the phases within an implementation that
-    drives all replicas."""
+    drives all replicas, and empty for others."""
 
     def now() -> float:
         synchronize(*devices)
         return perf_counter()
 
     model = stepper.model
-    steps: list[Counter[Phase]] = []
-    replicas: list[Counter[Phase]] = []
+    steps: list[Mapping[Any, float]] = []
+    replicas: list[Mapping[Any, float]] = []
     with between_barriers(devices, ranks):
         for indices in segment.steps:
-            with model.clock.running(now) as marks, model.wrapper.clock.running(now) as passes:
+            with model.clock.running(now) as marks, model.parallel.clock.running(now) as within:
                 stepper.step(indices, unsynced=segment.mode == "unsynced")
             steps.append(seconds_by_phase(marks))
-            replicas.append(seconds_by_phase(passes))
-    phases: Phases = {
-        f"{name}_seconds": tuple(step[name] for step in steps) for name in STEP_PHASES
-    }
-    if not any(replicas):
-        return phases, None
-    within: Phases = {
-        f"{name}_seconds": tuple(step[name] for step in replicas) for name in PASS_PHASES
-    }
-    within["compute_seconds"] = tuple(step["forward"] + step["backward"] for step in replicas)
-    return phases, within
+            if inner := seconds_by_phase(within):
+                replicas.append({**inner, "compute": inner["forward"] + inner["backward"]})
+
+    def by_phase(
+        names: tuple[Any, ...], steps: Sequence[Mapping[Any, float]]
+    ) -> dict[Any, Seconds]:
+        return {name: tuple(step.get(name, 0.0) for step in steps) for name in names if steps}
+
+    return by_phase(get_args(Phase), steps), by_phase(get_args(ReplicaPhase), replicas)
 
 
 def trace_gradients(

@@ -34,8 +34,8 @@ class RankModel:
 
     module: torch.nn.Module
     """The bare module, which has the parameters."""
-    wrapper: ParallelModel
-    """The module in the implementation's wrapper."""
+    parallel: ParallelModel
+    """The module as the implementation spreads it over replicas."""
     optimizer: torch.optim.Optimizer
     loss: LossFunction
     autocast: AbstractContextManager[object] = field(default_factory=nullcontext)
@@ -56,16 +56,16 @@ class RankModel:
         losses = []
         for number, batch in enumerate(batches, start=1):
             if unsynced:
-                reduction = self.wrapper.unsynced()
+                reduction = self.parallel.unsynced()
             else:
-                reduction = nullcontext() if number == count else self.wrapper.accumulate_only()
+                reduction = nullcontext() if number == count else self.parallel.accumulate_only()
             with reduction:
                 self.clock.enter("forward")
                 with self.autocast:
-                    loss = self.loss(self.wrapper.forward(batch.inputs), batch.targets)
+                    loss = self.loss(self.parallel.forward(batch.inputs), batch.targets)
                 weighted = loss if batch.weight == 1.0 else loss * batch.weight
                 self.clock.enter("backward")
-                self.wrapper.backward(self.scaler.scale(weighted))
+                self.parallel.backward(self.scaler.scale(weighted))
             losses.append(loss.detach())
         return losses
 
@@ -95,15 +95,15 @@ def build_rank_model(
 
     From here on random numbers, such as dropout masks, differ between ranks.
     """
-    workload, wrapper = settings.workload, wrap(module, settings, rank)
+    workload, parallel = settings.workload, wrap(module, settings, rank)
     # Ranks with gradients of their own must skip a step of float16 together.
     has_local_state = settings.traits.has_local_state
     deciding = dist.group.WORLD if has_local_state else None
     torch.manual_seed(workload.seed + 1 + rank)
     return RankModel(
         module=module,
-        wrapper=wrapper,
-        optimizer=wrapper.optimizer(build_optimizer(module, settings)),
+        parallel=parallel,
+        optimizer=parallel.optimizer(build_optimizer(module, settings)),
         loss=loss_of(architecture, workload),
         autocast=autocast(device, workload.dtype),
         scaler=loss_scaler(device, workload.dtype, deciding),

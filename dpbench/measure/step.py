@@ -41,7 +41,7 @@ class BenchmarkStepper:
         if not unsynced:
             self.steps += 1
             clock.enter("backward")  # where communication is counted, see measure.instruments
-            model.wrapper.after_step(self.steps)
+            model.parallel.after_step(self.steps)
         clock.enter(None)
         # torch.stack().mean() would add kernels to every timed step of one micro-step.
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()

@@ -92,14 +92,11 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         verification = verify(trial, architecture, source, rank, ranks) if is_first else None
     # Counted last; a failure must not lose the measurement, and is reported.
     flops = flops_per_item(architecture, source, device) if is_first and rank == 0 else None
-    as_is, replica_phases = phases.get("as-is", (None, None))
-    unsynced, _ = phases.get("unsynced", (None, None))
     return RankMeasurement(
         rank=rank,
         pid=os.getpid(),
         device=str(device),
-        timed=windows["as-is"],
-        without_sync=windows.get("unsynced"),
+        windows=windows,
         setup_seconds=setup_seconds,
         peak_host_memory_bytes=peaks.host,
         peak_device_memory_bytes=peaks.allocated,
@@ -109,8 +106,6 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         comm_init_seconds=None if membership is None else membership.comm_init_seconds,
         group_class=None if membership is None else default_group_class(membership.device),
         transports=used_transports,
-        warmup_steps=trial.warmup_steps,
-        timed_steps=timed_steps,
         sample_checksum=plan.timed_checksum,
         initial_checksum=initial_checksum,
         final_checksum=final_checksum,
@@ -120,9 +115,8 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         items_per_sample=items_per_sample(architecture),
         verification=verification,
         flops_per_item=flops,
-        phases=as_is,
-        phases_without_sync=unsynced,
-        replica_phases=replica_phases,
+        phases={mode: seconds for mode, (seconds, _) in phases.items()},
+        replica_phases=phases["timed"][1] if phases else {},
         gradient_trace=trace,
     )
 
@@ -168,10 +162,10 @@ def time_windows(
     Returns the window of each mode, the peak of memory until the end of the first segment, and what
     the windows have sent.
     """
-    wrapper = stepper.model.wrapper
+    parallel = stepper.model.parallel
     timed: dict[Mode, list[Window]] = {}
     peaks: Peaks | None = None
-    before = wrapper.communication()  # unsynced steps add nothing to it
+    before = parallel.communication()  # unsynced steps add nothing to it
     for steps, mode in segments:
         unsynced = mode == "unsynced"
         # Unsynced steps are undone: replicas must not drift apart.
@@ -181,8 +175,8 @@ def time_windows(
         # Training needs no more than the first segment: unsynced steps add copies of the state and
         # gradients beside the buckets.
         peaks = peaks or memory_peaks(*devices)
-    after = wrapper.communication()
-    wrapper.sync_parameters()
+    after = parallel.communication()
+    parallel.sync_parameters()
     assert peaks is not None  # a window has a segment
     windows = {mode: Window.of_segments(segments) for mode, segments in timed.items()}
     return windows, peaks, after - before if before and after else None

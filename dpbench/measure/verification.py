@@ -85,9 +85,9 @@ def verify(
     is_sample_mean = None
     if trial.traits.communicates:
         is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
-    wrapper = wrap(compile_module(module, trial.workload), small, rank)
-    optimizer = wrapper.optimizer(_sgd(module, small))
-    model = RankModel(module=module, wrapper=wrapper, optimizer=optimizer, loss=architecture.loss)
+    parallel = wrap(compile_module(module, trial.workload), small, rank)
+    optimizer = parallel.optimizer(_sgd(module, small))
+    model = RankModel(module=module, parallel=parallel, optimizer=optimizer, loss=architecture.loss)
     stepper = BenchmarkStepper(model, samples.select, averaging_weight(small, rank))
     worst, worst_parameter = 0.0, None
     for indices in torch.arange(steps * per_step, device=device).chunk(steps):
@@ -96,7 +96,7 @@ def verify(
         stepper.step([batch[own.start : own.stop] for batch in batches])
         reference.step(batches)
         expected = [parameter.grad for parameter in reference.module.parameters()]
-        errors = _errors(wrapper.full_gradients(), expected)
+        errors = _errors(parallel.full_gradients(), expected)
         for (name, _), error in zip(module.named_parameters(), errors, strict=True):
             if error > worst:
                 worst, worst_parameter = error, name

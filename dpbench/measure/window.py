@@ -77,7 +77,6 @@ class SegmentTimer:
     def window(self, samples: int, losses: Sequence[float] = ()) -> Window:
         """The window of these steps, which have ended."""
         return Window(
-            start_seconds=self._start,
             seconds=self._seconds,
             step_seconds=tuple(seconds_between(a, b) for a, b in pairwise(self._readings)),
             cpu_seconds=self._cpu_seconds,

@@ -15,9 +15,9 @@ from typing import Literal, Self
 from dpbench.codec import Float
 from dpbench.specs import TrialSpec
 
-SchemaVersion = Literal[8]
+SchemaVersion = Literal[9]
 """The version of what is stored; files of another one are refused."""
-SCHEMA_VERSION: SchemaVersion = 8
+SCHEMA_VERSION: SchemaVersion = 9
 
 
 class Status(enum.Enum):
@@ -76,8 +76,8 @@ class GpuState:
     """Processes with a context on it, those of the trial included."""
 
 
-Mode = Literal["as-is", "unsynced", "cached"]
-"""How the steps of a segment are taken: as training takes them; without gradient synchronization;
+Mode = Literal["timed", "unsynced", "cached"]
+"""How the steps of a window are taken: as training takes them; without gradient synchronization;
 or, by a script, on the last batch of its DataLoader again and again."""
 
 
@@ -86,8 +86,6 @@ class Window:
     """Timed steps of one mode on one rank: those of a segment, which are consecutive and start on
     all ranks together, or of several segments, joined."""
 
-    start_seconds: float
-    """The rank's monotonic clock right after the opening barrier."""
     seconds: float
     """Seconds from the opening barrier of each segment until this rank's device has finished its
     last step, summed over the segments."""
@@ -109,7 +107,6 @@ class Window:
         """Segments as one window; the time between them is in none of its numbers."""
         cpu_seconds = [segment.cpu_seconds for segment in segments]
         return cls(
-            start_seconds=segments[0].start_seconds,
             seconds=sum(segment.seconds for segment in segments),
             step_seconds=tuple(chain.from_iterable(segment.step_seconds for segment in segments)),
             segment_steps=tuple(len(segment.step_seconds) for segment in segments),
@@ -125,21 +122,14 @@ class Window:
         return self.seconds / len(self.step_seconds)
 
 
-Phases = dict[str, tuple[float, ...]]
-"""Seconds of each phase by its name, a value per instrumented step, on one rank, which waits for
-its device between them. They are measured apart, never in the timed window: the waiting costs
-speed.
-
-Every rank has "data_seconds", until the batch is on the device; "forward_seconds", of forward and
-loss; "backward_seconds", until gradients are ready, with the communication that overlap does not
-hide, and what synchronizes parameters after the step (local-sgd); and "optimizer_seconds", of the
-optimizer step, and zeroing gradients.
-
-A process with all replicas (dp) has phases within forward and backward: "scatter_seconds", of
-splitting the batch over the replicas; "replicate_seconds", of giving each replica its module;
-"compute_seconds", until the slowest replica has done both; "gather_seconds", of putting their
-outputs together; and "reduce_seconds", of adding up their gradients, as far as computing does not
-hide it."""
+Phase = Literal["data", "forward", "backward", "optimizer"]
+"""A part of a step: until the batch is on the device; forward and loss; backward until gradients
+are ready, with the communication that overlap does not hide, and what synchronizes parameters after
+the step (local-sgd); the optimizer step, and zeroing gradients."""
+ReplicaPhase = Literal["scatter", "replicate", "compute", "gather", "reduce"]
+"""A part of forward and backward in a process with all replicas (dp): splitting the batch over the
+replicas; giving each its module; their forward and backward, until the slowest is done; putting
+their outputs together; adding up their gradients, as far as computing does not hide it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,14 +188,11 @@ class RankMeasurement:
     rank: int
     pid: int
     device: str
-    timed: Window
+    windows: dict[Mode, Window] = field(hash=False)
+    """Those of all modes have as many steps; that of "unsynced" ones is on the same samples."""
     setup_seconds: float
     """Seconds from the rank's start to its first warmup step: group, data, model; of a script, to
     the end of that step."""
-    without_sync: Window | None = None
-    """Window with as many steps on the same samples, without gradient synchronization."""
-    cached: Window | None = None
-    """Window with as many steps of a script on one batch that is kept in memory."""
     script: ScriptFacts | None = None
     peak_host_memory_bytes: int | None = None
     """Largest resident set of the process (ru_maxrss) until the end of the first timed segment."""
@@ -224,8 +211,6 @@ class RankMeasurement:
     transports: tuple[str, ...] = ()
     """Ways by which NCCL sends to other ranks, from its log: P2P, SHM, NET/IB, NET/Socket; or
     INFINIBAND_UNUSED, on a host with an adapter."""
-    warmup_steps: int = 0
-    timed_steps: int = 0
     sample_checksum: str | None = None
     """Hash of the indices consumed in the timed window: what this rank trained on."""
     initial_checksum: str | None = None
@@ -246,13 +231,17 @@ class RankMeasurement:
     flops_per_item: float | None = None
     """Floating-point operations of forward and backward for one item, counted by torch on rank 0
     in the first repetition: all have the same number, and counting takes 20 ms."""
-    phases: Phases | None = field(default=None, hash=False)
-    phases_without_sync: Phases | None = field(default=None, hash=False)
-    """Phases of steps without gradient synchronization."""
-    replica_phases: Phases | None = field(default=None, hash=False)
-    """Phases within forward and backward, in steps with synchronization, of a process with all
-    replicas."""
+    phases: dict[Mode, dict[Phase, tuple[float, ...]]] = field(default_factory=dict, hash=False)
+    """Seconds of the phases of each instrumented step, between which the rank waits for its device.
+    They are measured apart, never in a window: the waiting costs speed."""
+    replica_phases: dict[ReplicaPhase, tuple[float, ...]] = field(default_factory=dict, hash=False)
+    """Those within the steps with synchronization; {} if each replica has its own process."""
     gradient_trace: GradientTrace | None = None
+
+    @property
+    def timed(self) -> Window:
+        """The window of the steps that training takes, on which every speed is based."""
+        return self.windows["timed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from typing import cast
 from dpbench import store, units
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
-from dpbench.launch import collectives as launch_collectives
+from dpbench.launch import collective_runner
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
@@ -43,7 +43,7 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
     sizes, several = options.group_sizes, options.oversubscribe
     devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
     specs = build_collective_specs(options, machine, devices)
-    run = (test_runners() or launch_collectives).run_collective
+    run = (test_runners() or collective_runner).run_collective
     logs = folder_inside(folder, LOGS_FOLDER)
     say(*device_notes(machine, options.gpus, devices))  # as it is known that they can run
     opened = ResultsFolder.create(folder, ["comm", *options.command_line()])

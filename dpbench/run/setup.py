@@ -9,7 +9,7 @@ import torch
 
 from dpbench import architecture, units
 from dpbench.data.registry import DATASETS, MNIST, MNIST_PLACE
-from dpbench.launch import collectives
+from dpbench.launch.collective_runner import self_test
 from dpbench.launch.machine import inspect_machine, missing_package_reason
 from dpbench.messages import say
 from dpbench.options.reading import PRESETS
@@ -68,7 +68,7 @@ def examine(wanted_gpus: int | None) -> Answer:
     """Examine this machine. The exit status is 1 if a backend fails that should work, or there are
     fewer usable GPUs than wanted."""
     machine = inspect_machine()
-    tests = {name: collectives.self_test(name, machine) for name in BACKENDS}
+    tests = {name: self_test(name, machine) for name in BACKENDS}
     lacks_gpus = len(machine.gpus) < (wanted_gpus or 0)
     if lacks_gpus:
         usable = units.counted(len(machine.gpus), "usable GPU")

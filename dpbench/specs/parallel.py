@@ -70,6 +70,11 @@ class ParallelSpec:
         return None
 
     @property
+    def node_devices(self) -> tuple[tuple[int, str], ...]:
+        """Node and device of each replica; those with the same pair share a device."""
+        return tuple((0, device) for device in self.devices)
+
+    @property
     def process_count(self) -> int:
         return 1 if self.traits.one_process else self.group_size
 

@@ -94,7 +94,10 @@ class TrialSpec(ParallelSpec):
     def has_unsynced_window(self) -> bool:
         """Whether steps are also timed without gradient synchronization: if that is wanted, the
         implementation can run without it, and there is another replica."""
-        can_run_unsynced = self.traits.can_run_unsynced
+        traits = self.traits
+        # In float16 ranks with gradients of their own agree in each step whether to skip it.
+        agrees = traits.has_local_state and self.workload.dtype == "f16"
+        can_run_unsynced = traits.can_run_unsynced and not agrees
         return self.wants_unsynced_window and can_run_unsynced and self.group_size > 1
 
     @property
@@ -109,7 +112,6 @@ class TrialSpec(ParallelSpec):
 
     @property
     def node_devices(self) -> tuple[tuple[int, str], ...]:
-        """Node and device of each replica; those with the same pair share a device."""
         counts = self.replicas_by_node or (self.group_size,)
         nodes = (node for node, count in enumerate(counts) for _ in range(count))
         return tuple(zip(nodes, self.devices, strict=True))

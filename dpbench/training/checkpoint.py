@@ -43,7 +43,7 @@ class Progress:
     final_loss: Float | None = None
     """Mean loss over the last whole epoch."""
     best_metric: float | None = None
-    """`EvaluationResult.metric` of the best epoch so far."""
+    """`Score.metric` of the best epoch so far."""
     shares: tuple[float, ...] = ()
     """Shares of the ranks in this epoch's batches; () if they are equal."""
 

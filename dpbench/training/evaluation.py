@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -22,35 +21,9 @@ from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.measure.device import autocast, forked_random
 from dpbench.measure.rank_group import RankGroup
+from dpbench.training.events import Score
 
 BLOCK_SAMPLES = 256
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluationResult:
-    """Result of a model on the test samples."""
-
-    loss: float
-    """Mean over the samples; NaN or infinite if the model's output is."""
-    correct: int | None
-    """Number of targets predicted right; None if the architecture does not count them."""
-    total: int
-    """Number of targets: each token of a sequence is one; in a tree of targets, each sample."""
-
-    @property
-    def accuracy(self) -> float | None:
-        """Accuracy from 0 to 1; None if nothing is counted."""
-        return None if self.correct is None else self.correct / self.total
-
-    @property
-    def metric(self) -> float:
-        """Metric that selects the best model, which has the highest: the accuracy, or else the loss
-        times -1."""
-        return -self.loss if self.accuracy is None else self.accuracy
-
-    def improves(self, best: float | None) -> bool:
-        """Whether this is better than the best metric so far; never if the loss is not finite."""
-        return math.isfinite(self.loss) and (best is None or self.metric > best)
 
 
 def evaluate(
@@ -62,7 +35,7 @@ def evaluate(
     ranks: RankGroup,
     how: Literal["sharded", "rank0"],
     dtype: str,
-) -> EvaluationResult:
+) -> Score:
     """The score of the module on all test samples, the same on every rank; a collective.
 
     It changes nothing that training uses: no parameter, no mode, no random number.
@@ -103,7 +76,7 @@ def evaluate(
     losses, correct = sums.t().tolist()
     counted = int(sum(correct)) if isinstance(architecture, SupportsAccuracy) else None
     total = test.targets.numel() if isinstance(test.targets, Tensor) else len(test)
-    return EvaluationResult(loss=sum(losses) / len(test), correct=counted, total=total)
+    return Score(loss=sum(losses) / len(test), correct=counted, total=total)
 
 
 @contextmanager

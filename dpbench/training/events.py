@@ -6,6 +6,7 @@ Names contain the units; values that were not measured are left out. Epochs and 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 
 from dpbench.codec import Float, decode, encode, json_object
@@ -65,6 +66,33 @@ class StepLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """Result of a model on the test samples."""
+
+    loss: Float
+    """Mean over the samples; NaN or infinite if the model's output is."""
+    correct: int | None
+    """Number of targets predicted right; None if the architecture does not count them."""
+    total: int
+    """Number of targets: each token of a sequence is one; in a tree of targets, each sample."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy from 0 to 1; None if nothing is counted."""
+        return None if self.correct is None else self.correct / self.total
+
+    @property
+    def metric(self) -> float:
+        """Metric that selects the best model, which has the highest: the accuracy, or else the loss
+        times -1."""
+        return -self.loss if self.accuracy is None else self.accuracy
+
+    def improves(self, best: float | None) -> bool:
+        """Whether this is better than the best metric so far; never if the loss is not finite."""
+        return math.isfinite(self.loss) and (best is None or self.metric > best)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EpochLine:
     """The end of an epoch."""
 
@@ -78,21 +106,14 @@ class EpochLine:
     """Seconds without evaluation; after a resumption in the middle of the epoch, only the part
     since then."""
     evaluation_seconds: float | None = None
-    test_loss: Float | None = None
-    test_correct: int | None = None
-    test_total: int | None = None
+    score: Score | None = None
+    """None without evaluation."""
     checkpoint: str | None = None
     """The file's name."""
     best: bool = False
     """Whether this is the best epoch so far."""
     shares: tuple[float, ...] = ()
     """Shares of the global batch by rank in this epoch; () if they are equal."""
-
-    @property
-    def test_accuracy(self) -> float | None:
-        if self.test_correct is None or not self.test_total:
-            return None
-        return self.test_correct / self.test_total
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,12 +145,16 @@ class EndLine:
     peak_reserved_memory_bytes: tuple[int, ...] | None = None
     """Peak of device memory held by torch's allocator, used or not; None on the CPU."""
     skipped_steps: int = 0
-    test_accuracy: float | None = None
-    """Accuracy of the model at the end."""
-    test_loss: Float | None = None
+    score: Score | None = None
+    """Score of the model at the end; None without evaluation."""
     best_checkpoint: str | None = None
     last_checkpoint: str | None = None
     """File name in the run folder's checkpoints."""
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """Accuracy at the end, from 0 to 1; None if nothing is counted."""
+        return None if self.score is None else self.score.accuracy
 
 
 Event = StartLine | StepLine | EpochLine | NoteLine | EndLine

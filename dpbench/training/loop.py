@@ -24,7 +24,7 @@ from dpbench.data.datasets import Splits
 from dpbench.data.loading import loaded_ahead
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
-from dpbench.measure.device import peak_device_memory, peak_host_memory_bytes
+from dpbench.measure.device import memory_peaks
 from dpbench.measure.rank_group import RankGroup
 from dpbench.messages import option_words
 from dpbench.parallel import RanksDiffer, check_sync
@@ -37,8 +37,8 @@ from dpbench.training.checkpoint import (
     save_checkpoint,
 )
 from dpbench.training.divergence import require_finite
-from dpbench.training.evaluation import EvaluationResult, evaluate
-from dpbench.training.events import EndLine, EpochLine, Event, StartLine, StepLine
+from dpbench.training.evaluation import evaluate
+from dpbench.training.events import EndLine, EpochLine, Event, Score, StartLine, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import CHECKPOINTS, TrainingLog
 from dpbench.training.stepper import StepResult, TrainingStepper, time_forward
@@ -87,7 +87,7 @@ class TrainingLoop:
         self.progress = Progress()
         self.totals = TrainedTotals()
         """Totals since the loop began."""
-        self.score: EvaluationResult | None = None
+        self.score: Score | None = None
         """Score of the last evaluation."""
         self.began = perf_counter()
         self._line_totals = TrainedTotals()
@@ -291,16 +291,14 @@ class TrainingLoop:
             learning_rate=self.stepper.learning_rate,
             epoch_seconds=seconds,
             evaluation_seconds=None if score is None else evaluation_seconds,
-            test_loss=None if score is None else score.loss,
-            test_correct=None if score is None else score.correct,
-            test_total=None if score is None else score.total,
+            score=score,
             checkpoint=checkpoint,
             best=best,
             shares=shares,
         )
         self.log(line)
 
-    def _evaluate(self) -> EvaluationResult | None:
+    def _evaluate(self) -> Score | None:
         """The score of the model; None without evaluation."""
         if self.job.run.evaluation == "off":
             return None
@@ -328,9 +326,9 @@ class TrainingLoop:
     def _end_line(self) -> EndLine:
         """The last line, of rank 0, on all ranks; a collective. Raises OutOfSync."""
         self._check_ranks(f"at the end ({option_words('check_sync_every')} finds the step)")
-        memory = self.ranks.gather([peak_host_memory_bytes(), *peak_device_memory(*self.devices)])
+        memory = self.ranks.gather([*memory_peaks(*self.devices)])
         host, allocated, reserved = zip(*memory, strict=True)
-        progress, score, checkpoints = self.progress, self.score, self.job.folder / CHECKPOINTS
+        progress, checkpoints = self.progress, self.job.folder / CHECKPOINTS
         loss = progress.final_loss
         if loss is None or progress.epoch_step:  # stopped within an epoch
             loss = progress.epoch_loss_sum / self.plan.samples_before(progress.epoch_step)
@@ -350,8 +348,7 @@ class TrainingLoop:
                     peak_reserved_memory_bytes=None if None in reserved else reserved,
                     data_wait_share=self.totals.wait_share,
                     skipped_steps=progress.skipped_steps,
-                    test_accuracy=None if score is None else score.accuracy,
-                    test_loss=None if score is None else score.loss,
+                    score=self.score,
                     best_checkpoint=BEST if (checkpoints / BEST).exists() else None,
                     last_checkpoint=None if last is None else last.name,
                 )

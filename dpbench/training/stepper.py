@@ -76,17 +76,17 @@ class TrainingStepper:
         scaler.unscale_(optimizer)
         norm = None
         if self.spec.max_norm is not None:  # after the reduction, once per step
-            norm = self.model.wrapper.clip_gradients(self.spec.max_norm)
+            norm = self.model.parallel.clip_gradients(self.spec.max_norm)
         scale = scaler.get_scale()
         self.model.step_optimizer()
-        self.model.wrapper.after_step(number + 1)
+        self.model.parallel.after_step(number + 1)
         # The scale falls if a gradient overflowed and the step was skipped.
         return StepResult(loss_sum, norm, skipped=scaler.get_scale() < scale)
 
     def sync_parameters(self) -> None:
         """Make all ranks one model: average parameters that each rank trained alone, and take rank
         0's buffers, which ranks that average gradients have each filled from their own samples."""
-        self.model.wrapper.sync_parameters()
+        self.model.parallel.sync_parameters()
         if not self._local and self._ranks.size > 1:
             assert dist.group.WORLD is not None
             broadcast_coalesced(self.model.module.buffers(), dist.group.WORLD)

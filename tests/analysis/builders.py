@@ -12,7 +12,6 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import (
-    Phases,
     RankMeasurement,
     Status,
     TrialRecord,
@@ -57,7 +56,6 @@ def trial(
 
 def window(step_seconds: Sequence[float], samples: int, losses: Sequence[float] = ()) -> Window:
     return Window(
-        start_seconds=0.0,
         seconds=sum(step_seconds),
         step_seconds=tuple(step_seconds),
         samples=samples,
@@ -65,12 +63,19 @@ def window(step_seconds: Sequence[float], samples: int, losses: Sequence[float] 
     )
 
 
-def rank(number: int, timed: Window, **changes: Any) -> RankMeasurement:
+def rank(
+    number: int,
+    timed: Window,
+    unsynced: Window | None = None,
+    cached: Window | None = None,
+    **changes: Any,
+) -> RankMeasurement:
+    windows = {"timed": timed, "unsynced": unsynced, "cached": cached}
     values: dict[str, Any] = {
         "rank": number,
         "pid": 100 + number,
         "device": "cpu",
-        "timed": timed,
+        "windows": {mode: steps for mode, steps in windows.items() if steps is not None},
         "setup_seconds": 0.1,
     }
     return RankMeasurement(**{**values, **changes})
@@ -96,25 +101,25 @@ def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: An
 
 def two_ranks(**changes: Any) -> TrialRecord:
     """Three steps, of which the slower rank takes 0.6 s for 120 samples of both."""
-    phases = Phases(
-        data_seconds=(0.01, 0.03),
-        forward_seconds=(0.02,),
-        backward_seconds=(0.03,),
-        optimizer_seconds=(0.01,),
-    )
+    phases = {
+        "data": (0.01, 0.03),
+        "forward": (0.02,),
+        "backward": (0.03,),
+        "optimizer": (0.01,),
+    }
     ranks = [
         rank(
             0,
             window([0.1, 0.2, 0.1], 90, [2.0, 1.5, 1.0]),
-            without_sync=window([0.05, 0.1, 0.0], 90),
-            phases=phases,
+            unsynced=window([0.05, 0.1, 0.0], 90),
+            phases={"timed": phases},
             peak_host_memory_bytes=100,
             reduced_bytes_per_step=400,
         ),
         rank(
             1,
             window([0.2, 0.1, 0.3], 30, [4.0, 1.5, 3.0]),
-            without_sync=window([0.1, 0.1, 0.1], 30),
+            unsynced=window([0.1, 0.1, 0.1], 30),
             setup_seconds=0.7,
             peak_host_memory_bytes=300,
             reduced_bytes_per_step=404,
@@ -129,19 +134,19 @@ def run(
     throughput: float,
     *,
     losses: Sequence[float] = (2.0, 1.8, 1.7, 1.5),
-    without_sync: float | None = None,
+    unsynced: float | None = None,
     **changes: Any,
 ) -> TrialRecord:
     """A completed trial of equal steps with exactly this throughput on every rank together.
 
-    `without_sync` is the step time in seconds without gradient synchronization.
+    `unsynced` is the step time in seconds without gradient synchronization.
     """
     steps = spec.timed_steps
     per_rank = spec.batch_size * steps
     timed = window((per_rank * spec.group_size / throughput / steps,) * steps, per_rank, losses)
-    bare = None if without_sync is None else window((without_sync,) * steps, per_rank)
+    bare = None if unsynced is None else window((unsynced,) * steps, per_rank)
     ranks = [
-        rank(number, timed, without_sync=bare, peak_host_memory_bytes=300 * 2**20 + number)
+        rank(number, timed, unsynced=bare, peak_host_memory_bytes=300 * 2**20 + number)
         for number in range(spec.group_size)
     ]
     return record(spec, ranks, **{"verification": PASSED, **changes})
@@ -191,7 +196,7 @@ def throughputs(
 def steps_of(
     implementation: str,
     timed: Sequence[float],
-    without_sync: Sequence[float] | None = None,
+    unsynced: Sequence[float] | None = None,
     *,
     backend: str | None = None,
     **changes: Any,
@@ -206,9 +211,7 @@ def steps_of(
         rank(
             number,
             window([seconds] * STEPS, len(spec.sample_range(number)) * STEPS, [1.0] * STEPS),
-            without_sync=None
-            if without_sync is None
-            else window([without_sync[number]] * STEPS, 1),
+            unsynced=None if unsynced is None else window([unsynced[number]] * STEPS, 1),
         )
         for number, seconds in enumerate(timed)
     ]

@@ -18,7 +18,7 @@ def test_a_rank_row_has_the_means_of_its_own_steps() -> None:
     frame = rank_frame([two_ranks(), FAILED])
     assert frame["rank"].tolist() == [0, 1]
     assert frame["step_seconds"].tolist() == pytest.approx([0.4 / 3, 0.2])
-    assert frame["step_without_sync_seconds"].tolist() == pytest.approx([0.05, 0.1])
+    assert frame["step_unsynced_seconds"].tolist() == pytest.approx([0.05, 0.1])
     assert frame["data_seconds"].tolist() == pytest.approx([0.02, math.nan], nan_ok=True)
     assert frame["peak_host_memory_bytes"].tolist() == [100, 300]
     assert [*rank_frame([FAILED]).columns] == [*frame.columns]
@@ -30,7 +30,7 @@ def test_a_step_row_for_every_step_of_every_window_of_every_rank() -> None:
     assert [*zip(frame["rank"], frame["window"], frame["step"], strict=True)][:12] == [
         (number, name, step)
         for number in (0, 1)
-        for name in ("timed", "without_sync")
+        for name in ("timed", "unsynced")
         for step in range(3)
     ]
     assert frame["seconds"].tolist()[:6] == [0.1, 0.2, 0.1, 0.05, 0.1, 0.0]

@@ -69,7 +69,7 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     peak, _ = peak_items_per_second(spec, 6.7e10, [gpus, gpus])
     assert peak == pytest.approx(2000)
     unlike = {"a": gpus, "b": machine("Slow GPU")}
-    record = run(spec, 100.0, without_sync=0.1, environment_ids=("a", "b"))
+    record = run(spec, 100.0, unsynced=0.1, environment_ids=("a", "b"))
     (hint,) = hints(summarize([record]), unlike)
     assert f"its GPUs differ ({H100}, Slow GPU)" in hint
     assert "on cuda:0 on node" in hint

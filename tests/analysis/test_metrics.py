@@ -99,7 +99,7 @@ def test_exposed_communication_is_the_difference_of_slowest_windows(
 
     without = [*map(segments, bare), None]
     ranks = [
-        rank(number, segments(steps), without_sync=without[number])
+        rank(number, segments(steps), unsynced=without[number])
         for number, steps in enumerate(timed)
     ]
     found = throughput.exposed_communication_seconds(record(trial(group_size=len(timed)), ranks))
@@ -130,7 +130,7 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
                 rank(
                     number,
                     window([0.1], 32),
-                    without_sync=window([0.1 + slower * number], 32),
+                    unsynced=window([0.1 + slower * number], 32),
                     reduced_bytes_per_step=traffic,
                 )
                 for number in range(2)

@@ -45,7 +45,7 @@ def test_frames_have_a_row_for_each_observation(measured: Results) -> None:
     assert len(measured.trials) == 10
     assert len(measured.ranks) == 12
     windows = measured.steps.groupby("window", observed=True).size()
-    assert windows.to_dict() == {"timed": 4 * 12, "without_sync": 4 * 6}
+    assert windows.to_dict() == {"timed": 4 * 12, "unsynced": 4 * 6}
     assert len(measured.collectives) == 0
     assert {"collective", "nbytes", "bus_bytes_per_second"} <= {*measured.collectives.columns}
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from dpbench.cli.app import run
-from dpbench.launch import collectives
-from dpbench.launch.collectives import SelfTest
+from dpbench.launch.collective_runner import SelfTest
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import usable_cores
+from dpbench.run import setup
 from dpbench.specs.traits import BACKENDS
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
@@ -22,7 +22,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: SelfTest) -> None:
     def answer(backend: str, machine: Machine) -> SelfTest:
         return by_backend.get(backend, replace(NCCL_MISSING, backend=backend))
 
-    monkeypatch.setattr(collectives, "self_test", answer)
+    monkeypatch.setattr(setup, "self_test", answer)
 
 
 GLOO_WORKS = SelfTest(backend="gloo", passed=True, ranks=2, seconds=2.5e-4)

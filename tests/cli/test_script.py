@@ -140,7 +140,7 @@ def test_a_sweep_gives_the_script_each_value_and_is_resumed_and_compared(tmp_pat
         for rank in one.ranks:
             assert rank.timed.samples == one.trial.batch_size * len(rank.timed.step_seconds)
             is_group = one.trial.group_size == 2
-            assert bool(rank.without_sync) == is_group
+            assert ("unsynced" in rank.windows) == is_group
     again = dpbench(*words, "--resume", *script, cwd=tmp_path)
     assert "resuming: 6 of 6 trials are stored" in again.stderr, again.stderr
     other = dpbench(*words, "--resume", *script, "--width", "64", cwd=tmp_path)

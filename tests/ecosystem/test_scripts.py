@@ -32,8 +32,7 @@ def test_it_is_measured_alone_as_copies_and_together(
         for rank in outcome.ranks:
             assert rank.timed.samples == 4 * micro_steps * len(rank.timed.step_seconds)
     for rank in outcome.ranks:
-        assert rank.without_sync is not None
-        assert rank.cached is not None
+        assert [*rank.windows] == ["timed", "unsynced", "cached"]
         assert rank.script is not None
         assert rank.script.reducing_forwards == rank.script.steps
         assert rank.script.differing_parameter is None

@@ -21,7 +21,8 @@ from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, SizeTi
 from dpbench.records.environment import capture
 from dpbench.records.trial import (
     GradientTrace,
-    Phases,
+    Mode,
+    Phase,
     RankMeasurement,
     Status,
     TrialRecord,
@@ -51,7 +52,7 @@ COMMUNICATION_SECONDS = {
 NOISE = 0.01
 OF_SCRIPTS = 16
 """Samples of a batch that a script chooses."""
-SHARES = {"data": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
+SHARES: dict[Phase, float] = {"data": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
 """Shares of a step without communication, which is all in backward."""
 GRADIENTS, GRADIENT_BYTES = 8, 2**20
 """Number and size of the gradients, spread evenly over the backward pass, those of the last layer
@@ -112,23 +113,28 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
     noise = random.Random(f"{trial.trial_id}/{rank}")
     compute = _compute_seconds(trial)
     exposed = COMMUNICATION_SECONDS[trial.backend] * (trial.group_size - 1) / trial.group_size
-    two_windows = trial.has_unsynced_window
+    seconds: dict[Mode, float] = {"timed": exposed}
+    if trial.has_unsynced_window:
+        seconds["unsynced"] = 0.0
     return RankMeasurement(
         rank=rank,
         pid=0,
         device=trial.devices[rank],
-        timed=window(trial, rank, compute + exposed, steps, noise),
-        without_sync=window(trial, rank, compute, steps, noise) if two_windows else None,
-        phases=_phases(trial, compute, exposed, noise),
-        phases_without_sync=_phases(trial, compute, 0.0, noise) if two_windows else None,
+        windows={
+            mode: window(trial, rank, compute + added, steps, noise)
+            for mode, added in seconds.items()
+        },
+        phases={
+            mode: _phases(compute, added, noise)
+            for mode, added in seconds.items()
+            if trial.is_instrumented
+        },
         gradient_trace=_gradient_trace(trial, noise),
         setup_seconds=0.0,
         peak_host_memory_bytes=2**28,
         item="images",
         verification=PASSED if trial.repetition == 0 else None,
         flops_per_item=FLOPS_PER_ITEM if trial.repetition == 0 else None,
-        warmup_steps=trial.warmup_steps,
-        timed_steps=steps,
     )
 
 
@@ -145,7 +151,6 @@ def window(trial: TrialSpec, rank: int, seconds: float, steps: int, noise: rando
     step_seconds = tuple(_noisy(seconds, noise) for _ in range(steps))
     samples = len(trial.sample_range(rank))
     return Window(
-        start_seconds=0.0,
         seconds=sum(step_seconds),
         step_seconds=step_seconds,
         samples=samples * trial.accumulation_steps * steps,
@@ -153,20 +158,14 @@ def window(trial: TrialSpec, rank: int, seconds: float, steps: int, noise: rando
     )
 
 
-def _phases(
-    trial: TrialSpec, compute: float, exposed: float, noise: random.Random
-) -> Phases | None:
-    if not trial.is_instrumented:
-        return None
-    extra = {"backward": exposed}
-    return Phases(
-        **{
-            f"{name}_seconds": tuple(
-                _noisy(share * compute + extra.get(name, 0.0), noise) for _ in range(PHASE_STEPS)
-            )
-            for name, share in SHARES.items()
-        }
-    )
+def _phases(compute: float, exposed: float, noise: random.Random) -> dict[Phase, tuple[float, ...]]:
+    extra: dict[Phase, float] = {"backward": exposed}
+    return {
+        phase: tuple(
+            _noisy(share * compute + extra.get(phase, 0.0), noise) for _ in range(PHASE_STEPS)
+        )
+        for phase, share in SHARES.items()
+    }
 
 
 def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | None:

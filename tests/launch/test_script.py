@@ -49,11 +49,9 @@ def test_a_script_is_measured_as_it_is_without_averaging_and_on_a_kept_batch(
     assert outcome.status is Status.COMPLETED, outcome.reason
     for rank in outcome.ranks:
         assert rank.item == "samples"
-        assert rank.without_sync is not None
-        assert rank.cached is not None
         assert rank.script is not None
-        windows = (rank.timed, rank.without_sync, rank.cached)
-        assert [window.segment_steps for window in windows] == [(5, 5)] * 3
+        steps_of = {mode: window.segment_steps for mode, window in rank.windows.items()}
+        assert steps_of == dict.fromkeys(("timed", "unsynced", "cached"), (5, 5))
         steps = len(rank.timed.step_seconds)
         assert rank.timed.samples == steps * 2 * 8
         assert rank.script.loader_workers == 1
@@ -94,7 +92,7 @@ def test_a_script_whose_ranks_do_not_train_together_is_measured_without_averagin
 ) -> None:
     outcome = run("--fault", fault)
     assert outcome.status is Status.COMPLETED, outcome.reason
-    assert all(rank.cached and not rank.without_sync for rank in outcome.ranks)
+    assert all({*rank.windows} == {"timed", "cached"} for rank in outcome.ranks)
     assert kinds(outcome) == ["never synchronized"]
 
 
@@ -123,7 +121,7 @@ def test_a_row_replaces_arguments_and_the_wrapper_of_the_script(run: Run) -> Non
         for rank in outcome.ranks:
             assert rank.script is not None
             assert (rank.script.loader_workers, rank.script.finds_unused) == (1, False)
-            assert rank.without_sync is not None
+            assert "unsynced" in rank.windows
             assert rank.script.reducing_forwards == rank.script.steps
             assert rank.script.differing_parameter is None
 

@@ -77,7 +77,9 @@ def test_trials_consume_whole_epochs_whatever_the_group_size(
 
 
 def test_a_global_batch_larger_than_the_dataset_is_a_data_error_with_a_remedy() -> None:
-    with pytest.raises(DataError, match=r"size 8 .* 7 samples; take a smaller batch, or --data s"):
+    with pytest.raises(
+        DataError, match=r"size 8 .* 7 samples; take a smaller batch, or synthetic data"
+    ):
         micro_step_indices(trial_spec(), 0, 7)
 
 

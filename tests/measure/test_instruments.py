@@ -76,7 +76,7 @@ SAMPLES = Dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
 
 def stepper_of(module: nn.Module, load: LoadSamples = SAMPLES.select) -> BenchmarkStepper:
     sgd = torch.optim.SGD(module.parameters(), lr=0.1)
-    model = RankModel(module=module, wrapper=Plain(module), optimizer=sgd, loss=Healthy().loss)
+    model = RankModel(module=module, parallel=Plain(module), optimizer=sgd, loss=Healthy().loss)
     return BenchmarkStepper(model, load)
 
 
@@ -84,36 +84,33 @@ def slow_stepper(clock: Clock) -> BenchmarkStepper:
     """256 s for data, 1 s to zero gradients, 32 s more of waiting in backward, 64 s to change
     parameters, and 128 s after a step with synchronization."""
     slow = stepper_of(TwoLayers(clock), clock.taking(256, SAMPLES.select))
-    optimizer, wrapper = slow.model.optimizer, slow.model.wrapper
+    optimizer, parallel = slow.model.optimizer, slow.model.parallel
     for owner, name, seconds in (
         (optimizer, "zero_grad", 1),
-        (wrapper, "backward", 32),
+        (parallel, "backward", 32),
         (optimizer, "step", 64),
-        (wrapper, "after_step", 128),
+        (parallel, "after_step", 128),
     ):
         setattr(owner, name, clock.taking(seconds, getattr(owner, name)))
     return slow
 
 
-@pytest.mark.parametrize(("mode", "after_step"), [("as-is", 128.0), ("unsynced", 0.0)])
+@pytest.mark.parametrize(("mode", "after_step"), [("timed", 128.0), ("unsynced", 0.0)])
 def test_each_part_is_counted_in_its_phase(clock: Clock, mode: Mode, after_step: float) -> None:
     stepper = slow_stepper(clock)
     segment = Segment([[torch.arange(4)]] * 2, mode)
     measured, of_replicas = time_phases(stepper, segment, [CPU], ALONE)
-    assert measured == {
-        "data_seconds": (256.0, 256.0),
-        "forward_seconds": (4.0, 4.0),
-        "backward_seconds": (8.0 + 16.0 + 32.0 + after_step,) * 2,
-        "optimizer_seconds": (65.0, 65.0),
-    }
-    assert of_replicas is None
-    assert stepper.steps == (2 if mode == "as-is" else 0)
+    backward = 8.0 + 16.0 + 32.0 + after_step
+    expected = {"data": 256.0, "forward": 4.0, "backward": backward, "optimizer": 65.0}
+    assert measured == {phase: (seconds, seconds) for phase, seconds in expected.items()}
+    assert of_replicas == {}
+    assert stepper.steps == (2 if mode == "timed" else 0)
 
 
 def test_each_phase_ends_when_all_gpus_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = RecordingCuda()
     put_into_parallel(cuda, monkeypatch)
-    segment, gpus = Segment([[torch.arange(4)]], "as-is"), [torch.device("cuda:0"), GPU]
+    segment, gpus = Segment([[torch.arange(4)]], "timed"), [torch.device("cuda:0"), GPU]
     time_phases(stepper_of(nn.Linear(4, 2)), segment, gpus, ALONE)
     changes = ("optimizer", "data", "forward", "backward", "optimizer", "after_step", None)
     waits = ["synchronize cuda:0", "synchronize cuda:1"] * len(changes)

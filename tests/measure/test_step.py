@@ -37,10 +37,10 @@ def stepper(module: torch.nn.Module, dataset: Dataset, weight: float = 1.0) -> B
     return stepper_of(Plain(module), dataset, weight)
 
 
-def stepper_of(wrapper: Any, dataset: Dataset, weight: float = 1.0) -> BenchmarkStepper:
-    module = wrapper.module
+def stepper_of(parallel: Any, dataset: Dataset, weight: float = 1.0) -> BenchmarkStepper:
+    module = parallel.wrapped
     sgd = torch.optim.SGD(module.parameters(), lr=RATE)
-    model = RankModel(module=module, wrapper=wrapper, optimizer=sgd, loss=Healthy().loss)
+    model = RankModel(module=module, parallel=parallel, optimizer=sgd, loss=Healthy().loss)
     return BenchmarkStepper(model, dataset.select, weight)
 
 
@@ -98,7 +98,7 @@ def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
     unsynced: bool, expected: list[str]
 ) -> None:
     plain = Plain(model())
-    recorded = Mock(wraps=plain, module=plain.module)
+    recorded = Mock(wraps=plain, wrapped=plain.wrapped)
     stepper_of(recorded, samples()).step([torch.arange(2)] * 3, unsynced=unsynced)
     parts = ("accumulate_only", "unsynced", "forward", "backward", "after_step")
     assert [name for name, _, _ in recorded.method_calls if name in parts] == expected

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure import device
+from dpbench.measure import trial as trials
 from dpbench.measure.batches import micro_step_indices
+from dpbench.measure.device import Peaks
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.trial import measure_trial
 from dpbench.measure.verification import checksum
@@ -110,9 +111,9 @@ def measured(trial: TrialSpec, prepared: Path | None = None) -> RankMeasurement:
 
 def test_a_window_that_fills_a_time_has_as_many_steps_as_the_warm_up_suggests() -> None:
     rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=1e-9))
-    assert (rank.warmup_steps, rank.timed_steps, rank.timed.samples) == (4, 5, 5 * 4)
+    assert rank.timed.samples == 5 * 4
     rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=60.0))
-    assert rank.timed_steps == len(rank.timed.losses) == MAX_FILLING_STEPS
+    assert len(rank.timed.losses) == MAX_FILLING_STEPS
 
 
 @pytest.mark.parametrize(("warmup", "timed"), [(0, 1), (2, 3)])
@@ -122,7 +123,7 @@ def test_a_single_trial_trains_its_warmup_and_its_timed_steps_and_no_more(
     rank = measured(single(warmup_steps=warmup, timed_steps=timed))
     assert Counting.losses == [4] * (warmup + timed)
     assert (rank.item, rank.rank, rank.pid, rank.device) == ("rows", 0, os.getpid(), "cpu")
-    assert (rank.warmup_steps, rank.timed_steps, rank.timed.samples) == (warmup, timed, 4 * timed)
+    assert rank.timed.samples == 4 * timed
     assert len(rank.timed.step_seconds) == len(rank.timed.losses) == timed
     assert (rank.peak_host_memory_bytes or 0) > 2**20
     assert rank.peak_device_memory_bytes is None
@@ -155,9 +156,9 @@ def test_windows_with_and_without_synchronization_alternate_on_the_same_samples(
     assert segments == [(False, 6), (True, 12), (False, 11), (True, 10), (False, 5)]
     synced, unsynced = ([taken for of, taken in steps if of is kind] for kind in (False, True))
     assert synced == unsynced
-    assert rank.without_sync is not None
-    assert rank.timed.segment_steps == rank.without_sync.segment_steps == (6, 6, 5, 5)
-    assert rank.timed.samples == rank.without_sync.samples == 22 * 8
+    assert {*rank.windows} == {"timed", "unsynced"}
+    for window in rank.windows.values():
+        assert (window.segment_steps, window.samples) == ((6, 6, 5, 5), 22 * 8)
 
 
 def test_peak_memory_is_that_of_training_without_what_measuring_adds(
@@ -165,10 +166,10 @@ def test_peak_memory_is_that_of_training_without_what_measuring_adds(
 ) -> None:
     """Steps without synchronization, and undoing them, need memory that training does not."""
 
-    def peak(*devices: torch.device) -> tuple[int, int]:
-        return sum(1000 if unsynced else 1 for unsynced, _ in steps), 7
+    def peaks(*devices: torch.device) -> Peaks:
+        return Peaks(0, sum(1000 if unsynced else 1 for unsynced, _ in steps), 7)
 
-    monkeypatch.setattr(device, "peak_device_memory", peak)
+    monkeypatch.setattr(trials, "memory_peaks", peaks)
     rank = measured(dp(2, warmup_steps=2, timed_steps=10))
     assert (rank.peak_device_memory_bytes, rank.peak_reserved_memory_bytes) == (2 + 4, 7)
 
@@ -182,7 +183,7 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
     monkeypatch.setattr(TrialSpec, "has_unsynced_window", is_dp)
     plain = measured(single("Drops", timed_steps=20, optimizer=optimizer))
     alone = measured(dp(1, "Drops", timed_steps=20, optimizer=optimizer))
-    assert alone.without_sync is not None
+    assert "unsynced" in alone.windows
     assert alone.timed.losses == plain.timed.losses
     assert alone.final_checksum == plain.final_checksum
 
@@ -260,14 +261,13 @@ def test_every_repetition_times_phases_and_only_the_first_is_verified_after_its_
     assert first.verification is not None
     assert first.verification.passed
     for measurement in (first, second):
-        for timed in (measurement.phases, measurement.phases_without_sync):
-            assert timed is not None
-            assert {len(seconds) for seconds in timed.values()} == {PHASE_STEPS}
+        assert {*measurement.phases} == {"timed", "unsynced"}
+        for timed in measurement.phases.values():
+            assert [len(seconds) for seconds in timed.values()] == [PHASE_STEPS] * 4
     assert first.timed.losses == second.timed.losses
     assert first.final_checksum == second.final_checksum
     plain = measured(single(is_instrumented=True, repetition=0))
-    assert plain.phases is not None
-    assert plain.phases_without_sync is None
+    assert {*plain.phases} == {"timed"}
 
 
 def test_gradients_of_a_replica_are_traced_between_the_windows_and_the_phases() -> None:
@@ -293,14 +293,12 @@ def test_the_rate_that_a_rule_gives_is_the_one_that_trains() -> None:
 
 def test_instrumented_steps_tell_what_is_done_for_replicas_of_one_process() -> None:
     rank = measured(dp(2, is_instrumented=True, repetition=0))
-    parts, phases = rank.replica_phases, rank.phases
-    assert parts is not None
-    assert phases is not None
+    parts, phases = rank.replica_phases, rank.phases["timed"]
     columns = [*parts.values()]
     assert [len(column) for column in columns] == [PHASE_STEPS] * 5
     assert all(seconds > 0 for column in columns for seconds in column)
-    outside = zip(phases["forward_seconds"], phases["backward_seconds"], strict=True)
+    outside = zip(phases["forward"], phases["backward"], strict=True)
     assert [sum(step) for step in zip(*columns, strict=True)] <= [sum(step) for step in outside]
     first: dict[str, Any] = {"is_instrumented": True, "repetition": 0}
     for trial in (single(**first), dp(1, **first)):
-        assert measured(trial).replica_phases is None
+        assert not measured(trial).replica_phases

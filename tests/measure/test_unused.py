@@ -30,9 +30,9 @@ def message(rank: int, implementation: str) -> str:
     trial = trial_spec(implementation=implementation, backend="gloo")
     architecture = Partly()
     module = architecture.build_model()
-    wrapper = wrap(module, trial, rank)
-    optimizer = wrapper.optimizer(build_optimizer(module, trial))
-    model = RankModel(module=module, wrapper=wrapper, optimizer=optimizer, loss=architecture.loss)
+    parallel = wrap(module, trial, rank)
+    optimizer = parallel.optimizer(build_optimizer(module, trial))
+    model = RankModel(module=module, parallel=parallel, optimizer=optimizer, loss=architecture.loss)
     stepper = BenchmarkStepper(model, samples(architecture).select)
 
     def train() -> None:

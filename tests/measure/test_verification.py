@@ -106,7 +106,7 @@ class HalfAsLarge(Plain):
 
     def backward(self, loss: torch.Tensor) -> None:
         super().backward(loss)
-        for tensor in self.module.parameters():
+        for tensor in self.wrapped.parameters():
             assert tensor.grad is not None
             tensor.grad.div_(2)
 
@@ -117,30 +117,30 @@ class ForgetsToReduce(OurDataParallel):
     def __init__(self, module: torch.nn.Module) -> None:
         right = wrap(module, dp(), 0)
         assert isinstance(right, OurDataParallel)
-        super().__init__(right.module)
+        super().__init__(right.wrapped)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        with self.module.unsynced():
+        with self.wrapped.unsynced():
             return super().forward(inputs)
 
 
 class NotANumber(Plain):
     def backward(self, loss: torch.Tensor) -> None:
         super().backward(loss)
-        gradient_of(self.module, "bias")[0] = math.nan
+        gradient_of(self.wrapped, "bias")[0] = math.nan
 
 
 class Misses(Plain):
     def backward(self, loss: torch.Tensor) -> None:
         super().backward(loss)
-        parameter(self.module, "bias").grad = None
+        parameter(self.wrapped, "bias").grad = None
 
 
 class LastMicroStepOnly(Plain):
     """Forgets what the earlier micro-steps accumulated."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        for tensor in self.module.parameters():
+        for tensor in self.wrapped.parameters():
             tensor.grad = None
         return super().forward(inputs)
 
@@ -202,7 +202,7 @@ def test_the_error_is_relative_to_the_largest_gradient_of_its_parameter(
         def backward(self, loss: torch.Tensor) -> None:
             super().backward(loss)
             for name, share in (("bias", 0.125), ("weight", 0.25)):
-                gradient = gradient_of(self.module, name)
+                gradient = gradient_of(self.wrapped, name)
                 gradient.view(-1)[0] += share * gradient.abs().max()
 
     found = found_in(monkeypatch, Off)

@@ -58,9 +58,7 @@ def _completed(name: str, group_size: int, batch_size: int, repetition: int) -> 
         rank(
             number,
             window(_steps(together, number), samples, losses),
-            without_sync=window(_steps(alone, number + repetition), samples)
-            if communication
-            else None,
+            unsynced=window(_steps(alone, number + repetition), samples) if communication else None,
             peak_host_memory_bytes=310_000_000 + 1_000_000 * group_size,
         )
         for number in range(group_size)

@@ -152,3 +152,10 @@ def test_only_finite_numbers_above_zero_are_scaled(value: float) -> None:
 def test_an_unknown_rule_is_refused_with_those_that_exist() -> None:
     with pytest.raises(ValueError, match="'cubic'; expected one of none, linear, sqrt"):
         scale_lr(0.1, 2, "cubic")
+
+
+def test_steps_in_which_ranks_agree_on_overflows_are_not_timed_unsynced() -> None:
+    f16 = dataclasses.replace(WORKLOAD, dtype="f16")
+    for name, expected in (("local-sgd", False), ("ddp", True)):
+        assert trial_spec(implementation=name, workload=f16).has_unsynced_window == expected
+        assert trial_spec(implementation=name).has_unsynced_window

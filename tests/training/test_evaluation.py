@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
 from dpbench.measure.rank_group import RankGroup
-from dpbench.training.evaluation import BLOCK_SAMPLES, EvaluationResult, evaluate
+from dpbench.training.evaluation import BLOCK_SAMPLES, evaluate
+from dpbench.training.events import Score
 from tests.launch.faulty import Healthy
 from tests.training.jobs import ALONE, Noisy, ranks_here
 
@@ -41,7 +42,7 @@ def samples(count: int = SAMPLES) -> Dataset:
     return Dataset(inputs=inputs, targets=targets)
 
 
-def score(module: nn.Module, of: Architecture, test: Dataset, **options: Any) -> EvaluationResult:
+def score(module: nn.Module, of: Architecture, test: Dataset, **options: Any) -> Score:
     defaults = {
         "device": torch.device("cpu"),
         "ranks": ALONE,
@@ -54,7 +55,7 @@ def score(module: nn.Module, of: Architecture, test: Dataset, **options: Any) ->
 def test_the_loss_is_the_mean_over_all_samples() -> None:
     numbers = torch.arange(float(SAMPLES))  # 0 to 599
     test = Dataset(inputs=numbers, targets=torch.zeros(SAMPLES))
-    assert score(nn.Identity(), MeanOutput(), test) == EvaluationResult(
+    assert score(nn.Identity(), MeanOutput(), test) == Score(
         loss=299.5, correct=None, total=SAMPLES
     )
 
@@ -87,14 +88,14 @@ def test_nothing_that_training_uses_is_changed() -> None:
 
 
 def test_the_best_has_the_highest_accuracy_or_else_the_lowest_loss() -> None:
-    counted = EvaluationResult(loss=9.0, correct=3, total=4)
+    counted = Score(loss=9.0, correct=3, total=4)
     assert counted.metric == 0.75
     assert [counted.improves(best) for best in (None, 0.7, 0.75, 0.8)] == [True, True, False, False]
-    lossy = EvaluationResult(loss=2.0, correct=None, total=4)
+    lossy = Score(loss=2.0, correct=None, total=4)
     assert lossy.metric == -2.0
     assert [lossy.improves(best) for best in (None, -2.1, -2.0, -1.9)] == [True, True, False, False]
     for loss in (math.nan, math.inf):
-        assert not EvaluationResult(loss=loss, correct=4, total=4).improves(None)
+        assert not Score(loss=loss, correct=4, total=4).improves(None)
 
 
 def one_process_rank_0_and_all_ranks_give_the_same_bits(rank: int) -> None:

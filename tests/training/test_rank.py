@@ -212,8 +212,7 @@ def test_a_training_interrupted_in_an_epoch_ends_at_the_same_bits(gloo: Trained,
     whole, again = gloo[name], gloo[f"{name} resumed"]
     assert again.state_sha256 == whole.state_sha256
     assert again.final_loss == whole.final_loss
-    assert again.test_accuracy == whole.test_accuracy
-    assert again.test_loss == whole.test_loss
+    assert again.score == whole.score
     at = CASES[name].resume_at
     assert at is not None
     for kind in (StepLine, EpochLine):
@@ -226,8 +225,7 @@ def test_a_training_interrupted_in_an_epoch_ends_at_the_same_bits(gloo: Trained,
 def test_what_is_watched_and_kept_changes_no_parameter(gloo: Trained) -> None:
     hashes = {gloo[name].state_sha256 for name in ("ddp", "ddp unwatched", "ddp by rank 0")}
     assert len(hashes) == 1
-    assert gloo["ddp"].test_loss == gloo["ddp by rank 0"].test_loss is not None
-    assert gloo["ddp"].test_accuracy == gloo["ddp by rank 0"].test_accuracy is not None
+    assert gloo["ddp"].score == gloo["ddp by rank 0"].score is not None
 
 
 def test_what_is_not_finite_ends_all_ranks_and_is_not_kept(gloo: Trained) -> None:

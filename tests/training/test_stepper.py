@@ -181,7 +181,7 @@ def a_step_is_reduced_once_however_many_micro_steps_it_has(rank: int) -> None:
             batches = batches_of(3, 2, 1)
             theirs = [replace(batch, inputs=batch.inputs + rank) for batch in batches]
             stepper.step(theirs, number)
-            communication = stepper.model.wrapper.communication()
+            communication = stepper.model.parallel.communication()
             assert communication is not None
             collectives.append(communication.collectives)
             first, second = everyone(parameters(stepper).tolist())

@@ -151,7 +151,7 @@ def training_step(
     data = synthetic_dataset(loaded, seed=dist.get_rank(), samples=samples)
     module = wrap(loaded.build_model())
     rank_model = RankModel(
-        module=module, wrapper=Plain(module), optimizer=make_optimizer(module), loss=loaded.loss
+        module=module, parallel=Plain(module), optimizer=make_optimizer(module), loss=loaded.loss
     )
     stepper = BenchmarkStepper(rank_model, data.select)
     indices = [torch.arange(samples)]

@@ -386,7 +386,7 @@ def _input_pipeline(explanation: Explanation, facts: ScriptFacts) -> Iterator[Ca
     records, configuration = explanation.row.records, explanation.configuration
     as_is, kept = list[float](), list[float]()
     for record in records:
-        cached = [rank.cached for rank in record.ranks if rank.cached]
+        cached = [rank.windows["cached"] for rank in record.ranks if "cached" in rank.windows]
         if len(cached) == len(record.ranks):
             timed = [rank.timed for rank in record.ranks]
             for steps, windows in ((as_is, timed), (kept, cached)):

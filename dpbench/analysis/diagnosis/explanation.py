@@ -26,7 +26,7 @@ from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.noise import is_disturbed, repetitions_to_state
 from dpbench.analysis.rows import Row
-from dpbench.analysis.throughput import rank_step_seconds, steps_without_sync
+from dpbench.analysis.throughput import rank_step_seconds, unsynced_steps
 from dpbench.messages import option_words
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
@@ -194,7 +194,7 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
     With synchronization all ranks take equally long, as the fast ones wait.
     """
     traits = records[0].trial.traits
-    if traits.communicates and any(steps_without_sync(record) is None for record in records):
+    if traits.communicates and any(unsynced_steps(record) is None for record in records):
         return None
     steps = np.array([rank_step_seconds(record) for record in records])
     if steps.shape[1] < 2:

@@ -36,6 +36,7 @@ from dpbench.analysis.scaling import UNITY
 from dpbench.analysis.throughput import (
     slowest_rank_step_seconds,
     step_with_and_without_communication,
+    unsynced_windows,
 )
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
@@ -170,8 +171,8 @@ def stages(record: TrialRecord, references: TrialsByKey) -> Stages:
     seconds[WAITING] = free * (reached / step)
     if trial.process_count > 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
-        bare = [_median(rank.without_sync) for rank in record.ranks if rank.without_sync]
-        seconds[WRAPPED] = median_low(bare) + pauses
+        unsynced = [_median(window) for window in unsynced_windows(record)]
+        seconds[WRAPPED] = median_low(unsynced) + pauses
     return seconds
 
 

@@ -14,18 +14,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.throughput import MIN_SECONDS
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import ReplicaPhase, TrialRecord
 
 PhaseName = Literal["data", "forward", "backward", "communication", "optimizer"]
-REPLICA_PHASES = ("scatter", "replicate", "compute", "gather", "reduce")
-"""Phases within forward and backward of a process that drives all replicas, in the order of a
-step."""
+REPLICA_PHASES: tuple[ReplicaPhase, ...] = get_args(ReplicaPhase)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,31 +45,31 @@ class StepPhases:
 
 def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     """The phases over the repetitions of a configuration; None unless all ranks measured them."""
-    measured = [r for r in records if r.ranks and all(rank.phases for rank in r.ranks)]
+    measured = [r for r in records if r.ranks and all("timed" in rank.phases for rank in r.ranks)]
     if not measured:
         return None
     ranks = [record.ranks for record in measured]
-    full = [[rank.phases for rank in trial] for trial in ranks]
-    bare = [[rank.phases_without_sync for rank in trial] for trial in ranks]
+    full = [[rank.phases["timed"] for rank in trial] for trial in ranks]
+    bare = [[rank.phases.get("unsynced") for rank in trial] for trial in ranks]
     inner = [[rank.replica_phases for rank in trial] for trial in ranks]
     seconds: dict[PhaseName, list[float]] = {
-        "data": _means(full, "data_seconds"),
-        "forward": _means(full, "forward_seconds"),
-        "backward": _means(full, "backward_seconds"),
+        "data": _means(full, "data"),
+        "forward": _means(full, "forward"),
+        "backward": _means(full, "backward"),
     }
     if all(map(all, bare)):
-        with_sync, seconds["backward"] = seconds["backward"], _means(bare, "backward_seconds")
+        with_sync, seconds["backward"] = seconds["backward"], _means(bare, "backward")
         seconds["communication"] = np.subtract(with_sync, seconds["backward"]).tolist()
-    seconds["optimizer"] = _means(full, "optimizer_seconds")
+    seconds["optimizer"] = _means(full, "optimizer")
     totals = np.sum([*seconds.values()], axis=0)
     shares = np.divide(seconds["data"], np.maximum(totals, MIN_SECONDS))
     return StepPhases(
         seconds={name: mean(values, unit="s") for name, values in seconds.items()},
         step_seconds=mean(totals.tolist(), unit="s"),
         data_share=mean(shares.tolist(), unit="of the step"),
-        steps=min(len(phases["data_seconds"]) for trial in full for phases in trial if phases),
+        steps=min(len(phases["data"]) for trial in full for phases in trial),
         of_replicas={
-            name: mean(_means(inner, f"{name}_seconds"), unit="s")
+            name: mean(_means(inner, name), unit="s")
             for name in REPLICA_PHASES
             if all(map(all, inner))
         },

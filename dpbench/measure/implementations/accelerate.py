@@ -30,7 +30,7 @@ class Accelerated(ParallelModel):
         self._accelerator = accelerator
 
     def accumulate_only(self) -> AbstractContextManager[None]:
-        unreduced: AbstractContextManager[None] = self._accelerator.no_sync(self.module)
+        unreduced: AbstractContextManager[None] = self._accelerator.no_sync(self.wrapped)
         return unreduced
 
     def backward(self, loss: torch.Tensor) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import CommunicationTotals, Wrapped, device_ids
+from dpbench.measure.implementations.model import CommunicationTotals, NoSyncModel, device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -18,17 +18,17 @@ TRAITS = {
 }
 
 
-class OurDistributedDataParallel(Wrapped):
+class OurDistributedDataParallel(NoSyncModel):
     """dpbench.DistributedDataParallel: backward returns with averaged gradients."""
 
-    module: parallel.DistributedDataParallel
+    wrapped: parallel.DistributedDataParallel
     counts_bytes = True
     """False with a communication hook, which does not report the bytes it sends."""
 
     def communication(self) -> CommunicationTotals | None:
         if not self.counts_bytes:
             return None
-        return CommunicationTotals(self.module.reduced_bytes, self.module.collectives)
+        return CommunicationTotals(self.wrapped.reduced_bytes, self.wrapped.collectives)
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDistributedDataParallel:

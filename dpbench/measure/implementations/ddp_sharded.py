@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import CommunicationTotals, Wrapped, device_ids
+from dpbench.measure.implementations.model import CommunicationTotals, NoSyncModel, device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -17,13 +17,13 @@ TRAITS = {
 }
 
 
-class ShardedDdp(Wrapped):
+class ShardedDdp(NoSyncModel):
     """dpbench.DistributedDataParallel, where backward averages each rank's share for it alone."""
 
-    module: parallel.DistributedDataParallel
+    wrapped: parallel.DistributedDataParallel
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        self._optimizer = parallel.ShardedOptimizer(self.module, plain)
+        self._optimizer = parallel.ShardedOptimizer(self.wrapped, plain)
         return self._optimizer
 
     def clip_gradients(self, max_norm: float) -> torch.Tensor:
@@ -31,11 +31,11 @@ class ShardedDdp(Wrapped):
 
     def full_gradients(self) -> list[torch.Tensor | None]:
         averages = self._optimizer.gradients()
-        return [averages.get(parameter) for parameter in self.module.parameters()]
+        return [averages.get(parameter) for parameter in self.wrapped.parameters()]
 
     def communication(self) -> CommunicationTotals | None:
         # An average in shares and a gathering of them move what one all-reduce moves.
-        return CommunicationTotals(self.module.reduced_bytes, 2 * self.module.collectives)
+        return CommunicationTotals(self.wrapped.reduced_bytes, 2 * self.wrapped.collectives)
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ShardedDdp:

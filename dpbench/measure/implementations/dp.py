@@ -23,13 +23,13 @@ TRAITS = {
 class OurDataParallel(ParallelModel):
     """dpbench.DataParallel: each backward sums over the replicas, accumulated or not."""
 
-    module: parallel.DataParallel
+    wrapped: parallel.DataParallel
 
     def unsynced(self) -> AbstractContextManager[None]:
-        return self.module.unsynced()
+        return self.wrapped.unsynced()
 
     def communication(self) -> CommunicationTotals | None:
-        reduced = self.module.reduced
+        reduced = self.wrapped.reduced
         return CommunicationTotals(reduced.bytes, reduced.backwards)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpbench.measure.implementations.model import ParallelModel, threads_kept
-from dpbench.specs import ParallelSpec, TrialSpec
+from dpbench.specs import ParallelSpec
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -25,12 +25,14 @@ TRAITS = {
 class FabricModel(ParallelModel):
     """A module that a Fabric has set up."""
 
+    wrapped: _FabricModule
+
     def __init__(self, fabric: Fabric, module: _FabricModule) -> None:
         super().__init__(module)
-        self._fabric, self._wrapped = fabric, module
+        self._fabric = fabric
 
     def accumulate_only(self) -> AbstractContextManager[None]:
-        unreduced: AbstractContextManager[None] = self._fabric.no_backward_sync(self._wrapped)
+        unreduced: AbstractContextManager[None] = self._fabric.no_backward_sync(self.wrapped)
         return unreduced
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -43,11 +45,7 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> FabricMo
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
 
-    places = (
-        settings.node_devices
-        if isinstance(settings, TrialSpec)
-        else tuple((0, device) for device in settings.devices)
-    )
+    places = settings.node_devices
     node, device = places[rank]
     here = [torch.device(other).index for number, other in places if number == node]
     with threads_kept():

@@ -38,11 +38,11 @@ class FullySharded(ParallelModel):
 
     @contextmanager
     def accumulate_only(self) -> Iterator[None]:
-        self.module.set_requires_gradient_sync(False)  # type: ignore[operator]
+        self.wrapped.set_requires_gradient_sync(False)  # type: ignore[operator]
         try:
             yield
         finally:
-            self.module.set_requires_gradient_sync(True)  # type: ignore[operator]
+            self.wrapped.set_requires_gradient_sync(True)  # type: ignore[operator]
 
 
 def wrap(module: nn.Module, settings: ParallelSpec, rank: int) -> FullySharded:

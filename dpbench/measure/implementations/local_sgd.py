@@ -53,7 +53,7 @@ class LocalSGD(ParallelModel):
         self._averages += 1
         averaged: list[torch.Tensor] = []
         others: list[torch.Tensor] = []
-        for tensor in (*self.module.parameters(), *self.module.buffers()):
+        for tensor in (*self.wrapped.parameters(), *self.wrapped.buffers()):
             has_mean = tensor.is_floating_point() or tensor.is_complex()
             (averaged if has_mean else others).append(tensor)
         self._averaged_bytes += average(averaged, self._group)

@@ -40,7 +40,8 @@ class ParallelModel:
     inside `accumulate_only` only adds to the gradients that a later one reduces.
     """
 
-    module: torch.nn.Module
+    wrapped: torch.nn.Module
+    """The module in the implementation's wrapper, if it has one."""
     clock: PhaseClock = field(default_factory=PhaseClock)
     """Notes the phases within a pass, where this process drives several replicas."""
 
@@ -49,7 +50,7 @@ class ParallelModel:
         return plain
 
     def forward(self, inputs: Samples) -> Any:
-        return call(self.module, inputs)
+        return call(self.wrapped, inputs)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of `loss`, this process's mean loss times its weight; reduced ones when
@@ -68,11 +69,11 @@ class ParallelModel:
 
     def clip_gradients(self, max_norm: float) -> torch.Tensor:
         """Scale the reduced gradients down to this norm; returns the norm before."""
-        return torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
+        return torch.nn.utils.clip_grad_norm_(self.wrapped.parameters(), max_norm)
 
     def full_gradients(self) -> list[torch.Tensor | None]:
         """The reduced gradient of each parameter; a collective if ranks hold shards of them."""
-        gradients = (parameter.grad for parameter in self.module.parameters())
+        gradients = (parameter.grad for parameter in self.wrapped.parameters())
         return [None if gradient is None else full_tensor(gradient) for gradient in gradients]
 
     def after_step(self, steps: int) -> None:
@@ -86,12 +87,12 @@ class ParallelModel:
         return None
 
 
-class Wrapped(ParallelModel):
+class NoSyncModel(ParallelModel):
     """A module in a wrapper with `no_sync`, such as DistributedDataParallel, torch's or
     dpbench's."""
 
     def accumulate_only(self) -> AbstractContextManager[None]:
-        unreduced: AbstractContextManager[None] = self.module.no_sync()  # type: ignore[operator]
+        unreduced: AbstractContextManager[None] = self.wrapped.no_sync()  # type: ignore[operator]
         return unreduced
 
 

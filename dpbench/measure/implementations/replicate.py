@@ -23,10 +23,10 @@ TRAITS = {
 
 def wrap(module: nn.Module, settings: ParallelSpec, rank: int) -> FullySharded:
     """Replicate `module` in place over all ranks: each of its blocks, then the rest."""
-    world, alone = dist.group.WORLD, dist.new_group([rank], use_local_synchronization=True)
+    world, own = dist.group.WORLD, dist.new_group([rank], use_local_synchronization=True)
     assert world is not None
     mesh = DeviceMesh.from_group(
-        [world, alone],
+        [world, own],
         torch.device(settings.devices[rank]).type,
         mesh=[[number] for number in range(settings.process_count)],
         mesh_dim_names=("replicate", "shard"),

@@ -8,7 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import Wrapped, device_ids
+from dpbench.measure.implementations.model import NoSyncModel, device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -20,12 +20,12 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Wrapped:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> NoSyncModel:
     """Wrap `module` without static_graph."""
-    return Wrapped(wrapped(module, settings, rank, static_graph=False))
+    return NoSyncModel(torch_ddp(module, settings, rank, static_graph=False))
 
 
-def wrapped(
+def torch_ddp(
     module: torch.nn.Module, settings: ParallelSpec, rank: int, *, static_graph: bool
 ) -> DistributedDataParallel:
     """Wrap `module`, with the communication hook of `settings`; gradients are views of buckets, as

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from dpbench.data.batch import Samples
-from dpbench.measure.implementations.model import Wrapped
-from dpbench.measure.implementations.torch_ddp import wrapped
+from dpbench.measure.implementations.model import NoSyncModel
+from dpbench.measure.implementations.torch_ddp import torch_ddp
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -20,7 +20,7 @@ TRAITS = {
 }
 
 
-class TorchStaticGraph(Wrapped):
+class TorchStaticGraph(NoSyncModel):
     """A wrapper with static_graph: its first backward must reduce, or it fails.
 
     Reducing early does no harm where gradients accumulate, as the mean of a mean is the same mean.
@@ -38,4 +38,4 @@ class TorchStaticGraph(Wrapped):
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> TorchStaticGraph:
     """Wrap `module` with static_graph."""
-    return TorchStaticGraph(wrapped(module, settings, rank, static_graph=True))
+    return TorchStaticGraph(torch_ddp(module, settings, rank, static_graph=True))

@@ -112,7 +112,7 @@ class ScriptRun:
             )
         return (
             f"the script {how} after {self.watcher.steps} optimizer steps; it needs about "
-            f"{needed}: let it train longer, or lower --warmup and --steps"
+            f"{needed}: let it train longer, or measure fewer steps"
         )
 
     def finish(self) -> NoReturn:
@@ -130,20 +130,18 @@ class ScriptRun:
 
     def measurement(self) -> RankMeasurement:
         """The measurement of the whole rounds."""
-        timer, device, trial = self.timer, self.timer.device, self.task.trial
+        timer, device = self.timer, self.timer.device
         segments: dict[Mode, list[ScriptSegment]] = {}
         for segment in timer.measured:
             segments.setdefault(segment.mode, []).append(segment)
         counts_samples = timer.counts_samples
         windows = {
-            mode: Window.of_segments([one.window(counts_samples=counts_samples) for one in of_mode])
-            for mode, of_mode in segments.items()
+            mode: Window.of_segments([part.window(counts_samples=counts_samples) for part in parts])
+            for mode, parts in segments.items()
         }
-        is_cached = any(
-            counts.repeated_batches
-            for segment in segments.get("cached", ())
-            for counts in segment.counts
-        )
+        cached = [counts for segment in segments.get("cached", ()) for counts in segment.counts]
+        if not any(counts.repeated_batches for counts in cached):
+            windows.pop("cached", None)
         assert timer.peaks is not None  # a segment was measured
         wrapper = self.watcher.wrapper
         modules = [] if wrapper is None else wrapper.modules()
@@ -151,10 +149,8 @@ class ScriptRun:
             rank=self.task.rank,
             pid=os.getpid(),
             device=str(device),
-            timed=windows["as-is"],
-            without_sync=windows.get("unsynced"),
-            cached=windows["cached"] if is_cached else None,
-            script=self.facts(segments["as-is"]),
+            windows=windows,
+            script=self.facts(segments["timed"]),
             threads=torch.get_num_threads(),
             sync_batch_norms=sum(isinstance(module, torch.nn.SyncBatchNorm) for module in modules),
             setup_seconds=(timer.first_step or self.started) - self.started,
@@ -163,14 +159,12 @@ class ScriptRun:
             peak_reserved_memory_bytes=timer.peaks.reserved,
             group_class=default_group_class(device) if dist.is_initialized() else None,
             item="samples" if counts_samples else "steps",
-            warmup_steps=trial.warmup_steps,
-            timed_steps=len(windows["as-is"].step_seconds),
         )
 
-    def facts(self, as_is: list[ScriptSegment]) -> ScriptFacts:
+    def facts(self, timed: list[ScriptSegment]) -> ScriptFacts:
         """What was seen in the steps that the script takes as it is."""
         wrapper, loader = self.watcher.wrapper, self.watcher.feeding
-        steps = [counts for segment in as_is for counts in segment.counts]
+        steps = [counts for segment in timed for counts in segment.counts]
         return ScriptFacts(
             steps=len(steps),
             forwards=sum(counts.forwards for counts in steps),

@@ -168,9 +168,9 @@ class ScriptTimer:
         trial, watcher = self._trial, self._watcher
         together = trial.traits.communicates
         half = trial.warmup_steps // 2
-        yield ScriptSegment("as-is", max(trial.warmup_steps - half, 1))
+        yield ScriptSegment("timed", max(trial.warmup_steps - half, 1))
         earlier_batch = watcher.batch_digest() if together else None
-        timed = ScriptSegment("as-is", max(half, 1))
+        timed = ScriptSegment("timed", max(half, 1))
         yield timed
         seen: dict[str, Any] = {}
         if together:
@@ -188,7 +188,7 @@ class ScriptTimer:
         self._compare(reports, earlier_batch)
         size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
         size = min(max(size, MIN_SEGMENT), max(trial.timed_steps // 2, 1))
-        modes: list[Mode] = ["as-is"]
+        modes: list[Mode] = ["timed"]
         if together:
             synchronizes = self._store.size > 1 and all(report["syncs"] for report in reports)
             modes += ["unsynced"] * synchronizes
@@ -199,15 +199,15 @@ class ScriptTimer:
             for mode in (*modes, *reversed(modes)):
                 if ahead and ahead[-1].mode == "cached" != mode and self._queued:
                     # Workers have filled their queue meanwhile: its batches would cost nothing.
-                    yield ScriptSegment("as-is", min(self._queued, QUEUE_LIMIT))
+                    yield ScriptSegment("timed", min(self._queued, QUEUE_LIMIT))
                 ahead.append(ScriptSegment(mode, size))
                 yield ahead[-1]
                 # Later segments need memory that the script does not, for a kept batch.
                 self.peaks = self.peaks or memory_peaks(self.device)
             self.measured += ahead
             done += 2 * size
-            as_is = [one.window(counts_samples=False) for one in ahead if one.mode == "as-is"]
-            reports = self._exchange(seconds=sum(window.seconds for window in as_is))
+            windows = [part.window(counts_samples=False) for part in ahead if part.mode == "timed"]
+            reports = self._exchange(seconds=sum(window.seconds for window in windows))
             seconds += max(report["seconds"] for report in reports)
 
     def _compare(self, reports: Sequence[Mapping[str, Any]], earlier_batch: Any) -> None:

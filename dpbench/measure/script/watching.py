@@ -98,7 +98,7 @@ class ScriptWatcher:
         self._has_peers = self._has_peers and trial.group_size > 1
         self._called: set[str] = set()
         """Those of the calls that the script has made."""
-        self.mode: Mode = "as-is"
+        self.mode: Mode = "timed"
         """How the next steps are taken."""
         self.steps = 0
         """Steps that have ended."""

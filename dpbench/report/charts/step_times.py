@@ -48,7 +48,7 @@ def step_times(analysis: Analysis) -> Drawn:
             place = len(names)
             color = styles[row.series]["color"]
             _draw_steps(axis, place - 0.14, np.concatenate(repetitions), color)
-            alone = [record.ranks[rank].without_sync for record in row.records]
+            alone = [record.ranks[rank].windows.get("unsynced") for record in row.records]
             bare = [window.step_seconds for window in alone if window and window.step_seconds]
             if len(bare) == len(repetitions):
                 _draw_steps(axis, place + 0.22, np.concatenate(bare), color, alpha=0.4)

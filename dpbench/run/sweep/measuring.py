@@ -183,7 +183,7 @@ def _with_chosen_steps(trial: TrialSpec, repetitions: Sequence[TrialRecord]) -> 
     ran = next((record for record in repetitions if record.ranks), None)
     if trial.window_seconds is None or ran is None:
         return trial
-    return replace(trial, window_seconds=None, timed_steps=ran.ranks[0].timed_steps)
+    return replace(trial, window_seconds=None, timed_steps=len(ran.ranks[0].timed.step_seconds))
 
 
 def kept_records(

@@ -153,11 +153,11 @@ def epoch_line(event: EpochLine) -> str:
     """Writes "epoch 1: train loss 0.4, test loss 0.0911, accuracy 350/360 (97.2 %), lr 1.0e+00,
     4.1 s, checkpoint step-00000023.pt (best)"."""
     parts = [f"train loss {event.train_loss:.4f}"]
-    if event.test_loss is not None:
-        parts.append(f"test loss {event.test_loss:.4f}")
-    if event.test_accuracy is not None:
-        correct = f"{event.test_correct:,}/{event.test_total:,}"
-        parts.append(f"accuracy {correct} ({100 * event.test_accuracy:.1f} %)")
+    if (score := event.score) is not None:
+        parts.append(f"test loss {score.loss:.4f}")
+        if score.accuracy is not None:
+            correct = f"{score.correct:,}/{score.total:,}"
+            parts.append(f"accuracy {correct} ({100 * score.accuracy:.1f} %)")
     parts += [f"lr {event.learning_rate:.1e}", units.seconds(event.epoch_seconds)]
     if event.evaluation_seconds is not None:
         parts[-1] += f" + {units.seconds(event.evaluation_seconds)} evaluation"

@@ -22,7 +22,7 @@ def script_sweep(
     repetition: int,
     *,
     as_is: float = 0.050,
-    without_sync: float | None = 0.049,
+    unsynced: float | None = 0.049,
     cached: float | None = 0.049,
     single: float | None = 0.048,
     threads: int = 1,
@@ -54,7 +54,7 @@ def script_sweep(
 
     windows = {
         name: None if seconds is None else window((seconds,) * STEPS, STEPS * SAMPLES)
-        for name, seconds in (("without_sync", without_sync), ("cached", cached))
+        for name, seconds in (("unsynced", unsynced), ("cached", cached))
     }
     seen = {"threads": threads, "sync_batch_norms": sync_batch_norms, "group_class": group_class}
     together = [

@@ -12,7 +12,7 @@ import pytest
 from dpbench.analysis.diagnosis.causes import Cause, causes_of
 from dpbench.analysis.diagnosis.explanation import explain_rows
 from dpbench.analysis.rows import summarize
-from dpbench.records.trial import GpuState, Phases, TrialRecord
+from dpbench.records.trial import GpuState, TrialRecord
 from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window
 
 MS = 1e-3
@@ -165,17 +165,18 @@ def test_a_slow_rank_is_named(clocks: tuple[int, ...], why: str) -> None:
 def at_clocks(record: TrialRecord, *clocks: int) -> TrialRecord:
     """The record, with the clocks of its ranks' GPUs; rank 1 is throttled."""
     ranks = [*record.ranks]
-    for one, clock in zip(record.ranks, clocks, strict=False):
-        slowdowns = ("thermal",) * one.rank
+    for measured, clock in zip(record.ranks, clocks, strict=False):
+        slowdowns = ("thermal",) * measured.rank
         state = GpuState(sm_clock_mhz=clock, power_watts=300.0, slowdowns=slowdowns, processes=1)
-        ranks[one.rank] = replace(one, timed=replace(one.timed, gpu=(state,)))
+        windows = {**measured.windows, "timed": replace(measured.timed, gpu=(state,))}
+        ranks[measured.rank] = replace(measured, windows=windows)
     return replace(record, ranks=tuple(ranks))
 
 
 def test_slow_first_steps_are_told_to_warm_up_longer() -> None:
     slow = window([110 * MS] * 5 + [10 * MS] * 45, 1600)
     steady = window([10 * MS] * 50, 1600)
-    ranks = [rank(n, slow, without_sync=steady) for n in range(2)]
+    ranks = [rank(n, slow, unsynced=steady) for n in range(2)]
     spec = trial(group_size=2, timed_steps=50)
     records = [record(replace(spec, repetition=n), ranks) for n in range(PASSES)]
     (found,) = causes_on(LABEL, records)
@@ -193,7 +194,7 @@ def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> Non
         ]
         spec = trial(group_size=2, timed_steps=100, repetition=repetition)
         plain = trial("single", "none", timed_steps=100, repetition=repetition)
-        ranks = [rank(n, windows[0], without_sync=windows[1 + n]) for n in range(2)]
+        ranks = [rank(n, windows[0], unsynced=windows[1 + n]) for n in range(2)]
         records.append(record(spec, ranks, verification=PASSED))
         steady = window([2 * MS] * 100, 3200)
         records.append(record(plain, [rank(0, steady)], verification=PASSED))
@@ -215,14 +216,14 @@ def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficienc
     tried: dict[str, int], remedy: str
 ) -> None:
     """Loading takes 16 of the 20 ms of five instrumented steps."""
-    slow = Phases(
-        data_seconds=(16 * MS,) * 5,
-        forward_seconds=(1 * MS,) * 5,
-        backward_seconds=(2 * MS,) * 5,
-        optimizer_seconds=(1 * MS,) * 5,
-    )
+    slow = {
+        "data": (16 * MS,) * 5,
+        "forward": (1 * MS,) * 5,
+        "backward": (2 * MS,) * 5,
+        "optimizer": (1 * MS,) * 5,
+    }
     records = [
-        replace(one, ranks=tuple(replace(rank, phases=slow) for rank in one.ranks))
+        replace(one, ranks=tuple(replace(rank, phases={"timed": slow}) for rank in one.ranks))
         for one in [*row("single", [20], **tried), *row("ddp", [20, 20], [20, 20], **tried)]
     ]
     (one,) = explain_rows(summarize(records))

@@ -9,18 +9,18 @@ from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.phases import REPLICA_PHASES, step_phases
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
-from dpbench.records.trial import Phases, Status, TrialRecord
+from dpbench.records.trial import Phase, Status, TrialRecord
 from tests.analysis.builders import rank, record, steps_of, trial, weak_sweep, window
 
 
-def phases(backward: float) -> Phases:
+def phases(backward: float) -> dict[Phase, tuple[float, ...]]:
     """Two steps, also of 2 s forward, and on average 1 s for data and 1 s for the optimizer."""
-    return Phases(
-        data_seconds=(0.5, 1.5),
-        forward_seconds=(2.0, 2.0),
-        backward_seconds=(backward + 0.25, backward - 0.25),
-        optimizer_seconds=(1.0, 1.0),
-    )
+    return {
+        "data": (0.5, 1.5),
+        "forward": (2.0, 2.0),
+        "backward": (backward + 0.25, backward - 0.25),
+        "optimizer": (1.0, 1.0),
+    }
 
 
 @pytest.mark.parametrize("parts", [{}, {name: 2.0 + i for i, name in enumerate(REPLICA_PHASES)}])
@@ -29,14 +29,13 @@ def test_what_is_done_for_replicas_is_told_where_one_process_drives_them(
 ) -> None:
     """Seconds add up to the instrumented step; backward takes 5 and 7 s, without synchronization 4
     and 2 s."""
-    within = {f"{name}_seconds": (mean - 1, mean + 1) for name, mean in parts.items()}
+    within = {name: (mean - 1, mean + 1) for name, mean in parts.items()}
     ranks = [
         rank(
             number,
             window([10.0, 12.0], 64),
-            phases=phases(backward),
-            phases_without_sync=phases(bare),
-            replica_phases=within or None,
+            phases={"timed": phases(backward), "unsynced": phases(bare)},
+            replica_phases=within,
         )
         for number, (backward, bare) in enumerate([(5.0, 4.0), (7.0, 2.0)])
     ]
@@ -57,7 +56,7 @@ def test_what_is_done_for_replicas_is_told_where_one_process_drives_them(
 def test_communication_beside_jitter_is_what_is_left() -> None:
     """Steps of 1 and 3 s by turns on two ranks, in opposite order: of 4 s, 3 s are waited for."""
     ranks = [
-        rank(number, window([4.0, 4.0], 64), without_sync=window(alone, 64))
+        rank(number, window([4.0, 4.0], 64), unsynced=window(alone, 64))
         for number, alone in enumerate(([1.0, 3.0], [3.0, 1.0]))
     ]
     one = record(trial(group_size=2, timed_steps=2), ranks)

@@ -89,18 +89,18 @@ def test_strong_scaling_with_shards_that_differ_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("implementation", "without_sync", "merged"),
+    ("implementation", "unsynced", "merged"),
     [
         ("dp", [15 * MS], ("wrapper", "waiting")),
         ("torch-dp", None, ("wrapper", "waiting", "communication")),
     ],
 )
 def test_what_one_process_cannot_tell_apart_is_one_factor(
-    implementation: str, without_sync: list[float] | None, merged: tuple[str, ...]
+    implementation: str, unsynced: list[float] | None, merged: tuple[str, ...]
 ) -> None:
     single, copies, *_ = weak_sweep()
-    record = steps_of(implementation, [20 * MS], without_sync, group_size=2)
-    expected = 12 / (20 if without_sync is None else 15)
+    record = steps_of(implementation, [20 * MS], unsynced, group_size=2)
+    expected = 12 / (20 if unsynced is None else 15)
     assert by_parts(factors_of(record, [single, copies]))[merged] == pytest.approx(expected)
 
 
@@ -129,7 +129,7 @@ def test_pauses_in_single_steps_are_waiting() -> None:
     first[3], second[7] = 60 * MS, 60 * MS
     spec = trial(group_size=2, timed_steps=10)
     ranks = [
-        rank(number, window([20 * MS] * 10, 320), without_sync=window(alone, 320))
+        rank(number, window([20 * MS] * 10, 320), unsynced=window(alone, 320))
         for number, alone in enumerate((first, second))
     ]
     copies = steps_of("independent", [10 * MS] * 2, timed_steps=10)
@@ -144,7 +144,7 @@ SECONDS = st.floats(1e-6, 1e3)
 
 @given(
     passes=st.lists(st.tuples(*[SECONDS] * 7), min_size=1, max_size=4),
-    absent=st.sets(st.sampled_from(["independent", "without_sync"])),
+    absent=st.sets(st.sampled_from(["independent", "unsynced"])),
 )
 def test_the_factors_always_multiply_to_the_efficiency(
     passes: list[tuple[float, ...]], absent: set[str]
@@ -154,7 +154,7 @@ def test_the_factors_always_multiply_to_the_efficiency(
         references.append(steps_of("single", [alone], repetition=repetition))
         if "independent" not in absent:
             references.append(steps_of("independent", copies, repetition=repetition))
-        without = None if "without_sync" in absent else [a, b]
+        without = None if "unsynced" in absent else [a, b]
         records.append(steps_of("ddp", [c, d], without, repetition=repetition))
     factors = break_down(records, trials_by_key(references))
     product = math.prod(found.value.value for found in factors.factors)

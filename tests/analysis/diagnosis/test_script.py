@@ -38,7 +38,7 @@ def test_causes_are_one_list_in_which_wrong_comes_first_and_unmeasured_last() ->
     found = lines(
         as_is=0.100,
         cached=0.060,
-        without_sync=0.050,
+        unsynced=0.050,
         differing_parameter="0.weight",
         is_wrapped=True,
         same_samples=True,
@@ -102,7 +102,7 @@ def test_facts_that_are_no_faults_are_not_named(facts: dict[str, Any]) -> None:
 
 
 def test_a_script_is_not_advised_what_it_has() -> None:
-    slow: dict[str, Any] = {"without_sync": 0.040, "single": 0.040}
+    slow: dict[str, Any] = {"unsynced": 0.040, "single": 0.040}
     (once,) = lines(**slow)
     assert ": try gradient accumulation over 4 micro-steps with no_sync(), which leaves" in once
     slow["forwards"] = 16
@@ -139,10 +139,11 @@ def test_slow_first_steps_are_blamed_for_themselves_only(steps: int, everywhere:
 
     def changed(rank: RankMeasurement) -> RankMeasurement:
         if not rank.script:
-            return replace(rank, timed=timed(0.048, 4 * everywhere))
+            return replace(rank, windows={"timed": timed(0.048, 4 * everywhere)})
         noise = rank.timed.step_seconds[0] / 0.050
         kept = timed(0.049 * noise)
-        return replace(rank, timed=timed(0.050 * noise, 4), without_sync=kept, cached=kept)
+        windows = {"timed": timed(0.050 * noise, 4), "unsynced": kept, "cached": kept}
+        return replace(rank, windows=windows)
 
     found = of_group([replace(one, ranks=tuple(map(changed, one.ranks))) for one in sweep()])
     (cause,) = causes_of(found)
@@ -160,7 +161,7 @@ def test_a_script_that_does_not_run_alone_has_no_factors_of_one_rank() -> None:
 
 
 def test_without_distributed_data_parallel_communication_is_not_separated() -> None:
-    found = of_group(sweep(without_sync=None))
+    found = of_group(sweep(unsynced=None))
     assert any("has no DistributedDataParallel" in note for note in found.not_separated)
 
 
@@ -174,7 +175,7 @@ def test_ranks_that_wait_now_and_then_are_named_where_it_costs_a_tenth(
         own = 0.0005 * (rank.rank == repetition % 2)  # now one rank is the slowest, now the other
         seconds = (0.050, slow) * 2 if rank.rank else (slow, 0.050) * 2
         bare = window([one + own for one in seconds], STEPS * SAMPLES)
-        return replace(rank, without_sync=bare) if rank.script else rank
+        return replace(rank, windows={**rank.windows, "unsynced": bare}) if rank.script else rank
 
     records = sweep(as_is=slow + 0.001, cached=None)
     found = of_group(

@@ -43,7 +43,10 @@ def swept(batch_sizes: Sequence[int] = (32,), **changes: Any) -> list[TrialRecor
     for batch_size in batch_sizes:
         for record in (one for repetition in range(3) for one in weak_sweep(repetition)):
             samples = batch_size * record.trial.timed_steps
-            ranks = [replace(r, timed=replace(r.timed, samples=samples)) for r in record.ranks]
+            ranks = [
+                replace(r, windows={**r.windows, "timed": replace(r.timed, samples=samples)})
+                for r in record.ranks
+            ]
             if record.trial.group_size == 1:
                 ranks[0] = replace(ranks[0], gradient_trace=gradient_trace(**changes))
             trial = replace(record.trial, batch_size=batch_size)

@@ -58,16 +58,16 @@ def trained(
     torch.manual_seed(0)
     module = architecture.build_model()
     checksums = [checksum(module)]
-    wrapper = wrap(module, trial, rank)
+    parallel = wrap(module, trial, rank)
     checksums.append(checksum(module))
-    optimizer = wrapper.optimizer(build_optimizer(module, trial))
-    model = RankModel(module=module, wrapper=wrapper, optimizer=optimizer, loss=architecture.loss)
+    optimizer = parallel.optimizer(build_optimizer(module, trial))
+    model = RankModel(module=module, parallel=parallel, optimizer=optimizer, loss=architecture.loss)
     weight = averaging_weight(trial, rank)
     stepper = BenchmarkStepper(model, samples(architecture).select, weight)
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)
         stepper.step([batch[rank::WORLD] for batch in batches])
-    return [*checksums, checksum(module)], wrapper.communication()
+    return [*checksums, checksum(module)], parallel.communication()
 
 
 def as_torchrun(rank: int) -> None:

@@ -65,8 +65,8 @@ class Script:
 
 def test_segments_take_turns_as_a_palindrome_after_the_warm_up() -> None:
     script = Script()
-    kinds = ["as-is", "unsynced", "cached", "cached", "unsynced", "as-is"]
-    assert script.train() == ["as-is"] * 4 + [kind for kind in kinds for _ in range(5)]
+    kinds = ["timed", "unsynced", "cached", "cached", "unsynced", "timed"]
+    assert script.train() == ["timed"] * 4 + [kind for kind in kinds for _ in range(5)]
     measured = script.timer.measured
     assert [one.mode for one in measured] == kinds
     assert all([counts.samples for counts in one.counts] == [8] * 5 for one in measured)
@@ -78,18 +78,18 @@ def test_segments_take_turns_as_a_palindrome_after_the_warm_up() -> None:
 def test_rounds_follow_until_the_time_is_filled() -> None:
     script = Script(window_seconds=1e9)
     script.train(10_000)
-    assert sum(len(one.counts) for one in script.timer.measured if one.mode == "as-is") >= 1000
+    assert sum(len(one.counts) for one in script.timer.measured if one.mode == "timed") >= 1000
 
 
 def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> None:
     script = Script()
     script.watcher.counts.queued_batches = 3
-    assert script.train()[4 + 20 : 4 + 26] == ["as-is"] * 3 + ["unsynced"] * 3
+    assert script.train()[4 + 20 : 4 + 26] == ["timed"] * 3 + ["unsynced"] * 3
     assert sum(len(one.counts) for one in script.timer.measured) == 30
 
 
 def test_alone_a_script_is_measured_as_it_is_only() -> None:
-    assert {*Script(implementation="independent").train()} == {"as-is"}
+    assert {*Script(implementation="independent").train()} == {"timed"}
     assert len(Script(implementation="independent", timed_steps=1).train()) == 4 + 2
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.analysis.rows import summarize
-from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
+from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
 from tests.analysis.collective_records import sample_collectives
@@ -54,13 +54,13 @@ def _instrumented(rank: RankMeasurement) -> RankMeasurement:
     """A tenth of data, three of forward, five of backward, a fifth of them hidden communication."""
     steps = rank.timed.step_seconds[:5]
 
-    def phases(backward: float) -> Phases:
-        return Phases(
-            data_seconds=tuple(0.1 * step for step in steps),
-            forward_seconds=tuple(0.3 * step for step in steps),
-            backward_seconds=tuple(backward * step for step in steps),
-            optimizer_seconds=tuple(0.1 * step for step in steps),
-        )
+    def phases(backward: float) -> dict[Phase, tuple[float, ...]]:
+        return {
+            "data": tuple(0.1 * step for step in steps),
+            "forward": tuple(0.3 * step for step in steps),
+            "backward": tuple(backward * step for step in steps),
+            "optimizer": tuple(0.1 * step for step in steps),
+        }
 
-    alone = None if rank.without_sync is None else phases(0.4)
-    return replace(rank, phases=phases(0.5), phases_without_sync=alone)
+    backward: dict[Mode, float] = {"timed": 0.5, "unsynced": 0.4}
+    return replace(rank, phases={mode: phases(backward[mode]) for mode in rank.windows})

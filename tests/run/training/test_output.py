@@ -11,7 +11,7 @@ import pytest
 from dpbench.options.train import TrainOptions
 from dpbench.run.training import output as words
 from dpbench.specs import WorkloadSpec
-from dpbench.training.events import NoteLine
+from dpbench.training.events import NoteLine, Score
 from tests.training import test_events as events
 from tests.training.jobs import training_spec
 
@@ -21,12 +21,10 @@ STEP = replace(events.STEP, loss=0.4213)
 EPOCH = replace(
     events.EPOCH,
     evaluation_seconds=0.2,
-    test_loss=0.0911,
-    test_correct=350,
-    test_total=360,
+    score=Score(loss=0.0911, correct=350, total=360),
     checkpoint="step-00000023.pt",
 )
-FINISHED = replace(events.FINISHED, test_accuracy=0.972)
+FINISHED = replace(events.FINISHED, score=Score(loss=0.1, correct=972, total=1000))
 EVENTS = (STARTED, STEP, EPOCH, NoteLine(text="a note"), FINISHED)
 ONE = replace(STARTED, world_size=1)
 STEP_LINE = (
@@ -58,8 +56,7 @@ def test_an_epoch_says_what_was_reached() -> None:
     assert words.epoch_line(EPOCH) == EPOCH_LINE
     bare = replace(
         EPOCH,
-        test_loss=None,
-        test_correct=None,
+        score=None,
         evaluation_seconds=None,
         best=False,
         shares=(0.66, 0.34),

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dpbench.launch import collectives
-from dpbench.launch.collectives import run_collective, self_test
+from dpbench.launch import collective_runner
+from dpbench.launch.collective_runner import run_collective, self_test
 from dpbench.launch.ranks import run_ranks
-from dpbench.measure.collectives import CollectiveOperation, measure_collective
+from dpbench.measure.collective_operation import CollectiveOperation, measure_collective
 from dpbench.records.collectives import COLLECTIVES, CollectiveRecord, CollectiveSpec, SizeTiming
 from dpbench.records.trial import Status
 from dpbench.rendezvous.process_group import process_group
@@ -79,7 +79,7 @@ class WrongOnRank1(CollectiveOperation):
 
 
 def wrong_on_rank_1(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...] | str:
-    from dpbench.measure import collectives as module
+    from dpbench.measure import collective_operation as module
 
     module.CollectiveOperation = WrongOnRank1  # type: ignore[misc]
     return measure_collective(spec, rank)
@@ -88,7 +88,7 @@ def wrong_on_rank_1(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...] |
 def test_one_wrong_element_is_found_and_no_time_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collectives, "measure_collective", wrong_on_rank_1)
+    monkeypatch.setattr(collective_runner, "measure_collective", wrong_on_rank_1)
     record = measured(collective_spec(sizes_bytes=(4, MANY), samples=2), tmp_path)
     last = MANY // 4 - 1
     expected = (last % 8191 + 1) / 8191
@@ -115,7 +115,7 @@ def test_a_backend_of_the_cpu_works_between_two_ranks(backend: str) -> None:
 
 
 def test_a_backend_whose_ranks_fail_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collectives, "measure_collective", broken)
+    monkeypatch.setattr(collective_runner, "measure_collective", broken)
     tested = self_test("gloo", MACHINE)
     assert (tested.passed, tested.ranks, tested.seconds) == (False, 2, None)
     assert "RuntimeError: gloo is broken in rank" in (tested.reason or "")

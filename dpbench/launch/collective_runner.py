@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.launch.failures import RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks, scratch_folder
-from dpbench.measure.collectives import measure_collective
+from dpbench.measure.collective_operation import measure_collective
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 from dpbench.specs.traits import BACKENDS
