@@ -133,11 +133,15 @@ class Comparison:
         """The rows of a metric, except those that completed without it on either side;
         `classify` or `verdict.judge` gives them their outcomes.
 
-        Raises NotComparable if it was measured on neither side.
+        Raises NotComparable if it was measured on neither side, or is a speed in other items on
+        one side than on the other.
         """
         metric = COMPARED_METRICS[name]
         rows = []
         for label, *both in self.pairs:
+            items = sorted({record.item for records in both for record in records if record.ranks})
+            if metric.is_speed and len(items) > 1:
+                raise NotComparable(f"{label}: the sides count different items: {', '.join(items)}")
             before, now = (readings(records, metric) for records in both)
             if before or now or not any(both):
                 is_paired = self.ran_in_turn and len(before.keys() & now.keys()) >= MIN_PAIRS

@@ -189,7 +189,7 @@ class ScriptTimer:
         size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
         size = min(max(size, MIN_SEGMENT), max(trial.timed_steps // 2, 1))
         modes: list[Mode] = ["timed"]
-        if together:
+        if together and trial.wants_unsynced_window:
             synchronizes = self._store.size > 1 and all(report["syncs"] for report in reports)
             modes += ["unsynced"] * synchronizes
             modes += ["cached"] * all(report["loads"] for report in reports)

@@ -1,1 +1,1 @@
-"""DistributedDataParallel. Read `reducer` first, then `buckets`, `usage` and `averaging`."""
+"""DistributedDataParallel. Read `reducer` first, then `buckets`, `usage` and `comm_hook`."""

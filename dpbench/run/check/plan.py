@@ -83,8 +83,9 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
         is_clear = look >= least and not verdict.needs_repetitions
         if look == MAX_LOOKS or is_clear or verdict.disturbance.is_heavy:
             return
-        in_budget = math.floor(count * options.budget / max(spent, 1e-9))
-        more = min(math.ceil(GROWTH * count), in_budget)
+        more = math.ceil(GROWTH * count)
+        if look >= least:
+            more = min(more, math.floor(count * options.budget / max(spent, 1e-9)))
         if more <= count:
             return
         took = units.seconds((more - count) * spent / count)

@@ -117,6 +117,14 @@ def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -
     assert moved.notes == ("git commits differ: not known -> abc", "hosts differ: h -> x")
 
 
+def test_speeds_in_other_items_are_refused() -> None:
+    before, after = (
+        side(item, runs(trial(), (100.0, 101.0), item=item)) for item in ("samples", "steps")
+    )
+    with pytest.raises(NotComparable, match=r"the sides count different items: samples, steps$"):
+        compare_sides(before, after).rows("images_per_second")
+
+
 def test_another_machine_is_refused_and_the_difference_named() -> None:
     other = HERE, replace(HERE, cpu="Z80", cores=1)
     with pytest.raises(

@@ -25,7 +25,7 @@ BLOCKED = replace(INCONCLUSIVE, disturbance=BUSY)
         ("against", [INCONCLUSIVE] * 3, 4.0, [2, 3, 4]),
         ("against", [INCONCLUSIVE] * MAX_LOOKS, 100.0, [2, 3, 5, 8, 12, 18, 27, 41]),
         ("against_ref", [BLOCKED], 100.0, [2]),
-        ("against_ref", [ALL_PASS, ALL_PASS], 100.0, [2, 3]),
+        ("against_ref", [ALL_PASS, ALL_PASS], 1.0, [2, 3]),
     ],
 )
 def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
