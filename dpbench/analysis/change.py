@@ -39,7 +39,7 @@ class Change:
     log_ratio: float
     """Logarithm of the ratio of the geometric means."""
     error: float | None
-    """Its standard error; None if a side has one run."""
+    """Standard error of `log_ratio`; None if a side has one run."""
     degrees_of_freedom: float
 
     @property

@@ -30,8 +30,15 @@ DTYPES: dict[ValueType, str] = {
     "number": "float64",
     "boolean": "boolean",
 }
-IDENTITY = ("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition")
-IDENTITY_METRICS = tuple(metric for metric in TRIAL_METRICS if metric.key in (*IDENTITY, "status"))
+FIRST_METRICS = tuple(
+    metric
+    for metric in TRIAL_METRICS
+    if metric.key
+    in (
+        *("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition"),
+        "status",
+    )
+)
 """Metrics with which rows of ranks and steps begin."""
 SCALARS: dict[Any, ValueType] = {str: "text", int: "integer", float: "number"}
 
@@ -94,7 +101,7 @@ def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
     ranks = [(record, rank) for record in final_records(records) for rank in record.ranks]
-    trials = _frame(IDENTITY_METRICS, [record for record, _ in ranks], Metric.in_trial)
+    trials = _frame(FIRST_METRICS, [record for record, _ in ranks], Metric.in_trial)
     return trials.join(_frame(RANK_METRICS, [rank for _, rank in ranks], Metric.in_row))
 
 
@@ -110,7 +117,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
         for mode, window in rank.windows.items()
     ]
     windows = [window for *_, window in found]
-    frame = _frame(IDENTITY_METRICS, [record for record, *_ in found], Metric.in_trial)
+    frame = _frame(FIRST_METRICS, [record for record, *_ in found], Metric.in_trial)
     frame["rank"] = pd.array([rank for _, rank, *_ in found], dtype="Int64")
     frame["window"] = pd.array([mode for *_, mode, _ in found], dtype="string")
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))

@@ -30,10 +30,12 @@ class Headline:
 
     reason: str = ""
     """Why none is named as the fastest; empty if one is."""
+    doubt: str = ""
+    """Why the fastest row may not be the fastest."""
     row: Row | None = None
     """The fastest row; None if no row has a speed, or speeds cannot be compared."""
     speed: Estimate | None = None
-    """Its throughput, or its duration where rows have no throughput."""
+    """Throughput of the fastest row, or its duration where rows have no throughput."""
     others: tuple[Row, ...] = ()
     """All that it was compared with, the nearest first."""
     rivals: tuple[Row, ...] = ()
@@ -50,8 +52,8 @@ class Headline:
 def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
     """The headline of all rows of one table.
 
-    Nothing is named as the fastest if the machine was too busy for figures to be trusted, if the
-    highest speed is too noisy to state, or if only `single` completed.
+    Nothing is named as the fastest if the highest speed is too noisy to state, or if only `single`
+    completed. On a machine that was too busy for figures to be trusted, the fastest is doubtful.
     """
     usable = [
         row
@@ -78,15 +80,15 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
         if (ratio := speedup_of(fastest.records, row.records)) and not ratio.is_too_noisy
     }
     rivals = tuple(row for row in overlapping if row not in ratios or ratios[row].ends[0] <= 1)
-    disturbed = sum(row.is_disturbed for row in usable)
-    if is_busy and disturbed:
-        reason = f"other programs slowed down {disturbed} of {units.counted(len(usable), 'row')}"
-    elif found[fastest].is_too_noisy:
-        reason = "the speeds are too noisy"
+    disturbed, of_rows = sum(row.is_disturbed for row in usable), units.counted(len(usable), "row")
+    doubt = f"other programs slowed down {disturbed} of {of_rows}" if is_busy and disturbed else ""
+    if found[fastest].is_too_noisy:
+        reason = doubt or "the speeds are too noisy"
     nearest = next(iter((*rivals, *others)), None)
-    is_known = nearest in ratios and (reason or overlapping)
+    is_known = nearest in ratios and (reason or doubt or overlapping)
     return Headline(
         reason=reason,
+        doubt=doubt,
         row=fastest,
         speed=found[fastest],
         others=tuple(others),

@@ -76,13 +76,13 @@ class Metric:
     """True for a multiple of the throughput: too noisy to print where that is."""
 
     def in_trial(self, record: TrialRecord) -> PlainValue:
-        """Its value in a trial; None if it has none."""
+        """The value in a trial; None if it has none."""
         if self.of_configuration is not None:
             return self.of_configuration(record.trial)
         return None if self.of_trial is None else self.of_trial(record)
 
     def in_row(self, row: Any) -> Value:
-        """Its value in a `Row`; None if it has none."""
+        """The value in a `Row`; None if it has none."""
         if self.of_row is not None:
             return self.of_row(row)
         if self.of_configuration is not None:

@@ -66,8 +66,8 @@ class _Line(BaseModel):
 
     @property
     def measured(self) -> tuple[str, Estimate] | None:
-        """Its throughput, or its time for a fixed amount of work, by the key of the metric; None if
-        the table states neither."""
+        """The throughput, or the time for a fixed amount of work, with the key of the metric; None
+        if the table states neither."""
         rate = self.images_per_second
         if self.seconds_per_step is not None and self.batch_size is not None and rate is None:
             rate = self.batch_size * self.group_size / self.seconds_per_step

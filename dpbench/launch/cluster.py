@@ -300,10 +300,10 @@ class ClusterRunner(TrialRunner):
         if backend is not None and backend.one_host:
             return f"{configuration.backend} is for the ranks of one node, and these are on {nodes}"
         for node in self._cluster.nodes[: configuration.node_count]:
-            devices = [
+            devices = tuple(
                 device for number, device in configuration.node_devices if number == node.number
-            ]
-            if reason := node.machine.unusable_backend_reason(configuration.backend, devices):
+            )
+            if reason := node.machine.unusable_reason(replace(configuration, devices=devices)):
                 return f"{node.name}: {reason}"
         return None
 

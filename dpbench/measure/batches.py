@@ -26,7 +26,11 @@ from dpbench.measure.window import segment_sizes
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import Mode
 from dpbench.specs import TrialSpec
-from dpbench.specs.trial import PHASE_STEPS, TRACED_STEPS
+
+PHASE_STEPS = 5
+"""Steps whose phases are timed."""
+TRACED_STEPS = 10
+"""Steps in which it is noted when each gradient is ready."""
 
 
 def micro_step_indices(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:

@@ -77,6 +77,10 @@ class ReportOptions(shared.RowFilter):
             raise UsageError(
                 "--json, --format and --output ask for different formats; leave one out"
             )
+        if self.open and self.rows_format:
+            raise UsageError(
+                f"--open: {self.rows_format} is written instead of a page; leave it out"
+            )
         return self
 
 

@@ -158,8 +158,11 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     @property
     def fills_window(self) -> bool:
         """Whether a window takes as many steps as fill its time. Samples that are loaded ahead,
-        and averages of parameters, need a number of steps that is known beforehand."""
-        return self.steps is None and not any(self.loading) and self.sync_every == (1,)
+        and averages of parameters, need a number of steps that is known beforehand; models need
+        two warm-up steps, of which the last one shows how long a step takes."""
+        is_known = any(self.loading) or self.sync_every != (1,)
+        has_warmup = bool(self.script_and_arguments) or min(self.warmup) > 1
+        return self.steps is None and not is_known and has_warmup
 
     @property
     def loading(self) -> tuple[int | None, ...]:

@@ -28,11 +28,11 @@ def headline_sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
 
 def _sentence(headline: Headline) -> str:
     row, speed, rivals = headline.row, headline.speed, headline.rivals
-    if row is None or speed is None or speed.is_too_noisy:
+    if row is None or speed is None or headline.reason:
         return f"no fastest configuration: {headline.reason}"
     label, value = one_line(row.label), quantity(speed, "rate" if row.throughput else "time")
-    if headline.reason:
-        return f"perhaps the fastest: {label} at {value}, but {headline.reason}"
+    if headline.doubt:
+        return f"perhaps the fastest: {label} at {value}, but {headline.doubt}"
     if rivals:
         count = len(rivals)
         others = one_line(rivals[0].label) if count == 1 else f"{count:,} others"

@@ -24,12 +24,6 @@ MAX_REPETITIONS = 10_000
 """A plan of more would fill the memory."""
 MAX_FILLING_STEPS = 1000
 """Most steps of a window that fills a time: more would only make records larger."""
-PHASE_STEPS = 5
-"""Steps whose phases are timed."""
-TRACED_STEPS = 10
-"""Steps in which it is noted when each gradient is ready."""
-MIN_SEGMENT = 5
-"""Least steps of a segment of a script, as its first step finds an idle device and cold caches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

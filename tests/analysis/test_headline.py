@@ -113,7 +113,7 @@ def test_a_busy_machine_has_no_fastest_row_and_the_lead_of_repetitions_in_turn()
     load = HostLoad(cores=2, during=1.8, stolen=0.0)
     records = [replace(record, host_load=load) for record in (*FIRST, *SECOND)]
     found = headline_of(summarize(records), is_busy=True)
-    assert found.reason == "other programs slowed down 2 of 2 rows"
+    assert found.doubt == "other programs slowed down 2 of 2 rows"
     assert found.lead is not None
     failed = headline_of(summarize([FAILED]), is_busy=True)
     assert failed.reason == "no configuration completed (failed)"

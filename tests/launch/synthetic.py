@@ -17,6 +17,7 @@ from dpbench.codec import content_hash
 from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
+from dpbench.measure.batches import PHASE_STEPS, TRACED_STEPS
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, SizeTiming
 from dpbench.records.environment import capture
 from dpbench.records.trial import (
@@ -33,7 +34,6 @@ from dpbench.run.sweep.measuring import RunningSweep
 from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.run.this_machine import TEST_RUNNERS
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.specs.trial import PHASE_STEPS, TRACED_STEPS
 from tests.builders import MACHINE
 
 VARIABLES = {TEST_RUNNERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}

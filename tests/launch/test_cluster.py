@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.distributed import (
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch.cluster import (
     Cluster,
+    ClusterRunner,
     Node,
     NodeLost,
     follow_orders,
@@ -88,6 +90,14 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
         following.result()
         leaving.result()
     assert (state.measurements, state.failures) == ((), ())
+
+
+def test_what_one_node_cannot_run_several_cannot(tmp_path: Path) -> None:
+    runner = ClusterRunner(clusters()[0], (), tmp_path)
+    across = trial(group_size=2, replicas_by_node=(1, 1), devices=("cpu", "cpu"))
+    assert runner.unusable_reason(across) is None
+    half = replace(across, workload=replace(across.workload, dtype="f16"))
+    assert f"{NODES[0].name}: got dtype f16" in (runner.unusable_reason(half) or "")
 
 
 def test_nodes_with_other_options_both_say_which_differ() -> None:

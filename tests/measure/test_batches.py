@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
-from dpbench.measure.batches import StepPlan, loading_batches, micro_step_indices
+from dpbench.measure.batches import PHASE_STEPS, StepPlan, loading_batches, micro_step_indices
 from dpbench.specs import TrialSpec
-from dpbench.specs.trial import PHASE_STEPS
 from tests.builders import WORKLOAD, trial_spec
 from tests.waiting import prefetch_threads
 

@@ -13,7 +13,7 @@ import torch
 
 from dpbench.data.datasets import Dataset
 from dpbench.measure import trial as trials
-from dpbench.measure.batches import micro_step_indices
+from dpbench.measure.batches import PHASE_STEPS, TRACED_STEPS, micro_step_indices
 from dpbench.measure.device import Peaks
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.trial import measure_trial
@@ -21,7 +21,7 @@ from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
-from dpbench.specs.trial import MAX_FILLING_STEPS, PHASE_STEPS, TRACED_STEPS
+from dpbench.specs.trial import MAX_FILLING_STEPS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 

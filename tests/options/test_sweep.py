@@ -101,6 +101,8 @@ def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
         ({"prefetch": "2"}, False),
         ({"sync_every": "2", "implementations": "local-sgd"}, False),
         ({"steps": "8,9"}, False),
+        ({"warmup": "5,1"}, False),
+        ({"warmup": "0", "script": "train.py"}, True),
     ],
 )
 def test_windows_that_cannot_fill_a_time_have_a_number_of_steps(

@@ -27,9 +27,11 @@ from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Mode, Window
 from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.specs import TrialSpec
-from dpbench.specs.trial import MAX_FILLING_STEPS, MIN_SEGMENT
+from dpbench.specs.trial import MAX_FILLING_STEPS
 
 SEGMENT_SECONDS = 0.1
+MIN_SEGMENT = 5
+"""Least steps of a segment, as its first step finds an idle device and cold caches."""
 QUEUE_LIMIT = 64
 """Most steps in which a queue of batches is emptied."""
 FOREVER = timedelta(days=7)

@@ -40,7 +40,7 @@ class ReducedTotals:
     """What a DataParallel has summed over replicas since its construction."""
 
     bytes: int = 0
-    """Of dense gradients."""
+    """Bytes of dense gradients."""
     backwards: int = 0
     """Number of backward passes with gradients to sum."""
 

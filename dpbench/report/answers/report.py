@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from dpbench import units
@@ -36,7 +37,7 @@ def report_answer(
     parts = [] if page is None else [f"Report: {page}"]
     is_explained = any(e.trains_together and not e.is_too_noisy for e in analysis.explanations)
     if to_explain is not None and is_explained and not analysis.disturbance.is_busy:
-        parts.append(f"Next: dpbench explain {to_explain}")
+        parts.append(f"Next: dpbench explain {shlex.quote(str(to_explain))}")
     hidden = {"more warning": len(warnings[1:]), "note": len(others)}
     counts = [units.counted(count, name) for name, count in hidden.items() if count]
     if counts and not verbose:

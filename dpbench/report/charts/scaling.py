@@ -72,7 +72,8 @@ def _draw(analysis: Analysis, name: str, starts: Mapping[int | None, float]) -> 
     singles = {
         row.records: (row, value)
         for row in analysis.rows
-        if row.implementation == SINGLE and (value := getattr(row, name)) and not value.is_too_noisy
+        if row.implementation == SINGLE and row.records  # a published row has none
+        if (value := getattr(row, name)) and not value.is_too_noisy
     }
     for line in stated.values():
         if all(row.group_size > 1 for row, _ in line):
