@@ -243,7 +243,8 @@ def _communication(explanation: Explanation) -> tuple[str, str, str]:
         others = [SCRIPT_ACCUMULATES, "a larger batch"]
         if _forward_passes(explanation) >= SEVERAL:
             others = ["a larger batch or more micro-steps per optimizer step"]
-        option = f"--backends gloo,{name}" if backend == words != "" else ""
+        is_unmeasured = bool(words) and backend == words
+        option = f"--backends gloo,{name}" if is_unmeasured else ""
         return "exposed communication", _try(backend, *others), option
     words = option_words("backends", name) if name else ""
     first = _setting(explanation, words, "communication", backend=name)
