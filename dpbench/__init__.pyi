@@ -87,7 +87,7 @@ def check(
     Raises:
         UsageError: An argument is invalid.
         NotComparable: There is nothing to compare.
-        StoreError: A folder cannot be used.
+        FileError: A folder cannot be used.
         KeyboardInterrupt: After Ctrl-C.
 
     Options:
@@ -154,7 +154,7 @@ def explain(
 
     Raises:
         UsageError: An argument is invalid, or no row can be explained.
-        StoreError: The folder cannot be used.
+        FileError: The folder cannot be used.
         TrainingFailed: The script failed.
         KeyboardInterrupt: After Ctrl-C.
 
@@ -237,7 +237,7 @@ def sweep(
 
     Raises:
         UsageError: An argument is invalid.
-        StoreError: The results folder cannot be used.
+        FileError: The results folder cannot be used.
         DataError: The dataset cannot be used.
         KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to
             resume.
@@ -343,7 +343,7 @@ def train(
 
     Raises:
         UsageError: An argument is invalid.
-        StoreError: A folder cannot be used.
+        FileError: A folder cannot be used.
         DataError: The dataset cannot be used.
         TrainingFailed: A rank failed.
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.

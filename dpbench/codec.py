@@ -25,7 +25,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.messages import escaped
 
 T = TypeVar("T")
@@ -72,31 +72,31 @@ def encode(value: Any) -> Any:
 
 
 def decode(kind: type[T], value: Any) -> T:
-    """Rebuild a dataclass from what `encode` made of it; raises StoreError if it does not fit."""
+    """Rebuild a dataclass from what `encode` made of it; raises FileError if it does not fit."""
     try:
         text = json_bytes(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise StoreError(_misfit(kind, error)) from None
+        raise FileError(_misfit(kind, error)) from None
     return from_json(kind, text)
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in a text; raises StoreError."""
+    """The JSON object in a text; raises FileError."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"not JSON: {error}") from None
+        raise FileError(f"not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise StoreError(f"expected an object, got {type(content).__name__}")
+        raise FileError(f"expected an object, got {type(content).__name__}")
     return content
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """Rebuild a dataclass from JSON text; raises StoreError if it does not fit."""
+    """Rebuild a dataclass from JSON text; raises FileError if it does not fit."""
     try:
         value: T = adapter(cast(Any, kind)).validate_json(text)
     except (ValidationError, ValueError, RecursionError) as error:
-        raise StoreError(_misfit(kind, error)) from None
+        raise FileError(_misfit(kind, error)) from None
     return value
 
 

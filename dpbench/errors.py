@@ -64,7 +64,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     return plain[near[0]] if near else None
 
 
-class StoreError(DpbenchError):
+class FileError(DpbenchError):
     """A results folder or file that cannot be read or written."""
 
     exit_status = USAGE

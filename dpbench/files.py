@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from secrets import token_hex
 from typing import IO
 
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 
 MAX_FOLDER_NAME = 120
 """Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
@@ -30,7 +30,7 @@ def open_to_append(path: Path) -> IO[bytes]:
     """Open a regular file for reading and writing, unbuffered; it is made if it is not there, and
     its name is on disk.
 
-    Raises StoreError for anything else, which a link is too, OSError.
+    Raises FileError for anything else, which a link is too, OSError.
     """
     require_regular(path)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
@@ -41,12 +41,12 @@ def open_to_append(path: Path) -> IO[bytes]:
 def open_to_read(path: Path) -> IO[bytes]:
     """Open a regular file, or the one that a link leads to, and `protect` it.
 
-    Raises OSError, and StoreError for anything else: reading a pipe might never end.
+    Raises OSError, and FileError for anything else: reading a pipe might never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise StoreError(f"{path} is not a file; expected a regular file")
+        raise FileError(f"{path} is not a file; expected a regular file")
     protect(path)
     return os.fdopen(descriptor, "rb")
 
@@ -63,15 +63,15 @@ def protect(path: Path) -> None:
 
 
 def require_regular(path: Path) -> None:
-    """Raise StoreError unless a regular file lies there, or nothing."""
+    """Raise FileError unless a regular file lies there, or nothing."""
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
-        raise StoreError(f"{path} is a link or not a file; expected a regular file")
+        raise FileError(f"{path} is a link or not a file; expected a regular file")
 
 
 def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
     """The path of a folder in a folder, none of whose `names` is a link; with `make` they are made.
 
-    Raises StoreError if one is there and no folder, OSError if it cannot be made.
+    Raises FileError if one is there and no folder, OSError if it cannot be made.
     """
     inside = folder
     for name in names:
@@ -80,7 +80,7 @@ def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
             with suppress(FileExistsError):
                 inside.mkdir()
         if os.path.lexists(inside) and (inside.is_symlink() or not inside.is_dir()):
-            raise StoreError(f"{inside} is a link or not a folder; expected a folder")
+            raise FileError(f"{inside} is a link or not a folder; expected a folder")
     return inside
 
 
@@ -90,19 +90,19 @@ def is_free(folder: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that is free; raises StoreError."""
+    """Make a folder that is free; raises FileError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         flush_folder(folder.parent)
     except OSError as error:
-        raise StoreError(f"cannot make {folder}: {error.strerror}") from None
+        raise FileError(f"cannot make {folder}: {error.strerror}") from None
 
 
 def write_inside(path: Path, content: bytes) -> Path:
     """Write a file inside a folder of results; nobody ever reads half of it, whatever ends the
     process.
 
-    Raises StoreError if something else than a regular file is there, OSError.
+    Raises FileError if something else than a regular file is there, OSError.
     """
     require_regular(path)
     _replace(path, content)
@@ -121,14 +121,14 @@ def write_named(path: Path, content: bytes) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write text into a file that the user has named; raises StoreError if it cannot, or if the
+    """Write text into a file that the user has named; raises FileError if it cannot, or if the
     file was read here."""
     if path.resolve() in _protected:
-        raise StoreError(f"{path} holds what is read here; expected another file to write")
+        raise FileError(f"{path} holds what is read here; expected another file to write")
     try:
         write_named(path, text.encode())
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+        raise FileError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -7,16 +7,16 @@ import json
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from dpbench.codec import content_hash, decode, encode, from_json
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.records.trial import Status, TrialRecord, Window
 from dpbench.shipped import RESULTS
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import record, trial
 from tests.builders import trial_spec
 
-EXAMPLE = store.load_sweep(RESULTS / "examples" / "two-cores").records
+EXAMPLE = folders.load_sweep(RESULTS / "examples" / "two-cores").records
 
 
 def test_a_record_comes_back_equal_and_stores_no_default() -> None:
@@ -67,14 +67,14 @@ WINDOW = {"seconds": 1, "samples": 1}
 def test_a_misfit_is_an_error_that_names_the_place(
     kind: type, content: object, message: str
 ) -> None:
-    with pytest.raises(StoreError, match=message) as raised:
+    with pytest.raises(FileError, match=message) as raised:
         decode(kind, content)
     assert len(str(raised.value)) < 300
 
 
 def test_text_that_is_no_json_is_an_error() -> None:
     for text in ("{", b'{"a": "\xff"}', '{"a": "\\u001b"'):
-        with pytest.raises(StoreError, match="not JSON: "):
+        with pytest.raises(FileError, match="not JSON: "):
             from_json(Window, text)
 
 

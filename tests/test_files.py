@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import files
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.files import (
     folder_inside,
     folder_name,
@@ -46,7 +46,7 @@ def test_what_is_no_file_is_refused_in_one_line_and_stays_as_it_is(
     SPECIAL[kind](path)
     before = path.lstat()
     with pytest.raises(
-        StoreError, match=f"^{path} is a link or not a file; expected a regular file$"
+        FileError, match=f"^{path} is a link or not a file; expected a regular file$"
     ):
         WAYS[way](path)
     after = path.lstat()
@@ -71,9 +71,9 @@ def test_a_folder_inside_is_made_and_never_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("elsewhere")
     (tmp_path / "file").touch()
     for make in (False, True):
-        with pytest.raises(StoreError, match="link is a link or not a folder; expected a folder"):
+        with pytest.raises(FileError, match="link is a link or not a folder; expected a folder"):
             folder_inside(tmp_path, "link", "b", make=make)
-        with pytest.raises(StoreError, match="file is a link or not a folder"):
+        with pytest.raises(FileError, match="file is a link or not a folder"):
             folder_inside(tmp_path, "file", make=make)
     assert not list((tmp_path / "elsewhere").iterdir())
 
@@ -157,7 +157,7 @@ def test_a_file_that_was_read_is_not_written_by_its_name(tmp_path: Path) -> None
     path = tmp_path / "sweep.json"
     path.write_text("results")
     assert files.read_bytes(path) == b"results"
-    with pytest.raises(StoreError, match=r"sweep\.json holds what is read here; expected another"):
+    with pytest.raises(FileError, match=r"sweep\.json holds what is read here; expected another"):
         files.write_output(path, "a verdict")
     assert path.read_text() == "results"
 
@@ -171,7 +171,7 @@ def test_a_failed_write_names_the_file_and_leaves_what_was_there(
     monkeypatch.setattr(os, "fsync", full)
     file = tmp_path / "out.csv"
     file.write_text("old")
-    with pytest.raises(StoreError, match=r"out\.csv: No space left"):
+    with pytest.raises(FileError, match=r"out\.csv: No space left"):
         write_output(file, "new")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]

@@ -20,7 +20,7 @@ LAYERS = (
     ("files", "temporary", "codec"),
     ("specs",),
     ("records",),
-    ("store", "architecture"),
+    ("folders", "architecture"),
     ("parallel",),
     ("rendezvous",),
     ("data",),
@@ -42,7 +42,7 @@ NEVER = {
     "records": {"torch"},
     "analysis": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch"},
     "report": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch"},
-    "store": {"torch", "pandas", "numpy"},
+    "folders": {"torch", "pandas", "numpy"},
 }
 MAX_MODULE = 600
 MAX_FOLDER = 30
@@ -71,7 +71,7 @@ def _parsed(path: Path) -> ast.Module:
 
 @cache
 def imported(path: Path) -> tuple[str, ...]:
-    """Every module that a file imports, at any depth, as "dpbench.store" for names from it."""
+    """Every module that a file imports, at any depth, as "dpbench.folders" for names from it."""
     return tuple(_imported(path))
 
 

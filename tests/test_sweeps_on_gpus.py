@@ -20,7 +20,7 @@ import torch
 import yaml
 
 import dpbench
-from dpbench import store
+from dpbench import folders
 from dpbench.cli.app import run as run_command
 from dpbench.records.trial import Status, TrialRecord
 from tests.cli.command import ROOT, environment
@@ -104,7 +104,7 @@ def speed(part: dict[str, Any]) -> dict[str, Any] | None:
         text=True,
         check=False,
     )
-    stored = store.load_sweep(folder)
+    stored = folders.load_sweep(folder)
     gpus = [gpu.name for one in stored.environments.values() for gpu in one.accelerators]
     rows = dpbench.load(folder).rows
     shown = [column for column in rows if str(column).startswith(COLUMNS)]
@@ -126,7 +126,7 @@ def test_a_part_runs_and_leaves_what_it_has_to(part: dict[str, Any]) -> None:
         assert (done.returncode == 0) is (wanted is Status.COMPLETED), done.stdout + done.stderr
     print(done.stdout)  # `make gpu` shows it
     if part["run"].startswith(("sweep", "explain")):
-        stored = store.load_sweep(FOLDER / part["name"])
+        stored = folders.load_sweep(FOLDER / part["name"])
         assert stored.records
         for record in stored.records:
             assert record.status is wanted, f"{record.trial}: {record.reason}"

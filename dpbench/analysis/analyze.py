@@ -12,10 +12,10 @@ from dpbench.analysis.noise import Disturbance, disturbance_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.remarks import environment_notes
 from dpbench.analysis.rows import Row, summarize
+from dpbench.folders import StoredCollectives, StoredSweep
+from dpbench.folders.unfinished import unfinished_warning
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.specs import Labels
-from dpbench.store import StoredCollectives, StoredSweep
-from dpbench.store.unfinished import unfinished_warning
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached values
@@ -92,5 +92,5 @@ def analyze(stored: StoredSweep | StoredCollectives) -> Analysis:
 
 
 def analyze_table(path: Path) -> Analysis:
-    """Read a CSV file of published numbers; raises StoreError if it has another form."""
+    """Read a CSV file of published numbers; raises FileError if it has another form."""
     return Analysis(name=path.name, rows=from_csv(path))

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row, in_order
 from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY, serial_fraction
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.files import protect
 from dpbench.messages import escaped
 from dpbench.specs.traits import SINGLE
@@ -92,7 +92,7 @@ class _Line(BaseModel):
 
 
 def from_csv(path: Path) -> tuple[Row, ...]:
-    """The rows of a file of published numbers; raises StoreError if it has another form.
+    """The rows of a file of published numbers; raises FileError if it has another form.
 
     Speedups are over `single`, or if the table has none, over group size 1 of the same series.
     """
@@ -147,7 +147,7 @@ def _read_lines(path: Path) -> list[_Line]:
     speeds = [name for name in SPEED_COLUMNS if name in columns]
     allowed = ({"images_per_second", "seconds_per_step"}, *({column} for column in SPEED_COLUMNS))
     if {*speeds} not in allowed:
-        raise StoreError(
+        raise FileError(
             f"{path}, line 1: expected exactly one column out of {', '.join(SPEED_COLUMNS)}, "
             f"got {', '.join(speeds) or columns}"
         )
@@ -162,14 +162,14 @@ def _read_lines(path: Path) -> list[_Line]:
             column = str(first["loc"][0])
             expected = first["msg"].replace("Input should be", "expected")
             got = escaped(repr(cells.get(column, "")), LONGEST)
-            raise StoreError(f"{place}, column {column!r}: {expected}, got {got}") from None
+            raise FileError(f"{place}, column {column!r}: {expected}, got {got}") from None
         if line.measured is None and line.speedup is None:
             needed = "batch_size" if line.seconds_per_step else speeds[-1]
-            raise StoreError(f"{place}, column {needed!r}: expected a number, got ''")
+            raise FileError(f"{place}, column {needed!r}: expected a number, got ''")
         earlier = found.setdefault((line.series, line.group_size), number)
         if earlier != number:
             repeated = f"it is on line {earlier}, too"
-            raise StoreError(f"{place}: expected each configuration once ({repeated})")
+            raise FileError(f"{place}: expected each configuration once ({repeated})")
         lines.append(line)
     return lines
 
@@ -183,18 +183,18 @@ def _cells(path: Path) -> dict[int, dict[str, str]]:
         protect(path)
         table = pd.read_csv(path, encoding="utf-8-sig", **form).map(str.strip).to_numpy().tolist()
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from None
+        raise FileError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
-        raise StoreError(f"{path} is not a CSV file in UTF-8: {str(error).strip()}") from None
+        raise FileError(f"{path} is not a CSV file in UTF-8: {str(error).strip()}") from None
     header = [SPELLINGS.get(name, name) for name in table[0]]
     # A column without a name is the index that a data frame was written with.
     if doubled := [name for name in header if name and header.count(name) > 1]:
-        raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
+        raise FileError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
     lines = {
         number: {name: text for name, text in zip(header, cells, strict=True) if name}
         for number, cells in enumerate(table[1:], 2)
         if any(cells)
     }
     if not lines:
-        raise StoreError(f"{path}: expected a line of column names and lines of values")
+        raise FileError(f"{path}: expected a line of column names and lines of values")
     return lines

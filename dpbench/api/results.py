@@ -14,6 +14,7 @@ from dpbench import units
 from dpbench.analysis import frames
 from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.errors import UnknownName, UsageError
+from dpbench.folders import StoredCollectives, StoredSweep
 from dpbench.messages import worded_for_python
 from dpbench.options.reading import read_value
 from dpbench.options.types import FilePath
@@ -25,7 +26,6 @@ from dpbench.report.headline import headline_sentences
 from dpbench.report.notes import warnings
 from dpbench.run.results import load_stored
 from dpbench.specs import SweepSpec
-from dpbench.store import StoredCollectives, StoredSweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +120,7 @@ class Results:
     def write_report(self, *, charts: bool = True) -> Path:
         """Write the page of `dpbench report` into the folder, and return its path.
 
-        Raises StoreError if it cannot be written.
+        Raises FileError if it cannot be written.
         """
         from dpbench.report.page import page_path, write_page
 
@@ -167,6 +167,6 @@ def load(path: str | PathLike[str]) -> Results:
 
     Raises:
         UsageError: `path` is not a path.
-        StoreError: `path` is not a results folder.
+        FileError: `path` is not a results folder.
     """
     return Results(load_stored(read_value("path", FilePath, path)))

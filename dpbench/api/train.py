@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api.calls import measuring_call, takes_options
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import FileError, UsageError
 from dpbench.files import read_bytes
 from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
@@ -32,14 +32,14 @@ class Trained:
     def open(cls, folder: str | PathLike[str]) -> Trained:
         """Read a run folder; nothing in it is executed.
 
-        Raises StoreError if it is not a run folder, is damaged, or its training is not over.
+        Raises FileError if it is not a run folder, is damaged, or its training is not over.
         """
         from dpbench.training.events import EndLine
         from dpbench.training.run_folder import RunFolder
 
         ended = [e for e in RunFolder.open(Path(folder)).events() if isinstance(e, EndLine)]
         if not ended:
-            raise StoreError(
+            raise FileError(
                 f"{folder}: training has not finished; dpbench train --resume {folder} continues it"
             )
         return cls(folder=Path(folder), finished=ended[-1])
@@ -109,7 +109,7 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
 
     Raises:
         UsageError: An argument is invalid.
-        StoreError: A folder cannot be used.
+        FileError: A folder cannot be used.
         DataError: The dataset cannot be used.
         TrainingFailed: A rank failed.
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.

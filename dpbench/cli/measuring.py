@@ -17,8 +17,8 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
+    from dpbench.folders import StoredCollectives, StoredSweep
     from dpbench.report.answer import Answer
-    from dpbench.store import StoredCollectives, StoredSweep
 
 OWN_SCRIPT = "your_script.py"
 """What comes after a first look at this machine."""
@@ -172,9 +172,9 @@ def show_measured(
 ) -> None:
     """Prints what was measured, and writes its page; says where the output of failures is."""
     from dpbench.analysis.analyze import analyze
+    from dpbench.folders import LOGS_FOLDER
     from dpbench.records.trial import Status
     from dpbench.report.page import page_path, write_page
-    from dpbench.store import LOGS_FOLDER
 
     analysis, page = analyze(stored), page_path(stored.folder)
     if options.as_json:

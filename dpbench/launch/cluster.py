@@ -23,7 +23,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench import units
 from dpbench.codec import decode, encode
-from dpbench.errors import Interrupted, LaunchError, StoreError, UsageError
+from dpbench.errors import FileError, Interrupted, LaunchError, UsageError
 from dpbench.launch.external_launchers import interface_towards
 from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.machine import Machine
@@ -114,7 +114,7 @@ def open_cluster(placement: Placement, token: str, this_node: Node) -> Iterator[
             encode(this_node), ARRIVAL_SECONDS, lambda who: say(f"waiting for {who} at {endpoint}")
         )
         nodes = tuple(decode(Node, description) for description in descriptions)
-    except StoreError as error:
+    except FileError as error:
         raise UsageError(
             f"a node describes itself in another way, so it has another dpbench: {error}; expected "
             "the same version on all nodes"
@@ -220,7 +220,7 @@ class Cluster:
     def _serve(self) -> None:
         """Write this node's state and read those of others, until the node leaves."""
         next_beat, written, beat = 0.0, None, 0
-        with suppress(RuntimeError, StoreError):  # the connection broke, or another version speaks
+        with suppress(RuntimeError, FileError):  # the connection broke, or another version speaks
             while True:
                 leaving, state = self._leaving, self._state
                 if state != written or monotonic() >= next_beat:

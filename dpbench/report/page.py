@@ -12,7 +12,7 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import Row
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
@@ -87,32 +87,32 @@ class Page:
 
 def write_page(path: Path, analysis: Analysis, *, charts: bool = True) -> Path:
     """Writes the page of a analysis, with its `charts` or without, whole or not at all, and returns
-    its path; raises StoreError."""
+    its path; raises FileError."""
     text = render_template("page.html", page=build_page(analysis, charts=charts))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return write_inside(path, text.encode())
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+        raise FileError(f"cannot write {path}: {error.strerror}") from None
 
 
 def page_path(results: Path) -> Path:
-    """The path of the page in a results folder; raises StoreError if its folder is a link."""
+    """The path of the page in a results folder; raises FileError if its folder is a link."""
     return folder_inside(results, REPORT_FOLDER) / PAGE
 
 
 def charts_folder(results: Path) -> Path:
-    """The folder of charts in a results folder; raises StoreError if it is a link."""
+    """The folder of charts in a results folder; raises FileError if it is a link."""
     return folder_inside(results, REPORT_FOLDER, CHART_FOLDER)
 
 
 def page_path_in(folder: Path) -> Path:
-    """The path of the page in a folder that the user names; raises StoreError if that holds files,
+    """The path of the page in a folder that the user names; raises FileError if that holds files,
     but no report."""
     page = folder / PAGE
     is_report = page.is_file() and GENERATOR in page.read_bytes()[:HEAD_BYTES]
     if not (is_report or is_free(folder)):
-        raise StoreError(
+        raise FileError(
             f"{folder} holds other files; expected an empty folder, or one with a report of dpbench"
         )
     return page

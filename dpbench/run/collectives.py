@@ -6,9 +6,10 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from dpbench import store, units
+from dpbench import folders, units
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
+from dpbench.folders import LOGS_FOLDER, ResultsFolder, StoredCollectives
 from dpbench.launch import collective_runner
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import recorded
@@ -28,7 +29,6 @@ from dpbench.run.this_machine import (
 )
 from dpbench.specs.sweep import palindrome
 from dpbench.specs.traits import BACKENDS
-from dpbench.store import LOGS_FOLDER, ResultsFolder, StoredCollectives
 
 IN_PARTS = ("all_gather", "reduce_scatter")
 """Collectives of which each rank holds an equal part."""
@@ -62,7 +62,7 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
             results.append(record)
             progress.finished(record)
             done += 1
-    return store.load_collectives(folder)
+    return folders.load_collectives(folder)
 
 
 def build_collective_specs(

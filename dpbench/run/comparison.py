@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def compare(options: CompareOptions) -> Answer:
-    """Compare two sweeps, or two selections of one; raises UsageError, StoreError, and
+    """Compare two sweeps, or two selections of one; raises UsageError, FileError, and
     NotComparable."""
     from dpbench.analysis.comparisons.comparison import compare_sides
     from dpbench.report.answers.compare import comparison_answer

@@ -11,6 +11,7 @@ from dpbench.analysis.diagnosis.causes import causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation, choose
 from dpbench.analysis.rows import noise_lines
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
+from dpbench.folders import LOGS_FOLDER, load_sweep
 from dpbench.messages import in_python, say
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.shared import MAX_WORD, RowFilter
@@ -22,14 +23,13 @@ from dpbench.report.progress.trials import TrialProgress
 from dpbench.report.table import keep_on_line
 from dpbench.run.results import filter_choices, latest_folder, select_rows
 from dpbench.specs.traits import SCRIPT
-from dpbench.store import LOGS_FOLDER, load_sweep
 
 
 def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     """Explain rows of a results folder, or of a script, which is measured first. Where the speeds
     are too noisy, the answer says which, and what is known in spite of that.
 
-    Raises UsageError if no row can be explained, StoreError, and TrainingFailed.
+    Raises UsageError if no row can be explained, FileError, and TrainingFailed.
     """
     if options.script_and_arguments:
         folder = _measure(options, progress)

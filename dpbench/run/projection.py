@@ -11,15 +11,15 @@ from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
     from dpbench.analysis.projection.series import Projection, Series
+    from dpbench.folders import StoredSweep
     from dpbench.report.answer import Answer
-    from dpbench.store import StoredSweep
 
 FURTHER = (8, 64, 1000)
 """Simulated group sizes besides the measured ones, unless others are asked for."""
 
 
 def project(options: ProjectOptions) -> Answer:
-    """Project every series; raises UsageError or StoreError if no series has an answer."""
+    """Project every series; raises UsageError or FileError if no series has an answer."""
     from dpbench.analysis.projection.law import project_by_law
     from dpbench.analysis.projection.network import flat_network, load_topology
     from dpbench.analysis.projection.simulation import project_by_simulation
@@ -59,7 +59,7 @@ def _read_series(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.published import from_csv
     from dpbench.analysis.rows import summarize
-    from dpbench.store import load_sweep
+    from dpbench.folders import load_sweep
 
     if is_table(options.path):
         if options.simulates:

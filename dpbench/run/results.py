@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import store
+from dpbench import folders
 from dpbench.errors import UsageError
 from dpbench.messages import option_words, say
 from dpbench.options.shared import RowFilter, row_value
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from dpbench.analysis.analyze import Analysis
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.rows import Row
+    from dpbench.folders import StoredCollectives, StoredSweep
     from dpbench.records.collectives import CollectiveSpec
-    from dpbench.store import StoredCollectives, StoredSweep
 
 
-WRITTEN = (store.TRIALS_FILE, store.SWEEP_FILE, store.COLLECTIVES_FILE, store.COMM_FILE)
+WRITTEN = (folders.TRIALS_FILE, folders.SWEEP_FILE, folders.COLLECTIVES_FILE, folders.COMM_FILE)
 """Files written while measuring. A report does not count: it can be made again at any time."""
 
 
@@ -31,7 +31,7 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
     """The path of `name` in `results_dir`. Without a name it has the time and `otherwise`, and a
     number if another one was made in the same second."""
     if name is not None:
-        store.check_name(name)
+        folders.check_name(name)
         return results_dir / name
     time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     names = (f"{time}-{otherwise}{'' if number == 1 else f'-{number}'}" for number in count(1))
@@ -39,9 +39,9 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
 
 
 def new_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
-    """The same for new results; raises StoreError if the folder holds something."""
+    """The same for new results; raises FileError if the folder holds something."""
     folder = results_folder(results_dir, name, otherwise=otherwise)
-    store.require_free(folder)
+    folders.require_free(folder)
     return folder
 
 
@@ -49,17 +49,17 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
     """The latest results folder, for a `command` without one; says which. Raises UsageError if
     there is none."""
     place = Path("results")
-    folders = [
+    found = [
         folder
         for folder in (place.iterdir() if place.is_dir() else ())
-        if store.holds_sweep(folder) or (store.holds_collectives(folder) and not sweeps_only)
+        if folders.holds_sweep(folder) or (folders.holds_collectives(folder) and not sweeps_only)
     ]
-    if not folders:
+    if not found:
         raise UsageError(
             f"{command}: expected a results folder, but {place}/ holds none; name one, or make one "
             "with dpbench sweep"
         )
-    latest = max(folders, key=lambda folder: (_last_measured(folder), folder.name))
+    latest = max(found, key=lambda folder: (_last_measured(folder), folder.name))
     say(f"{command}: no folder given; using the latest: {latest}")
     return latest
 
@@ -81,14 +81,14 @@ def is_table(path: Path) -> bool:
 
 
 def load_stored(folder: Path) -> StoredSweep | StoredCollectives:
-    """The content of a results folder; raises StoreError if it is none."""
-    if store.holds_collectives(folder) and not store.holds_sweep(folder):
-        return store.load_collectives(folder)
-    return store.load_sweep(folder)
+    """The content of a results folder; raises FileError if it is none."""
+    if folders.holds_collectives(folder) and not folders.holds_sweep(folder):
+        return folders.load_collectives(folder)
+    return folders.load_sweep(folder)
 
 
 def read_analysis(path: Path) -> Analysis:
-    """Read and analyze a results folder or a CSV file; raises StoreError if it is neither."""
+    """Read and analyze a results folder or a CSV file; raises FileError if it is neither."""
     from dpbench.analysis.analyze import analyze, analyze_table
 
     if is_table(path):
@@ -122,7 +122,7 @@ def is_current(page: Path, results: Path) -> bool:
 def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
     """Load the sides of a comparison, each DIR or DIR:key=value,…, and what could not be read.
 
-    Raises UsageError for an invalid selection, StoreError for a folder that cannot be read.
+    Raises UsageError for an invalid selection, FileError for a folder that cannot be read.
     """
     from dpbench.analysis.comparisons.matching import Side
 
@@ -137,7 +137,7 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
             )
         path = folder.resolve()
         if path not in loaded:
-            loaded[path] = store.load_sweep(folder)
+            loaded[path] = folders.load_sweep(folder)
             warnings += loaded[path].warnings
         sides.append(
             Side(

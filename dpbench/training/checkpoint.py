@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dpbench.codec import Float, decode, encode
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import FileError, UsageError
 from dpbench.files import write_inside, write_named
 from dpbench.messages import escaped, option_words
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
@@ -109,7 +109,7 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
             source=where,
             **{name: content[name] for name in _PLAIN},
         )
-    except (KeyError, StoreError) as error:
+    except (KeyError, FileError) as error:
         raise UsageError(f"{where}: {error}") from None
 
 
@@ -130,7 +130,7 @@ def save_checkpoint(
     """Write the checkpoint into a folder, of which the `keep` latest stay and the best one.
 
     It is also written to the user's file `also`. A process that is killed leaves whole checkpoints.
-    Returns the file; raises StoreError if it cannot be written.
+    Returns the file; raises FileError if it cannot be written.
     """
     data = to_bytes(checkpoint)
     path = folder / f"step-{checkpoint.progress.step:08}.pt"
@@ -146,7 +146,7 @@ def save_checkpoint(
             target = Path(also)
             write_named(target, data)
     except OSError as error:
-        raise StoreError(
+        raise FileError(
             f"cannot write {target}: {error.strerror or error}; the checkpoints in {folder} are "
             f"whole, and {option_words('resume', RESUME_LATEST)} goes on from the latest"
         ) from error

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from dpbench.codec import Float, decode, encode, json_object
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,10 +175,10 @@ def to_line(event: Event) -> str:
 
 
 def from_line(line: str | bytes) -> Event:
-    """Parse an event; raises StoreError for a line that `to_line` did not write."""
+    """Parse an event; raises FileError for a line that `to_line` did not write."""
     content = json_object(line)
     name = content.pop("kind", None)
     kind = EVENT_KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise StoreError(f"kind {name!r}; expected one of {', '.join(EVENT_KINDS)}")
+        raise FileError(f"kind {name!r}; expected one of {', '.join(EVENT_KINDS)}")
     return decode(kind, content)

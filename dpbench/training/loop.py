@@ -69,7 +69,7 @@ class TrainedTotals:
 class TrainingLoop:
     """Trains from the start, or from the position set by `restore`, to the last epoch.
 
-    Close it, so that another process can write to the log. Raises StoreError if the run folder
+    Close it, so that another process can write to the log. Raises FileError if the run folder
     cannot be used.
     """
 

@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, make_folder, remove_leftovers
+from dpbench.folders.record_log import LineReader, LineWriter, read_object, write_object
 from dpbench.messages import option_words
 from dpbench.records.environment import Environment
 from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion
 from dpbench.specs.training import RESUME_LATEST, TrainingRunOptions, TrainingSpec
-from dpbench.store.record_log import LineReader, LineWriter, read_object, write_object
 from dpbench.training.events import Event, from_line, to_line
 
 RUN_FILE = "run.json"
@@ -73,12 +73,12 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Read run.json; raises StoreError if there is none, or it is damaged or of
+        """Read run.json; raises FileError if there is none, or it is damaged or of
         another dpbench."""
         file = path / RUN_FILE
         if not os.path.lexists(file):
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
-            raise StoreError(f"{path} {missing}; expected a run folder of dpbench train")
+            raise FileError(f"{path} {missing}; expected a run folder of dpbench train")
         manifest = read_object(file, RunManifest)
         folder_inside(path, CHECKPOINTS)
         return cls(path, manifest)
@@ -97,7 +97,7 @@ class RunFolder:
         """Write the specification of a training that starts in a new folder, or goes on in that of
         an `earlier` one.
 
-        Raises StoreError: a new one exists or cannot be made, or another training writes to the
+        Raises FileError: a new one exists or cannot be made, or another training writes to the
         log.
         """
         if earlier is None:
@@ -118,25 +118,25 @@ class RunFolder:
                 for place in (path, folder_inside(path, CHECKPOINTS, make=True)):
                     remove_leftovers(place)
             except OSError as error:
-                raise StoreError(f"cannot write into {path}: {error.strerror}") from None
+                raise FileError(f"cannot write into {path}: {error.strerror}") from None
         folder.set_status("running")
         return folder
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
-        """Write run.json again, atomically; raises StoreError if it cannot be written."""
+        """Write run.json again, atomically; raises FileError if it cannot be written."""
         self.manifest = replace(self.manifest, status=status, reason=reason)
         file = self.path / RUN_FILE
         try:
             write_object(file, self.manifest)
         except OSError as error:
-            raise StoreError(f"cannot write {file}: {error.strerror}") from None
+            raise FileError(f"cannot write {file}: {error.strerror}") from None
 
     def follow(self) -> LineReader[Event]:
         """Read the events as they come, starting with the first."""
         return LineReader(self.path / LOG_FILE, from_line)
 
     def events(self) -> tuple[Event, ...]:
-        """All events so far; a last line that is cut off is left out. Raises StoreError."""
+        """All events so far; a last line that is cut off is left out. Raises FileError."""
         return tuple(self.follow().new())
 
 
@@ -144,7 +144,7 @@ class TrainingLog(LineWriter):
     """The log of a run folder, locked against other trainings until it is closed."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises StoreError if it cannot be written, or another training has it open."""
+        """Raises FileError if it cannot be written, or another training has it open."""
         super().__init__(
             folder / LOG_FILE,
             writer="another training",
@@ -153,14 +153,14 @@ class TrainingLog(LineWriter):
 
     def add(self, event: Event) -> None:
         """Append an event. It survives the end of this process, but there is no wait until it is on
-        disk: the log can be lost, a checkpoint must not. Raises StoreError."""
+        disk: the log can be lost, a checkpoint must not. Raises FileError."""
         self.append(to_line(event).encode(), sync=False)
 
 
 def require_new_run(path: Path) -> None:
-    """Raise StoreError if a file exists that a new training must not touch."""
+    """Raise FileError if a file exists that a new training must not touch."""
     if not is_free(path):
-        raise StoreError(
+        raise FileError(
             f"{path} already exists; choose another {option_words('name')}, or go on with "
             f"{option_words('resume', RESUME_LATEST)}"
         )

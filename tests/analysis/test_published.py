@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.published import from_csv
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.options.shared import RowFilter
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
@@ -80,7 +80,7 @@ def test_other_columns(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(StoreError, match=words) as caught:
+    with pytest.raises(FileError, match=words) as caught:
         read(tmp_path, text)
     assert "\n" not in str(caught.value)
     assert "table.csv" in str(caught.value)
@@ -97,7 +97,7 @@ junk = st.text(alphabet=st.sampled_from("abcegimnoprstuz_,;.\"'\n\r\0 0123456789
 def test_junk_is_never_anything_but_a_store_error(tmp_path: Path, start: str, rest: bytes) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(start.encode() + rest)
-    with contextlib.suppress(StoreError):
+    with contextlib.suppress(FileError):
         assert from_csv(path)
 
 

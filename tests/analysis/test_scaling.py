@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.scaling import analyze_scaling
@@ -59,7 +59,7 @@ def test_a_group_size_that_is_not_whole_is_refused(bad: object) -> None:
 
 def test_the_fastest_row_of_the_shipped_example_has_the_highest_speedup() -> None:
     """Of two rows of the same work, batch and group size, the faster one has more speedup."""
-    example = store.load_sweep(RESULTS / "examples" / "two-cores")
+    example = folders.load_sweep(RESULTS / "examples" / "two-cores")
     groups: dict[object, list[tuple[float, float, float]]] = {}
     for row in summarize(example.records):
         if row.configuration and row.throughput and row.speedup and row.efficiency:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import dpbench
-from dpbench import store
+from dpbench import folders
 from dpbench.errors import UsageError
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import QUIET, runs, slower, trial
@@ -62,7 +62,7 @@ def test_a_check_measures_implementations(here: Path) -> None:
         against="torch-ddp", gpus=2, oversubscribe=True, name="mine", progress=False
     )
     assert checked.data["outcome"] in ("pass", "regressed", "inconclusive")
-    command = store.load_sweep(here / "results/mine").command
+    command = folders.load_sweep(here / "results/mine").command
     assert command[:3] == ("check", "--gpus", "2")
     assert "--against torch-ddp" in " ".join(command)
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import dpbench
-from dpbench import store
+from dpbench import folders
 from dpbench.api.results import Results
 from dpbench.cli.app import run
 from dpbench.errors import UnknownName, UsageError
@@ -79,7 +79,7 @@ def test_collectives_alone_are_results_too() -> None:
 
 def test_a_sweep_without_trials_is_read(tmp_path: Path) -> None:
     spec = sweep_spec()
-    store.ResultsFolder.create(tmp_path / "new", ["sweep"], spec).close()
+    folders.ResultsFolder.create(tmp_path / "new", ["sweep"], spec).close()
     found = dpbench.load(str(tmp_path / "new"))
     assert (found.spec, len(found.collectives)) == (spec, 0)
     assert found.summary == "No fastest configuration: no trial was recorded."

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 
 import dpbench
-from dpbench import store
+from dpbench import folders
 from dpbench.api.calls import measuring_call
 from dpbench.errors import UsageError
 from dpbench.options.model import options_of
@@ -55,7 +55,7 @@ def test_a_sweep_stores_its_records_and_prints_its_progress(
     assert (out, "[10/10]" in err) == ("", True)
     assert results.folder == Path("results/mine")
     assert "--data digits, the default of mnist_cnn" in err
-    stored = store.load_sweep(here / "results/mine")
+    stored = folders.load_sweep(here / "results/mine")
     assert stored.command[:3] == ("sweep", "--implementations", "ddp,torch-ddp")
     assert len(results.trials) == len(stored.records) == 10
     assert not (here / "results/mine/report").exists()

@@ -13,7 +13,7 @@ import torch
 
 import dpbench
 from dpbench.api.train import Trained
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import FileError, UsageError
 from dpbench.specs.training import TrainingRunOptions
 from dpbench.training.events import NoteLine
 from dpbench.training.loop import state_sha256
@@ -77,7 +77,7 @@ def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
     folder = RunFolder.begin(tmp_path / "one", training_spec(), TrainingRunOptions(), [], HERE)
     with closing(TrainingLog(folder.path)) as log:
         log.add(NoteLine(text="begun"))
-    with pytest.raises(StoreError, match="training has not finished; dpbench train --resume"):
+    with pytest.raises(FileError, match="training has not finished; dpbench train --resume"):
         Trained.open(folder.path)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from dpbench.folders import ResultsFolder
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.store import ResultsFolder
 from tests.builders import HERE, sweep_spec
 
 NOTHING_MISSING = replace(sweep_spec(), implementations=())

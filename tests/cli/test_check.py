@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.records.trial import Status, TrialRecord, Window
 from dpbench.specs import TrialSpec
@@ -84,7 +84,7 @@ def test_the_largest_group_alternates_with_its_baseline_until_the_verdict_is_cle
     target = ("--name", "now", "--tolerance", "6%", "--strict")
     assert run(["check", "--against", "torch-ddp", *BOTH, *target]) == 0
     assert "ddp (candidate) against torch-ddp" in capsys.readouterr().out
-    records = store.load_sweep(Path("results/now")).records
+    records = folders.load_sweep(Path("results/now")).records
     names = [record.trial.implementation for record in records]
     one_pass = ["ddp", "torch-ddp"]
     assert names[:10] == [*one_pass, *reversed(one_pass)] * 2 + one_pass
@@ -100,5 +100,5 @@ def test_other_groups_are_checked_where_they_or_single_are_asked_for(
     against: str, options: tuple[str, ...]
 ) -> None:
     assert run(["check", "--against", against, *BOTH, *options, "--name", "now"]) == 0
-    records = store.load_sweep(Path("results/now")).records
+    records = folders.load_sweep(Path("results/now")).records
     assert {record.trial.group_size for record in records} == {1, 2}

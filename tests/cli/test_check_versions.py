@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.store import load_sweep
+from dpbench.folders import load_sweep
 from tests.cli.command import ROOT, environment, git, start
 from tests.launch.synthetic import TEST_RUNNERS, VARIABLES
 from tests.waiting import is_alive, wait_until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
@@ -28,7 +28,7 @@ def comm(folder: Path, *arguments: str) -> int:
 
 
 def ran(folder: Path) -> list[str]:
-    records = store.load_collectives(folder / "c").records
+    records = folders.load_collectives(folder / "c").records
     return [f"{r.collective.backend} {r.collective.repetition}" for r in records]
 
 

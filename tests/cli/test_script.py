@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import commands, run
+from dpbench.folders import load_sweep
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
-from dpbench.store import load_sweep
 from tests.analysis.diagnosis.scripts import script_sweep
 from tests.cli.command import dpbench, start
 from tests.cli.stored import stored

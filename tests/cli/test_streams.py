@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from tests.cli.command import environment
 
 pytestmark = pytest.mark.slow
@@ -76,7 +76,7 @@ def test_a_sweep_without_any_stream_measures_every_trial(tmp_path: Path) -> None
     words = (*SWEEP, "--arch", "mlp", "--data", "synthetic")
     done = shell(f"dpbench {shlex.join(words)} <&- >&- 2>&-", tmp_path)
     assert done.returncode == 0
-    records = store.load_sweep(tmp_path / "results/s").records
+    records = folders.load_sweep(tmp_path / "results/s").records
     assert [record.status.value for record in records] == ["completed"] * 2
 
 

@@ -18,7 +18,7 @@ from subprocess import Popen
 import psutil
 import pytest
 
-from dpbench import store, units
+from dpbench import folders, units
 from dpbench.cli.app import run
 from dpbench.cli.setup import TEMPLATE
 from dpbench.launch.machine import Machine
@@ -51,7 +51,7 @@ def test_a_sweep_measures_every_configuration_and_keeps_everything(
     axes = ["--arch", "mlp:width=64", "--backends", "gloo,nccl", "--overlap", "on,off"]
     assert run(["sweep", *axes, *DDP_ON_TWO, "--name", "main"]) == 0
     folder = here / "results/main"
-    stored = store.load_sweep(folder)
+    stored = folders.load_sweep(folder)
     by_status = {s: [r for r in stored.records if r.status is s] for s in Status}
     assert len(stored.records) == len(by_status[Status.COMPLETED] + by_status[Status.SKIPPED])
     assert {record.trial.backend for record in by_status[Status.SKIPPED]} == {"nccl"}
@@ -99,7 +99,7 @@ def in_the_second_trial(here: Path) -> tuple[Popen[str], list[psutil.Process]]:
 
 
 def stored_trials(folder: Path) -> int:
-    path = folder / store.TRIALS_FILE
+    path = folder / folders.TRIALS_FILE
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
@@ -123,7 +123,7 @@ def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finish
     _, err = running.communicate(timeout=60)
     assert "Traceback" not in err
     assert not psutil.wait_procs(processes, timeout=30)[1]
-    trials = here / "results/cut" / store.TRIALS_FILE
+    trials = here / "results/cut" / folders.TRIALS_FILE
     first, count = trials.read_bytes(), stored_trials(trials.parent)
     assert 1 <= count < 3
     if number is signal.SIGINT:
@@ -135,7 +135,7 @@ def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finish
         assert run(["sweep", *THREE_TRIALS, "--resume"]) == 0
     assert f"resuming: {units.stored(count, 3)}" in capfd.readouterr().err
     assert trials.read_bytes().startswith(first)
-    identifiers = [record.trial.trial_id for record in store.load_sweep(trials.parent).records]
+    identifiers = [record.trial.trial_id for record in folders.load_sweep(trials.parent).records]
     assert len(identifiers) == len(set(identifiers)) == 3
 
 
@@ -165,7 +165,7 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
     assert "Resuming: 2 of 3 trials are stored. 1 trial of 5" in err
     assert run([*arguments, "--resume"]) == 0
     assert "resuming: 2 of 3 trials are stored" in capsys.readouterr().err
-    records = store.load_sweep(here / "results/n").records
+    records = folders.load_sweep(here / "results/n").records
     assert [r.trial.implementation for r in records[3:]] == ["dp"]
     assert records[-1].status is Status.COMPLETED
 
@@ -195,7 +195,7 @@ def test_a_sweep_is_not_finished_with_other_files(
     assert "--resume: model.py has changed since results/a was begun; " in capsys.readouterr().err
     model.write_text(TEMPLATE.read_text())
     assert run([*words, "--resume"]) == 0
-    assert len(store.load_sweep(Path("results/a")).records) == 4
+    assert len(folders.load_sweep(Path("results/a")).records) == 4
 
 
 @pytest.mark.usefixtures("here")
@@ -272,7 +272,7 @@ def test_a_rank_that_is_missing_is_named_with_the_collective_soon_after_the_limi
     )
     assert ended.returncode == 1
     assert "--debug: TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_DEBUG=INFO" in ended.stderr
-    stored = store.load_sweep(tmp_path / "results" / "a")
+    stored = folders.load_sweep(tmp_path / "results" / "a")
     (environment,) = stored.environments.values()
     assert environment.variables["NCCL_DEBUG"] == "INFO"
     (record,) = [r for r in stored.records if r.trial.group_size == 2]

@@ -24,8 +24,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dpbench import store
-from dpbench.errors import StoreError
+from dpbench import folders
+from dpbench.errors import FileError
 from dpbench.launch.rank_process import output_path
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Status
@@ -137,8 +137,8 @@ def test_a_killed_sweep_takes_its_ranks_along_and_is_finished_with_resume(
 def stored(folder: Path) -> list[str] | None:
     """The ids of the stored trials; None if the sweep had not begun to write."""
     try:
-        records = store.load_sweep(folder / "results/s").records
-    except StoreError:
+        records = folders.load_sweep(folder / "results/s").records
+    except FileError:
         return None
     return [record.trial.trial_id for record in records]
 
@@ -183,7 +183,7 @@ def computed(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_whole_records_are_kept_wherever_the_disk_fills_up(number: int) -> None:
     with mounted("-t", "tmpfs", "-o", f"size={40 + 16 * number}k", "none") as disk:
         stopped = computed(cwd=disk)
-        path = disk / "results/s" / store.TRIALS_FILE
+        path = disk / "results/s" / folders.TRIALS_FILE
         whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         finished = computed(*(["--resume"] if path.exists() else []), cwd=disk)
@@ -206,7 +206,7 @@ def test_the_disk_has_every_stored_record_when_the_power_is_lost(number: int) ->
         subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
         with mounted("-o", "loop", str(image)) as disk:
             running = start(*COMPUTED, cwd=disk, **synthetic.VARIABLES)
-            path = disk / "results/s" / store.TRIALS_FILE
+            path = disk / "results/s" / folders.TRIALS_FILE
             deadline, wanted = time.monotonic() + 120, random.Random(number).randrange(1, 20)
             while not path.exists() or path.read_bytes().count(b"\n") < wanted:
                 assert time.monotonic() < deadline, "the sweep did not begin"

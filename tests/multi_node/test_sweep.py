@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import plain_label
 from tests.multi_node.commands import BUSY_SECONDS, said, statuses, sweeping
@@ -29,7 +29,9 @@ ALONE, ACROSS = "single ×1, batch 8", "ddp/gloo ×2 (1+1 nodes), batch 8"
 
 def latest(folder: Path) -> dict[str, TrialRecord]:
     """The last record of each configuration."""
-    return {plain_label(record.trial): record for record in store.load_sweep(folder / "s").records}
+    return {
+        plain_label(record.trial): record for record in folders.load_sweep(folder / "s").records
+    }
 
 
 def wait_for_a_collective(host: Host) -> None:
@@ -62,7 +64,7 @@ def test_a_sweep_that_lost_a_host_and_its_link_is_finished_with_resume(
     hosts[0].set_link("up")
     with sweeping(hosts, *SWEEP, "--resume", folder=tmp_path) as commands:
         assert statuses(commands) == [0, 0]
-    whole = store.load_sweep(tmp_path / "s")
+    whole = folders.load_sweep(tmp_path / "s")
     record = latest(tmp_path)[ACROSS]
     assert record.status is Status.COMPLETED
     assert [rank.timed.samples for rank in record.ranks] == [120, 120]

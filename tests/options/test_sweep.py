@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
@@ -127,7 +127,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
     words = ["sweep", "--config", config, "--name", "a", "--gpus", "2", "--oversubscribe"]
     words += ["--quiet", "--no-charts"]
     assert run(words) == 0
-    spec = store.load_sweep(Path("results/a")).spec
+    spec = folders.load_sweep(Path("results/a")).spec
     assert {(t.implementation, t.group_size) for t in plan_trials(spec)} == {
         *(("single", 1), ("dp", 2), ("ddp", 2)),
     }

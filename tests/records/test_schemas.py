@@ -7,8 +7,8 @@ from pathlib import Path
 
 from jsonschema import Draft202012Validator
 
+from dpbench.folders import ResultsFolder
 from dpbench.records.environment import capture
-from dpbench.store import ResultsFolder
 from tests.analysis.collective_records import collective_record, collective_spec
 from tests.builders import sweep_spec
 from tests.records.schemas import FOLDER, schemas, text

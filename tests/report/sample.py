@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.analysis.analyze import Analysis, analyze
+from dpbench.folders import StoredCollectives, StoredSweep
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.store import StoredCollectives, StoredSweep
 from tests.analysis.builders import BACKENDS, PASSED, WRONG, rank, record, run, trial, window
 from tests.builders import sweep_spec
 

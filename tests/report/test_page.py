@@ -15,7 +15,7 @@ import pytest
 from dpbench.analysis.analyze import analyze, analyze_table
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.launch.cluster import Node
 from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
@@ -167,7 +167,7 @@ def test_equal_data_gives_equal_pages_and_one_that_cannot_be_written_is_an_error
     pages = [write_page(tmp_path / name / "index.html", one) for name in "ab"]
     assert pages[0].read_bytes() == pages[1].read_bytes()
     assert 'data-kind="efficiency"' in pages[0].read_text()
-    with pytest.raises(StoreError, match="cannot write"):
+    with pytest.raises(FileError, match="cannot write"):
         write_page(pages[0] / "index.html", analysis([]), charts=False)
 
 

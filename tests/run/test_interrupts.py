@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.records.trial import TrialRecord
 from dpbench.run.interrupts import end_at_once
@@ -39,7 +39,7 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     status = run(["sweep", *options, "--results-dir", str(tmp_path), "--name", "cut"])
     assert status == 128 + number
     assert "interrupted: 1 of 2 trials is stored" in capsys.readouterr().err
-    assert len(store.load_sweep(tmp_path / "cut").records) == 1
+    assert len(folders.load_sweep(tmp_path / "cut").records) == 1
 
 
 def test_an_interrupted_explanation_says_how_to_finish_and_then_explain(

@@ -13,10 +13,10 @@ from unittest.mock import patch
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import FileError, UsageError
+from dpbench.folders import load_sweep
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.run.results import latest_folder, results_folder, split_selection
-from dpbench.store import load_sweep
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -68,7 +68,7 @@ def test_a_selection_without_its_key_gets_it_suggested(word: str) -> None:
 
 
 def test_a_folder_is_suggested_where_results_usually_are(folders: Path) -> None:
-    with pytest.raises(StoreError, match=rf"^one does not exist; did you mean {folders}/one\?$"):
+    with pytest.raises(FileError, match=rf"^one does not exist; did you mean {folders}/one\?$"):
         load_sweep(Path("one"))
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from dpbench import files
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import FileError, UsageError
 from dpbench.launch.fork_server import fork_server
 from dpbench.training import checkpoint as checkpoints
 from dpbench.training.checkpoint import (
@@ -144,7 +144,7 @@ def test_each_checkpoint_is_also_written_whole_to_the_file_that_the_user_named(
         assert named.read_bytes() == path.read_bytes()
     assert link.is_symlink()
     shutil.rmtree(named.parent)
-    with pytest.raises(StoreError, match=r"cannot write .*link.pt: No such "):
+    with pytest.raises(FileError, match=r"cannot write .*link.pt: No such "):
         save_checkpoint(tmp_path, checkpoint(3), keep=1, best=False, also=str(link))
     assert step_of(tmp_path / "step-00000003.pt") == 3
 

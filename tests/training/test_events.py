@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.training.events import (
     EVENT_KINDS,
     EndLine,
@@ -65,5 +65,5 @@ def test_an_event_is_a_line_of_json_and_comes_back(event: Event) -> None:
 
 
 def test_a_line_of_another_kind_is_an_error() -> None:
-    with pytest.raises(StoreError, match=r"^kind None; expected one of started, step"):
+    with pytest.raises(FileError, match=r"^kind None; expected one of started, step"):
         from_line("{}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.specs.training import TrainingRunOptions
 from dpbench.training.run_folder import RUN_FILE, RunFolder, TrainingLog
 from tests.builders import HERE
@@ -33,7 +33,7 @@ def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
     assert again.manifest.status == "running"
     assert again.checkpoints.is_dir()
     assert again.events() == ()
-    with pytest.raises(StoreError, match="one already exists; choose another --name, or go on"):
+    with pytest.raises(FileError, match="one already exists; choose another --name, or go on"):
         made(folder.path)
 
 
@@ -63,7 +63,7 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     first = made(tmp_path / "one")
     second = RunFolder.open(first.path)
     before = (first.path / RUN_FILE).read_bytes()
-    in_use = pytest.raises(StoreError, match="one is in use: another training is writing to it")
+    in_use = pytest.raises(FileError, match="one is in use: another training is writing to it")
     with closing(TrainingLog(first.path)), in_use:
         RunFolder.begin(second.path, SPEC, RUN, ["train"], HERE, earlier=second)
     assert (first.path / RUN_FILE).read_bytes() == before

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 import dpbench
-from dpbench.store import load_sweep
+from dpbench.folders import load_sweep
 from tools.benchmarks.paired import Benchmark, alternate, ratio
 
 ROUNDS = 12

@@ -10,12 +10,12 @@ from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
 from dpbench.analysis.metric import Metric
+from dpbench.folders import StoredCollectives
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.formatting import NOISY, metric_column, write
 from dpbench.report.table import Table, keep_on_line
-from dpbench.store import StoredCollectives
 
 LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal, in their order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from dpbench import store
+from dpbench import folders
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.errors import (
@@ -39,7 +39,7 @@ from dpbench.run.sweep.plan import plan_sweep
 def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     """Measure what is asked for unless it is stored, judge it, and write the files.
 
-    Raises UsageError, StoreError, and NotComparable if there is nothing to compare.
+    Raises UsageError, FileError, and NotComparable if there is nothing to compare.
     """
     notes: list[str] = []
     if options.baseline is not None:
@@ -69,7 +69,7 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
     Raises NotComparable if there is no baseline, as before the first run of a CI job.
     """
     folder = split_selection(baseline)[0]
-    if not (store.holds_sweep(folder) or folder.is_file()):
+    if not (folders.holds_sweep(folder) or folder.is_file()):
         raise NotComparable(
             f"{option_words('baseline', baseline)}: {folder} has no sweep to compare with"
         )
@@ -94,7 +94,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
     sweep = sweep_of_check(options, folder, against)
 
     def sides() -> Sides:
-        stored = store.load_sweep(folder)
+        stored = folders.load_sweep(folder)
         base, *candidates = (
             Side(
                 label=name,

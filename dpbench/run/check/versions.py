@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from dpbench import shipped, store, units
+from dpbench import folders, shipped, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.codec import decode, json_object
@@ -120,7 +120,7 @@ class Version:
 
     def side(self) -> Side:
         """The measurements as a side of one sweep, so that they are compared by repetition."""
-        stored = store.load_sweep(self.folder)
+        stored = folders.load_sweep(self.folder)
         return Side(
             label=self.label,
             records=stored.records,
@@ -170,7 +170,7 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
             for (version, measure), number in palindrome(versions, range(first, goal)):
                 measured, done = version, number
                 measure(number + 1, number == first > 0)
-                for record in store.load_sweep(version.folder).records:
+                for record in folders.load_sweep(version.folder).records:
                     if record.trial.repetition == number:
                         progress.finished(record)
             done = goal

@@ -9,6 +9,7 @@ from dataclasses import replace
 from time import monotonic
 
 from dpbench import units
+from dpbench.folders.unfinished import missing
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
@@ -16,7 +17,6 @@ from dpbench.report.answers.listing import PlannedRow, plan_answer
 from dpbench.run.sweep.measuring import kept_records, runner_for, unusable_configurations
 from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.specs.trial import MAX_FILLING_STEPS
-from dpbench.store.unfinished import missing
 
 SECONDS_PER_TRIAL = 0.3
 """Start, verification and end of a trial on two CPU ranks that are forked; `make bench` measures

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from dpbench import store, units
+from dpbench import folders, units
 from dpbench.analysis.noise import load_warning
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.architecture.user_files import files_sha256, named_files
@@ -18,6 +18,8 @@ from dpbench.codec import content_hash
 from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, DataError, UsageError
 from dpbench.files import folder_inside
+from dpbench.folders import LOGS_FOLDER, ResultsFolder, StoredSweep
+from dpbench.folders.unfinished import missing
 from dpbench.launch.cluster import ClusterRunner, follow_orders
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner, recorded
@@ -30,8 +32,6 @@ from dpbench.run.this_machine import test_runners
 from dpbench.specs import Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import BACKENDS
-from dpbench.store import LOGS_FOLDER, ResultsFolder, StoredSweep
-from dpbench.store.unfinished import missing
 from dpbench.temporary import temporary_folder
 
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
@@ -73,7 +73,7 @@ def measure(
                     results.append(record)
                     if trial.configuration not in sweep.unusable:
                         progress.finished(record)
-    return store.load_sweep(plan.folder)
+    return folders.load_sweep(plan.folder)
 
 
 def follow(plan: PlannedSweep) -> None:

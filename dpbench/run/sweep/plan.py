@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from dpbench import store
+from dpbench import folders
 from dpbench.architecture.user_files import named_files
 from dpbench.codec import differing_fields
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_name
+from dpbench.folders import StoredSweep
+from dpbench.folders.unfinished import finishing_command
 from dpbench.launch.cluster import Cluster, Node, NodeLost, open_cluster
 from dpbench.messages import option_words
 from dpbench.options.sweep import SweepOptions
@@ -24,8 +26,6 @@ from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes, devices_for, machine_here
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.sweep import plan_trials
-from dpbench.store import StoredSweep
-from dpbench.store.unfinished import finishing_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def plan_sweep(
     """The sweep of these options on this machine or, while the context lasts, on several
     nodes that have joined each other: `placement` is this node's, `token` signs what they say.
 
-    Raises UsageError if the sweep cannot run or is not the one to resume, StoreError for a new
+    Raises UsageError if the sweep cannot run or is not the one to resume, FileError for a new
     folder that already exists or a missing one to resume, what `open_cluster` raises, and
     NodeLost, which says how to finish.
     """
@@ -86,7 +86,7 @@ def plan_sweep(
         named = "-".join(map(folder_name, names))[:MAX_FOLDER_NAME]
         find = results_folder if options.resume else new_folder
         folder = find(options.results_dir, options.name, otherwise=named)
-        earlier = store.load_sweep(folder) if options.resume else None
+        earlier = folders.load_sweep(folder) if options.resume else None
     here = this_node(options, placement, folder.name)
     cluster = None
     with ExitStack() as stack:
@@ -139,10 +139,10 @@ def this_node(options: SweepOptions, placement: Placement | None = None, folder:
 
 
 def _require_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
-    """Raise UsageError if the stored sweep is not the one to be finished, and StoreError if another
+    """Raise UsageError if the stored sweep is not the one to be finished, and FileError if another
     command measured it."""
     if earlier.command[:1] != ("sweep",):
-        raise StoreError(
+        raise FileError(
             f"{earlier.folder}: only dpbench sweep can be resumed, and another command made it; "
             f"choose another {option_words('name')}"
         )

@@ -116,7 +116,7 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
 def place_training(options: TrainOptions, spec: TrainingSpec) -> TrainingJob:
     """The training with its run folder, which is not made: new, or the one that --resume names.
 
-    Raises UsageError for another training than the one to go on with, StoreError for a folder that
+    Raises UsageError for another training than the one to go on with, FileError for a folder that
     is there already.
     """
     named = folder_name(spec.workload.architecture)

@@ -20,12 +20,13 @@ from dpbench import architecture, units
 from dpbench.errors import (
     DataError,
     DpbenchError,
+    FileError,
     Interrupted,
-    StoreError,
     TrainingFailed,
     UsageError,
 )
 from dpbench.files import folder_inside
+from dpbench.folders.record_log import LineReader
 from dpbench.launch.failures import RanksFailed
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.ranks import POLL_SECONDS, remove_scratch, run_ranks
@@ -36,7 +37,6 @@ from dpbench.run.interrupts import as_exceptions
 from dpbench.run.training.output import conclude, event_printer, introduce
 from dpbench.run.training.plan import place_training, prepare_samples, spec_here
 from dpbench.specs.training import RESUME_LATEST
-from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import EndLine, Event
 from dpbench.training.job import TrainingJob
@@ -46,7 +46,7 @@ from dpbench.training.run_folder import RANKS, RunFolder, RunStatus
 MAX_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
 SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
-    **{kind.__name__: kind for kind in (UsageError, DataError, StoreError)},
+    **{kind.__name__: kind for kind in (UsageError, DataError, FileError)},
     **dict.fromkeys(("Diverged", "OutOfSync", "TrainingFailed", "DpbenchError"), TrainingFailed),
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
@@ -149,7 +149,7 @@ def ended_well(options: TrainOptions, folder: RunFolder) -> Iterator[None]:
         raise error from None
     try:
         folder.set_status(status, words if status == "failed" else None)
-    except StoreError as trouble:  # on a full disk; the first error is still the cause
+    except FileError as trouble:  # on a full disk; the first error is still the cause
         words += f"; {trouble}"
     if not refused:
         words += f"; {_next_step(options, folder)}"

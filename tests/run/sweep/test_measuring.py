@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.errors import DataError
 from dpbench.messages import said_to
@@ -62,7 +62,7 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     monkeypatch.setattr(SyntheticRunner, "run", noted)
     words = "sweep --arch mlp --implementations ddp --group-sizes 1 --batch-sizes 4 --repetitions 2"
     assert run([*words.split(), "--name", "a", "--no-charts"]) == 0
-    records = store.load_sweep(Path("results/a")).records
+    records = folders.load_sweep(Path("results/a")).records
     single, ddp, ddp_again, single_again = (len(one.ranks[0].timed.step_seconds) for one in records)
     assert ran == [None, None, ddp, single]
     assert single != ddp

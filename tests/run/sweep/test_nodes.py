@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dpbench import store
+from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.signed_store import VARIABLE
@@ -85,7 +85,7 @@ def test_torchrun_starts_one_sweep(tmp_path: Path) -> None:
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    stored = store.load_sweep(tmp_path / "results" / "s")
+    stored = folders.load_sweep(tmp_path / "results" / "s")
     assert stored.spec.group_sizes == (2,)
     assert stored.spec.devices == ("cpu", "cpu")
     assert finished.stdout.count("Implementation") == 1

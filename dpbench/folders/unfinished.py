@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 
 from dpbench import units
+from dpbench.folders.results_folder import StoredSweep
 from dpbench.messages import escaped
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.workload import positional_words
-from dpbench.store.folder import StoredSweep
 
 
 def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list[TrialSpec]:

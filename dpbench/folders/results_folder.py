@@ -22,15 +22,15 @@ from typing import Any, Generic, Self, TypeVar
 
 from dpbench import units
 from dpbench.codec import encode, json_bytes
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import FileError, UsageError
 from dpbench.files import folder_inside, is_free, make_folder
+from dpbench.folders.record_log import LineWriter, read_lines, read_object, write_object
 from dpbench.messages import option_words
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion, TrialRecord
 from dpbench.specs import SweepSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.store.record_log import LineWriter, read_lines, read_object, write_object
 
 SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
@@ -99,7 +99,7 @@ class ResultsFolder:
 
     @classmethod
     def create(cls, folder: Path, command: Sequence[str], spec: SweepSpec | None = None) -> Self:
-        """Make the folder of a sweep, or without a `spec` of collectives; raises StoreError if it
+        """Make the folder of a sweep, or without a `spec` of collectives; raises FileError if it
         exists and holds something."""
         require_free(folder)
         make_folder(folder)
@@ -129,9 +129,9 @@ class ResultsFolder:
 
 
 def require_free(folder: Path) -> None:
-    """Raise StoreError if new results would overwrite something."""
+    """Raise FileError if new results would overwrite something."""
     if not is_free(folder):
-        raise StoreError(
+        raise FileError(
             f"{folder} already exists; choose another {option_words('name')}, or finish a sweep "
             f"with {option_words('resume', True)}"
         )
@@ -146,13 +146,13 @@ def holds_collectives(folder: Path) -> bool:
 
 
 def load_sweep(folder: Path) -> StoredSweep:
-    """Read a results folder; raises StoreError if it is not one, or is of another dpbench."""
+    """Read a results folder; raises FileError if it is not one, or is of another dpbench."""
     header = _read_header(folder, SWEEP_FILE, SweepHeader, "dpbench sweep")
     sweep = StoredSweep(spec=header.sweep, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
     used = {record.trial.implementation for record in sweep.records}
     if unknown := used - IMPLEMENTATIONS.keys():
-        raise StoreError(
+        raise FileError(
             f"{folder}: this dpbench has no implementation {min(unknown)!r}; expected one of "
             f"{', '.join(IMPLEMENTATIONS)}"
         )
@@ -160,7 +160,7 @@ def load_sweep(folder: Path) -> StoredSweep:
 
 
 def load_collectives(folder: Path) -> StoredCollectives:
-    """Read the collectives of a results folder; raises StoreError if it holds none, or is of
+    """Read the collectives of a results folder; raises FileError if it holds none, or is of
     another dpbench."""
     header = _read_header(folder, COMM_FILE, CommHeader, "dpbench comm")
     return StoredCollectives(**_read_rest(folder, header, COLLECTIVES_FILE, CollectiveRecord))
@@ -180,11 +180,11 @@ def check_name(name: str) -> None:
 def _read_header(folder: Path, file: str, kind: type[H], maker: str) -> H:
     if not os.path.lexists(folder / file):
         if not folder.exists() and os.path.lexists((usual := Path("results", folder)) / file):
-            raise StoreError(f"{folder} does not exist; did you mean {usual}?")
+            raise FileError(f"{folder} does not exist; did you mean {usual}?")
         lack = f"has no {file}" if folder.exists() else "does not exist"
         inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
         named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
-        raise StoreError(f"{folder} {lack}; expected a results folder of {maker}{named}")
+        raise FileError(f"{folder} {lack}; expected a results folder of {maker}{named}")
     return read_object(folder / file, kind)
 
 

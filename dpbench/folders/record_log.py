@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from dpbench.codec import encode, from_json, json_bytes
-from dpbench.errors import StoreError
+from dpbench.errors import FileError
 from dpbench.files import open_to_append, open_to_read, read_bytes, write_inside
 from dpbench.messages import option_words
 from dpbench.temporary import no_garbage_collection
@@ -27,7 +27,7 @@ class LineReader(Generic[R]):
     """Reads a file that another process appends to: every line once, when it is whole."""
 
     def __init__(self, path: Path, read: Callable[[bytes], R]) -> None:
-        """`read` makes a record of a line, or raises StoreError."""
+        """`read` makes a record of a line, or raises FileError."""
         self.rest = b""
         """The beginning of a line after the whole ones."""
         self._path = path
@@ -36,7 +36,7 @@ class LineReader(Generic[R]):
         self._lines_read = 0
 
     def new(self) -> list[R]:
-        """Records from lines since the last call; raises StoreError with the place of the line."""
+        """Records from lines since the last call; raises FileError with the place of the line."""
         try:
             file = open_to_read(self._path)
         except FileNotFoundError:
@@ -59,13 +59,13 @@ class LineWriter:
     """Appends lines to a file, which no other process can do meanwhile."""
 
     def __init__(self, path: Path, *, writer: str, if_lost: str) -> None:
-        """Cuts off a last line that is half written. Raises StoreError if the file cannot be
+        """Cuts off a last line that is half written. Raises FileError if the file cannot be
         written, or `writer` has it open; `if_lost` says what remains if a line cannot be added."""
         self._path, self._if_lost = path, if_lost
         try:
             self._file = open_to_append(path)
         except OSError as error:
-            raise StoreError(
+            raise FileError(
                 f"cannot write {path}: {error.strerror}; choose another {option_words('name')}"
             ) from None
         try:
@@ -75,13 +75,13 @@ class LineWriter:
             is_taken = isinstance(error, BlockingIOError)
             in_use = f"is in use: {writer} is writing to it"
             reason = in_use if is_taken else f"has no locks: {error}"
-            raise StoreError(f"{path.parent} {reason}") from None
+            raise FileError(f"{path.parent} {reason}") from None
         self._file.seek(0)
         self._file.truncate(self._file.read().rfind(b"\n") + 1)
         self._file.seek(0, os.SEEK_END)
 
     def append(self, line: bytes, *, sync: bool) -> None:
-        """Add a line, and with `sync` return when it is on disk; raises StoreError."""
+        """Add a line, and with `sync` return when it is on disk; raises FileError."""
         rest = line + b"\n"
         try:
             while rest:  # unbuffered, so that nothing is left to be written at close
@@ -89,7 +89,7 @@ class LineWriter:
             if sync:
                 os.fsync(self._file.fileno())
         except OSError as error:
-            raise StoreError(
+            raise FileError(
                 f"cannot write to {self._path}: {error.strerror}; {self._if_lost}"
             ) from None
 
@@ -98,7 +98,7 @@ class LineWriter:
 
 
 def read_lines(path: Path, kind: type[R]) -> tuple[tuple[R, ...], tuple[str, ...]]:
-    """All records of a log, and warnings about what could not be read; raises StoreError."""
+    """All records of a log, and warnings about what could not be read; raises FileError."""
     if not path.exists():
         return (), (f"{path} is missing; no records read",)
     reader = LineReader(path, lambda line: from_json(kind, line))
@@ -117,7 +117,7 @@ def write_object(path: Path, value: Any) -> None:
 
 
 def read_object(path: Path, kind: type[T]) -> T:
-    """Read what `write_object` wrote; raises StoreError, and OSError."""
+    """Read what `write_object` wrote; raises FileError, and OSError."""
     content = read_bytes(path)
     with about(path):
         return from_json(kind, content)
@@ -125,8 +125,8 @@ def read_object(path: Path, kind: type[T]) -> T:
 
 @contextmanager
 def about(place: object) -> Iterator[None]:
-    """Begin the message of a StoreError with the place that it is about."""
+    """Begin the message of a FileError with the place that it is about."""
     try:
         yield
-    except StoreError as error:
-        raise StoreError(f"{place}: {error}") from None
+    except FileError as error:
+        raise FileError(f"{place}: {error}") from None

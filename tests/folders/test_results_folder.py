@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench import store
-from dpbench.errors import StoreError, UsageError
+from dpbench import folders
+from dpbench.errors import FileError, UsageError
+from dpbench.folders import ResultsFolder
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
-from dpbench.store import ResultsFolder
 from tests.builders import sweep_spec
 from tests.launch.synthetic import run_trials
 
@@ -32,7 +32,7 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     here = environment.capture()
     with ResultsFolder(folder) as results:
         results.add_environment(here)
-    stored = store.load_sweep(folder)
+    stored = folders.load_sweep(folder)
     assert stored.records == RECORDS[:3]
     assert stored.spec == SPEC
     assert stored.command == ("sweep", "--gpus", "2")
@@ -43,7 +43,7 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
 def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> None:
     with ResultsFolder.create(tmp_path / "s", [], SPEC) as results:
         results.append(RECORDS[0])
-        assert store.load_sweep(tmp_path / "s").records == RECORDS[:1]
+        assert folders.load_sweep(tmp_path / "s").records == RECORDS[:1]
 
 
 @settings(max_examples=60, deadline=None)
@@ -52,44 +52,44 @@ def test_a_file_cut_off_anywhere_loses_only_its_last_line(
     tmp_path_factory: pytest.TempPathFactory, kept: float
 ) -> None:
     folder = written(tmp_path_factory.mktemp("cut") / "s")
-    path = folder / store.TRIALS_FILE
+    path = folder / folders.TRIALS_FILE
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept)])
     whole = path.read_bytes().count(b"\n")
-    stored = store.load_sweep(folder)
+    stored = folders.load_sweep(folder)
     assert len(stored.records) == whole
     if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         assert f"read the {whole} before" in stored.warnings[0]
     assert stored.records == RECORDS[: len(stored.records)]
     with ResultsFolder(folder) as results:
         results.append(RECORDS[3])
-    again = store.load_sweep(folder)
+    again = folders.load_sweep(folder)
     assert again.records == (*stored.records, RECORDS[3])
     assert again.warnings == ()
 
 
 def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
-    path = folder / store.TRIALS_FILE
+    path = folder / folders.TRIALS_FILE
     lines = path.read_text().split("\n")
     path.write_text("\n".join([lines[0], lines[1][:50], *lines[2:]]))
-    with pytest.raises(StoreError, match=r"trials.jsonl:2: not JSON: "):
-        store.load_sweep(folder)
+    with pytest.raises(FileError, match=r"trials.jsonl:2: not JSON: "):
+        folders.load_sweep(folder)
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    folder, file = written(tmp_path / "s", RECORDS[:1]), store.SWEEP_FILE
+    folder, file = written(tmp_path / "s", RECORDS[:1]), folders.SWEEP_FILE
     content = json.loads((folder / file).read_text())
     (folder / file).write_text(json.dumps({**content, "schema_version": 99}) + "\n")
     words = f"SweepHeader.schema_version: input should be {SCHEMA_VERSION}, got 99"
-    with pytest.raises(StoreError, match=words):
-        store.load_sweep(folder)
+    with pytest.raises(FileError, match=words):
+        folders.load_sweep(folder)
 
 
 def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Path) -> None:
     record = replace(RECORDS[0], trial=replace(RECORDS[0].trial, implementation="mine"))
-    with pytest.raises(StoreError, match="no implementation 'mine'; expected one of "):
-        store.load_sweep(written(tmp_path / "s", (record,)))
+    with pytest.raises(FileError, match="no implementation 'mine'; expected one of "):
+        folders.load_sweep(written(tmp_path / "s", (record,)))
 
 
 def test_a_plan_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
@@ -98,20 +98,20 @@ def test_a_plan_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     content["sweep"]["repetitions"] = 10**8
     (folder / "sweep.json").write_text(json.dumps(content))
     words = r"sweep\.json: SweepHeader\.sweep\.repetitions: .*less than or equal"
-    with pytest.raises(StoreError, match=words):
-        store.load_sweep(folder)
+    with pytest.raises(FileError, match=words):
+        folders.load_sweep(folder)
 
 
 def test_a_folder_of_several_results_is_refused_with_the_newest(tmp_path: Path) -> None:
     for name in "abcd":
         written(tmp_path / name)
-    with pytest.raises(StoreError, match=r"of dpbench sweep: \S*/d; \S*/c; \S*/b; and 1 more$"):
-        store.load_sweep(tmp_path)
+    with pytest.raises(FileError, match=r"of dpbench sweep: \S*/d; \S*/c; \S*/b; and 1 more$"):
+        folders.load_sweep(tmp_path)
 
 
 def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
-    with ResultsFolder(folder), pytest.raises(StoreError, match="is in use"):
+    with ResultsFolder(folder), pytest.raises(FileError, match="is in use"):
         ResultsFolder(folder)
 
 
@@ -120,4 +120,4 @@ def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
 )
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="expected a plain folder name"):
-        store.check_name(name)
+        folders.check_name(name)
