@@ -1,22 +1,32 @@
-"""Files in folders of results and of trainings: whole or not there, and never somewhere else.
+"""Files in folders of results and of trainings: objects that are written whole, and logs that only
+grow, by a JSON object in a line.
 
 Such a folder may come from somebody else, and a link in it may point at any file of the reader's:
 nothing is written through one. What users name themselves (the folder, --output) may be a link, or
-a device. A file is written beside its place under a temporary name.
+a device. A file is written beside its place under a temporary name, and of a log no more than the
+last line is lost, whatever ends the writer.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PurePath
 from secrets import token_hex
-from typing import IO
+from typing import IO, Any, Generic, TypeVar
 
+from dpbench.codec import encode, from_json, json_bytes
 from dpbench.errors import FileError
+from dpbench.messages import option_words
+from dpbench.temporary import no_garbage_collection
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 MAX_FOLDER_NAME = 120
 """Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
@@ -24,18 +34,6 @@ number after it."""
 
 _protected: set[Path] = set()
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
-
-
-def open_to_append(path: Path) -> IO[bytes]:
-    """Open a regular file for reading and writing, unbuffered; it is made if it is not there, and
-    its name is on disk.
-
-    Raises FileError for anything else, which a link is too, OSError.
-    """
-    require_regular(path)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    flush_folder(path.parent)
-    return os.fdopen(descriptor, "r+b", buffering=0)
 
 
 def open_to_read(path: Path) -> IO[bytes]:
@@ -109,6 +107,20 @@ def write_inside(path: Path, content: bytes) -> Path:
     return path
 
 
+def write_object(path: Path, value: Any) -> None:
+    """Write a dataclass as a JSON object; returns when it is on disk."""
+    write_inside(path, json_bytes(encode(value), indent=1) + b"\n")
+
+
+def read_object(path: Path, kind: type[T]) -> T:
+    """Read what `write_object` wrote; raises FileError, and OSError."""
+    content = read_bytes(path)
+    try:
+        return from_json(kind, content)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from None
+
+
 def write_named(path: Path, content: bytes) -> None:
     """Write a file that the user has named: what a link points at, with the mode that it had.
 
@@ -168,3 +180,85 @@ def folder_name(text: str) -> str:
     """The name as a part of a folder's name; of a file without its folder and suffix."""
     name = PurePath(text).name.replace(".py:", ":").removesuffix(".py")
     return re.sub(r"[^\w.,=-]", "-", name)[:MAX_FOLDER_NAME]
+
+
+class LineReader(Generic[R]):
+    """Reads a file that another process appends to: every line once, when it is whole."""
+
+    def __init__(self, path: Path, read: Callable[[bytes], R]) -> None:
+        """`read` makes a record of a line, or raises FileError."""
+        self.rest = b""
+        """The beginning of a line after the whole ones."""
+        self._path = path
+        self._read_line = read
+        self._offset = 0
+        self._lines_read = 0
+
+    def new(self) -> list[R]:
+        """Records from lines since the last call; raises FileError with the place of the line."""
+        try:
+            file = open_to_read(self._path)
+        except FileNotFoundError:
+            return []
+        read: list[R] = []
+        # All records are kept: looking for garbage among them takes a third of the time.
+        with file, no_garbage_collection():
+            file.seek(self._offset)
+            for self.rest in file:
+                if self.rest.endswith(b"\n"):
+                    self._offset += len(self.rest)
+                    self._lines_read += 1
+                    try:
+                        read.append(self._read_line(self.rest))
+                    except FileError as error:
+                        place = f"{self._path}:{self._lines_read}"
+                        raise FileError(f"{place}: {error}") from None
+                    self.rest = b""
+        return read
+
+
+class LineWriter:
+    """Appends lines to a file, which no other process can do meanwhile."""
+
+    def __init__(self, path: Path, *, writer: str, if_lost: str) -> None:
+        """Make the file if it is not there, and cut off a last line that is half written.
+
+        Raises FileError if the file cannot be written, is a link or no file, or `writer` has it
+        open; `if_lost` says what remains if a line cannot be added."""
+        self._path, self._if_lost = path, if_lost
+        require_regular(path)
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
+            flush_folder(path.parent)  # its name is on disk, too
+        except OSError as error:
+            raise FileError(
+                f"cannot write {path}: {error.strerror}; choose another {option_words('name')}"
+            ) from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            is_taken = isinstance(error, BlockingIOError)
+            in_use = f"is in use: {writer} is writing to it"
+            reason = in_use if is_taken else f"has no locks: {error}"
+            raise FileError(f"{path.parent} {reason}") from None
+        self._file.seek(0)
+        self._file.truncate(self._file.read().rfind(b"\n") + 1)
+        self._file.seek(0, os.SEEK_END)
+
+    def append(self, line: bytes, *, sync: bool) -> None:
+        """Add a line, and with `sync` return when it is on disk; raises FileError."""
+        rest = line + b"\n"
+        try:
+            while rest:  # unbuffered, so that nothing is left to be written at close
+                rest = rest[self._file.write(rest) :]
+            if sync:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise FileError(
+                f"cannot write to {self._path}: {error.strerror}; {self._if_lost}"
+            ) from None
+
+    def close(self) -> None:
+        self._file.close()

@@ -13,9 +13,9 @@ import pytest
 from dpbench import files
 from dpbench.errors import FileError
 from dpbench.files import (
+    LineWriter,
     folder_inside,
     folder_name,
-    open_to_append,
     remove_leftovers,
     write_inside,
     write_named,
@@ -31,7 +31,7 @@ SPECIAL: dict[str, Callable[[Path], None]] = {
     "a folder": Path.mkdir,
 }
 WAYS: dict[str, Callable[[Path], object]] = {
-    "append": open_to_append,
+    "append": lambda path: LineWriter(path, writer="", if_lost=""),
     "write": lambda path: write_inside(path, b"new"),
 }
 

@@ -17,7 +17,8 @@ MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
     ("errors", "units", "messages", "requirements", "parent_death"),
-    ("files", "temporary", "codec"),
+    ("temporary", "codec"),
+    ("files",),
     ("specs",),
     ("records",),
     ("folders", "architecture"),

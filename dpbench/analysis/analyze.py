@@ -12,8 +12,7 @@ from dpbench.analysis.noise import Disturbance, disturbance_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.remarks import environment_notes
 from dpbench.analysis.rows import Row, summarize
-from dpbench.folders import StoredCollectives, StoredSweep
-from dpbench.folders.unfinished import unfinished_warning
+from dpbench.folders import StoredCollectives, StoredSweep, unfinished_warning
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.specs import Labels
 

@@ -20,8 +20,16 @@ from pathlib import Path
 from typing import Literal
 
 from dpbench.errors import FileError
-from dpbench.files import folder_inside, is_free, make_folder, remove_leftovers
-from dpbench.folders.record_log import LineReader, LineWriter, read_object, write_object
+from dpbench.files import (
+    LineReader,
+    LineWriter,
+    folder_inside,
+    is_free,
+    make_folder,
+    read_object,
+    remove_leftovers,
+    write_object,
+)
 from dpbench.messages import option_words
 from dpbench.records.environment import Environment
 from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion

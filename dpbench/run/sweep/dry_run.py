@@ -9,7 +9,7 @@ from dataclasses import replace
 from time import monotonic
 
 from dpbench import units
-from dpbench.folders.unfinished import missing
+from dpbench.folders import missing_trials
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
@@ -40,7 +40,7 @@ def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
     with runner_for(plan) as runner:
         reasons = unusable_configurations(plan.trials, runner)
     usable = [trial for trial in plan.trials if trial.configuration not in reasons]
-    left = missing(usable, kept_records(plan.earlier.records) if plan.earlier else ())
+    left = missing_trials(usable, kept_records(plan.earlier.records) if plan.earlier else ())
     duration = "as long as its steps take"
     timed = units.span(trial.timed_steps for trial in plan.trials)
     if (window := plan.spec.base.window_seconds) is not None:

@@ -18,8 +18,7 @@ from dpbench.codec import content_hash
 from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, DataError, UsageError
 from dpbench.files import folder_inside
-from dpbench.folders import LOGS_FOLDER, ResultsFolder, StoredSweep
-from dpbench.folders.unfinished import missing
+from dpbench.folders import LOGS_FOLDER, ResultsFolder, StoredSweep, missing_trials
 from dpbench.launch.cluster import ClusterRunner, follow_orders
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner, recorded
@@ -155,7 +154,7 @@ class RunningSweep:
         return f"{self.stored_words()} in {self._plan.folder}{rest}"
 
     def _missing(self) -> list[TrialSpec]:
-        return missing(self._trials, [*chain.from_iterable(self._records.values())])
+        return missing_trials(self._trials, [*chain.from_iterable(self._records.values())])
 
     def _failed_before(self, trial: TrialSpec) -> str | None:
         """Why a trial is not worth running: its script has failed in the same way, or in the

@@ -13,8 +13,7 @@ from dpbench.architecture.user_files import named_files
 from dpbench.codec import differing_fields
 from dpbench.errors import FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_name
-from dpbench.folders import StoredSweep
-from dpbench.folders.unfinished import finishing_command
+from dpbench.folders import StoredSweep, finishing_command
 from dpbench.launch.cluster import Cluster, Node, NodeLost, open_cluster
 from dpbench.messages import option_words
 from dpbench.options.sweep import SweepOptions

@@ -25,8 +25,7 @@ from dpbench.errors import (
     TrainingFailed,
     UsageError,
 )
-from dpbench.files import folder_inside
-from dpbench.folders.record_log import LineReader
+from dpbench.files import LineReader, folder_inside
 from dpbench.launch.failures import RanksFailed
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.ranks import POLL_SECONDS, remove_scratch, run_ranks

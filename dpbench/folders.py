@@ -1,4 +1,4 @@
-"""Results on disk: append-only, complete up to the last line that was written.
+"""Folders of results: append-only, complete up to the last line that was written.
 
 results/<name>/
   sweep.json          the specification, the command that was typed, the schema version
@@ -15,22 +15,32 @@ A folder holds a sweep or collectives.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from dpbench import units
-from dpbench.codec import encode, json_bytes
+from dpbench.codec import encode, from_json, json_bytes
 from dpbench.errors import FileError, UsageError
-from dpbench.files import folder_inside, is_free, make_folder
-from dpbench.folders.record_log import LineWriter, read_lines, read_object, write_object
-from dpbench.messages import option_words
+from dpbench.files import (
+    LineReader,
+    LineWriter,
+    folder_inside,
+    is_free,
+    make_folder,
+    read_object,
+    write_object,
+)
+from dpbench.messages import escaped, option_words
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
-from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion, TrialRecord
-from dpbench.specs import SweepSpec
+from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion, Status, TrialRecord
+from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.workload import positional_words
 
 SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
@@ -190,7 +200,16 @@ def _read_header(folder: Path, file: str, kind: type[H], maker: str) -> H:
 
 def _read_rest(folder: Path, header: CommHeader, file: str, kind: type[R]) -> dict[str, Any]:
     """The fields of Stored, with the records of this file."""
-    records, warnings = read_lines(folder / file, kind)
+    path, warnings = folder / file, tuple[str, ...]()
+    reader = LineReader(path, lambda line: from_json(kind, line))
+    records = tuple(reader.new())
+    if not path.exists():
+        warnings = (f"{path} is missing; no records read",)
+    elif reader.rest:
+        warnings = (
+            f"{path}: the last line is cut off ({len(reader.rest)} bytes); "
+            f"read the {len(records)} before",
+        )
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
     return {
         "folder": folder,
@@ -199,3 +218,35 @@ def _read_rest(folder: Path, header: CommHeader, file: str, kind: type[R]) -> di
         "records": records,
         "warnings": warnings,
     }
+
+
+def missing_trials(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list[TrialSpec]:
+    """The trials that have no record yet, in their order."""
+    done = {record.trial.trial_id for record in records}
+    return [trial for trial in trials if trial.trial_id not in done]
+
+
+def finishing_command(command: Sequence[str], spec: SweepSpec, name: str) -> str:
+    """The command that finishes the sweep in the folder of that name, from the one that began it,
+    whose last words are those of the training script, if it measures one."""
+    script = positional_words(spec.base.workload.script)
+    words = ["dpbench", *command[: len(command) - len(script)]]
+    words += [] if "--name" in words else ["--name", name]
+    words += [] if "--resume" in words else ["--resume"]
+    return shlex.join([*words, *script])
+
+
+def unfinished_warning(sweep: StoredSweep) -> tuple[str, ...]:
+    """The warning that trials of a sweep are missing, with the command that runs them; () if none
+    are. Configurations that were skipped count neither as run nor as missing."""
+    run = {one.trial.trial_id for one in sweep.records if one.status is not Status.SKIPPED}
+    skipped = {one.trial.configuration for one in sweep.records if one.status is Status.SKIPPED}
+    left = missing_trials(plan_trials(sweep.spec), sweep.records)
+    waiting = sum(trial.configuration not in skipped for trial in left)
+    if not waiting:
+        return ()
+    warning = f"Unfinished: {len(run):,} of {units.counted(len(run) + waiting, 'trial')}"
+    if sweep.command[:1] == ("sweep",):
+        again = finishing_command(sweep.command, sweep.spec, sweep.folder.name)
+        warning += f"; to finish: {escaped(again)}"
+    return (warning,)
