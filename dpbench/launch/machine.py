@@ -68,8 +68,11 @@ class Machine:
             return spec.unusable_reason
         if traits.needs_cuda and on_cpu:
             return f"{traits.needs_cuda}: it would time the plain module"
-        if _shared(devices) and not on_cpu and traits.one_process:
-            return "DataParallel needs a GPU of its own for every replica"
+        if _shared(devices) and not on_cpu:
+            if traits.one_process:
+                return "DataParallel needs a GPU of its own for every replica"
+            if spec.workload.script and traits.communicates:
+                return "a script takes the GPU of its LOCAL_RANK, so each rank needs its own"
         return None
 
     def unusable_backend_reason(self, backend: str, devices: Sequence[str]) -> str | None:

@@ -50,15 +50,17 @@ def rank_main(
     gc.freeze()  # or each collection walks the fork server's imports, for 0.2 s
 
     def end_with_launcher() -> None:
-        """End this process as soon as the launcher is gone, even by kill -9.
+        """End this process and all that it has started as soon as the launcher is gone, even by
+        kill -9.
 
         A thread sleeps in the kernel until then. The parent-death signal does not help: the parent
-        of a rank is the fork server, which lives as long as any rank.
+        of a rank is the fork server, which lives as long as any rank. The signal to the group also
+        reaches a process that is being forked, such as a worker of a script's loader.
         """
         launcher = multiprocessing.parent_process()
         assert launcher is not None
         launcher.join()  # waits for the end of a pipe, so no other process is taken for it
-        os._exit(1)
+        os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=end_with_launcher, daemon=True).start()
     for number in ENDING:  # a forked rank inherits the launcher's handlers

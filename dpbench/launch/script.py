@@ -118,5 +118,5 @@ def script_environment(
         ids = [device.partition(":")[2] for device in devices]
         if visible:
             ids = [visible.split(",")[int(number)] for number in ids]
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(ids))
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(ids)
     return environment

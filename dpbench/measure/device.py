@@ -58,7 +58,7 @@ def peak_memory_words() -> str:
     if not cuda.is_initialized():  # type: ignore[no-untyped-call]
         return host
     device = units.bytes_binary(cuda.max_memory_allocated())
-    return f"{device} on {current_cuda_device()} and {host}"
+    return f"{device} on cuda:{cuda.current_device()} and {host}"
 
 
 def reset_peak_device_memory(*devices: torch.device) -> None:
@@ -121,10 +121,6 @@ def gpu_count() -> int:
 def gpu_uuid(device: torch.device) -> str | None:
     """The UUID of a GPU; None for another device."""
     return str(cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
-
-
-def current_cuda_device() -> str:
-    return f"cuda:{cuda.current_device()}"
 
 
 def set_devices_and_threads(settings: ParallelSpec, rank: int) -> tuple[torch.device, ...]:

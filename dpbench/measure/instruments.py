@@ -33,12 +33,12 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.user_dataset import SampleSource
 from dpbench.measure.batches import Segment
 from dpbench.measure.device import clock_of, seconds_between
-from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import BenchmarkStepper, StepIndices
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.phase_clock import Mark, seconds_by_phase
 from dpbench.records.trial import GradientTrace, Phase, ReplicaPhase
+from dpbench.rendezvous.rank_group import RankGroup
 
 COUNTED_SAMPLES = 2
 

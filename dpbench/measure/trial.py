@@ -36,14 +36,14 @@ from dpbench.measure.implementations import CommunicationTotals, averaging_weigh
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
-from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.rank_model import RankModel, build_module, build_rank_model
 from dpbench.measure.step import BenchmarkStepper, StepIndices
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import time_steps
 from dpbench.records.trial import Mode, RankMeasurement, Window
-from dpbench.rendezvous.process_group import default_group_class
+from dpbench.rendezvous.process_group import default_group_class, rank_group
+from dpbench.rendezvous.rank_group import RankGroup
 from dpbench.specs import TrialSpec
 
 
@@ -85,7 +85,8 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
             segment.mode: time_phases(stepper, segment, devices, ranks)
             for segment in plan.instrumented
         }
-        used_transports, membership = transports(), ranks.membership
+        used_transports = transports()
+        group_class = default_group_class(ranks.device)
         del stepper, model, module
         # After the windows, so that the float64 tensors neither add to their peak memory nor
         # warm anything up for them.
@@ -103,8 +104,8 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         peak_reserved_memory_bytes=peaks.reserved,
         reduced_bytes_per_step=None if sent is None else sent.bytes // timed_steps,
         collectives_per_step=None if sent is None else sent.collectives / timed_steps,
-        comm_init_seconds=None if membership is None else membership.comm_init_seconds,
-        group_class=None if membership is None else default_group_class(membership.device),
+        comm_init_seconds=ranks.comm_init_seconds,
+        group_class=group_class,
         transports=used_transports,
         sample_checksum=plan.timed_checksum,
         initial_checksum=initial_checksum,

@@ -36,12 +36,12 @@ from dpbench.data.user_dataset import SampleSource
 from dpbench.measure.device import full_float32
 from dpbench.measure.implementations import averaging_weight, wrap
 from dpbench.measure.implementations.model import full_tensor
-from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import RankModel, compile_module
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.records.trial import Verification
+from dpbench.rendezvous.rank_group import RankGroup
 from dpbench.specs import TrialSpec
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}

@@ -19,10 +19,10 @@ import torch
 from dpbench.data.sharding import split_by_shares
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.nvml import gpu_states
-from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import StepIndices
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Window
+from dpbench.rendezvous.rank_group import RankGroup
 from dpbench.temporary import no_garbage_collection
 
 

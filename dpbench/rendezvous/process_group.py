@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter
 
@@ -23,24 +23,13 @@ from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.rendezvous.backends import missing_backends
 from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks
 from dpbench.rendezvous.placement import Placement, local_gpu_index
+from dpbench.rendezvous.rank_group import RankGroup
 from dpbench.rendezvous.store import open_store
 from dpbench.specs.traits import BACKENDS
 
+COLLECTIVE_TIMEOUT = timedelta(hours=1)
+"""Timeout longer than any trial: the trial's own time limit ends a hang, and names its cause."""
 DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """This process's place in its group."""
-
-    rank: int
-    size: int
-    backend: str
-    device: torch.device
-    """Device on which this rank computes; for CUDA also the current device."""
-    comm_init_seconds: float
-    """Seconds from the arrival of the last rank until the group was made and its first collective
-    had passed: the start-up cost of a communicator, which no timed window includes."""
 
 
 @contextmanager
@@ -54,7 +43,7 @@ def process_group(
     timeout: timedelta = DEFAULT_TIMEOUT,
     wait_for_workers: bool = True,
     device: DeviceLike | None = None,
-) -> Iterator[Membership]:
+) -> Iterator[RankGroup]:
     """Join the default process group of a launcher's ranks, and leave it after the block.
 
         >>> with dpbench.process_group("shm") as ranks:
@@ -118,8 +107,30 @@ def process_group(
             dist.all_reduce(torch.zeros(1, device=device))
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-        seconds = perf_counter() - started
-        yield Membership(rank, world_size, backend, device, comm_init_seconds=seconds)
+        yield RankGroup(dist.group.WORLD, device, comm_init_seconds=perf_counter() - started)
+
+
+@contextmanager
+def rank_group(
+    backend: str, size: int, *, timeout: timedelta = COLLECTIVE_TIMEOUT
+) -> Iterator[RankGroup]:
+    """Join the `process_group` that the ranks of a trial or a training need; leave it at the end.
+
+    Ranks of a backend without one have it for control messages alone; a process that needs none is
+    alone. Those of other backends than gloo have a second group for these messages, so that none is
+    sent through what is measured. `timeout` bounds every wait for another rank, in all groups.
+    """
+    has_group = backend in BACKENDS
+    if size == 1 and not has_group:
+        yield RankGroup()
+        return
+    name = backend if has_group else "gloo"
+    device = f"cuda:{torch.cuda.current_device()}" if BACKENDS[name].cuda_only else "cpu"
+    with process_group(name, timeout=timeout, device=device) as ranks:
+        if name == "gloo":
+            yield ranks
+        else:
+            yield replace(ranks, control=dist.new_group(backend="gloo", timeout=timeout))
 
 
 def log_more() -> None:
@@ -130,12 +141,14 @@ def log_more() -> None:
     print(f"process_group: debug: {words}", file=sys.stderr)
 
 
-def default_group_class(device: torch.device) -> str:
-    """Name of torch's class behind the default group: "ProcessGroupGloo".
+def default_group_class(device: torch.device) -> str | None:
+    """Name of torch's class behind the default group: "ProcessGroupGloo"; None without a group.
 
     Before torch 2.14 there is no public way to it, and a name of a backend has one class.
     """
     group = dist.group.WORLD
+    if group is None:
+        return None
     if type(group) is not dist.ProcessGroup:  # a backend in Python, such as shm
         return type(group).__name__
     if hasattr(dist, "get_backend_impl"):

@@ -25,10 +25,10 @@ from dpbench.data.loading import loaded_ahead
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.device import memory_peaks
-from dpbench.measure.rank_group import RankGroup
 from dpbench.messages import option_words
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.parallel.agreement import tensors_sha256
+from dpbench.rendezvous.rank_group import RankGroup
 from dpbench.training.checkpoint import (
     BEST,
     Checkpoint,

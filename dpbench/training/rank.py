@@ -21,10 +21,10 @@ from dpbench.measure.device import (
     set_devices_and_threads,
     set_tf32,
 )
-from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.messages import option_words
-from dpbench.rendezvous.process_group import log_more
+from dpbench.rendezvous.process_group import log_more, rank_group
+from dpbench.rendezvous.rank_group import RankGroup
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, from_bytes, latest_checkpoint
 from dpbench.training.events import EndLine, NoteLine

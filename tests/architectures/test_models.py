@@ -14,9 +14,9 @@ from dpbench import architecture
 from dpbench.architecture import Architecture, SupportsAccuracy
 from dpbench.data.batch import call
 from dpbench.data.datasets import synthetic_dataset
-from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.verification import verify
 from dpbench.parallel.tree import move
+from dpbench.rendezvous.rank_group import RankGroup
 from tests.measure.implementations.verifying import uneven
 
 SMALL: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], str, str]] = {

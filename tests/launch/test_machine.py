@@ -32,6 +32,7 @@ CPUS = ("cpu", "cpu")
 NO_REPLICAS = "torch.nn.DataParallel has no CPU replicas: it would time the plain module"
 
 
+SCRIPT = {"workload": replace(WORKLOAD, script=("train.py",))}
 F16, GRAPHED = replace(WORKLOAD, dtype="f16"), replace(WORKLOAD, compile="max-autotune")
 
 
@@ -51,6 +52,9 @@ F16, GRAPHED = replace(WORKLOAD, dtype="f16"), replace(WORKLOAD, compile="max-au
         (TWO_GPUS, "ddp", "nccl2", SHARED, {}, "nccl2 needs a GPU of its own for every rank"),
         (TWO_GPUS, "torch-dp", "threads", CPUS, {}, NO_REPLICAS),
         (TWO_GPUS, "torch-dp", "threads", SHARED, {}, "DataParallel needs a GPU of its own for ev"),
+        (TWO_GPUS, "script", "own", OWN, SCRIPT, None),
+        (TWO_GPUS, "script", "own", SHARED, SCRIPT, "a script takes the GPU of its LOCAL_RANK"),
+        (TWO_GPUS, "independent", "none", SHARED, SCRIPT, None),
         (NO_GPU, "ddp", "gloo", CPUS, {"comm_hook": "bf16"}, None),
         (NO_GPU, "torch-ddp", "gloo", CPUS, {"comm_hook": "bf16"}, "torch's DistributedDataParall"),
         (TWO_GPUS, "torch-ddp", "gloo", CPUS, {"comm_hook": "bf16"}, None),

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.ranks import run_ranks
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.measure.rank_group import rank_group
 from dpbench.records.trial import Status, TrialRecord
+from dpbench.rendezvous.process_group import rank_group
 from dpbench.specs import TrialSpec
 from tests.builders import MACHINE, WORKLOAD, trial_spec
 from tests.ports import listening

@@ -98,6 +98,7 @@ def test_ranks_are_different_processes_on_different_samples(completed: Completed
         ranks = completed(trial_of(name, 2)).ranks
         assert len({rank.pid for rank in ranks}) == 2
         assert len({rank.sample_checksum for rank in ranks}) == 2
+        assert {rank.group_class for rank in ranks} == {"ProcessGroupGloo"}
 
 
 def test_ranks_stop_together(completed: Completed) -> None:

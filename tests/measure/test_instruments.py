@@ -15,10 +15,10 @@ from dpbench.measure import device, instruments, window
 from dpbench.measure.batches import Segment
 from dpbench.measure.implementations import Plain
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
-from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import RankModel
 from dpbench.measure.step import BenchmarkStepper, LoadSamples
 from dpbench.records.trial import GradientTrace, Mode
+from dpbench.rendezvous.rank_group import RankGroup
 from tests.launch.faulty import Healthy
 from tests.recording_cuda import GPU, RecordingCuda, put_into_parallel
 

@@ -16,6 +16,7 @@ import runpy
 import sys
 import traceback
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any, NoReturn, get_args
@@ -24,14 +25,15 @@ if __name__ == "__main__":  # in place of this folder, whose modules have common
     sys.path[0] = str(Path(__file__).parents[3])
 
 import torch
-import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from dpbench.codec import encode, from_json
 from dpbench.measure.device import gpu_uuid
-from dpbench.measure.script.timing import RankStore, ScriptSegment, ScriptTimer
+from dpbench.measure.script.timing import ScriptSegment, ScriptTimer
 from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
 from dpbench.records.trial import Mode, RankMeasurement, ScriptFacts, Window
+from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.rendezvous.process_group import default_group_class
 from dpbench.specs import TrialSpec
 
@@ -60,8 +62,9 @@ class ScriptRun:
     def __init__(self, task: ScriptTask) -> None:
         self.task, self.started = task, perf_counter()
         self.watcher = ScriptWatcher(task.trial)
-        store = RankStore(task.rank, task.trial.group_size, task.port)
-        self.timer = ScriptTimer(task.trial, self.watcher, store)
+        address, forever = (LOOPBACK, task.port), timedelta(days=7)  # the trial has a time limit
+        store = TCPStore(*address, is_master=False, wait_for_workers=False, timeout=forever)
+        self.timer = ScriptTimer(task.trial, self.watcher, store, task.rank)
 
     def run(self, script: list[str]) -> NoReturn:
         """Run the script up to its last measured step, or until it fails or takes too few."""
@@ -157,7 +160,7 @@ class ScriptRun:
             peak_host_memory_bytes=timer.peaks.host,
             peak_device_memory_bytes=timer.peaks.allocated,
             peak_reserved_memory_bytes=timer.peaks.reserved,
-            group_class=default_group_class(device) if dist.is_initialized() else None,
+            group_class=default_group_class(device),
             item="samples" if counts_samples else "steps",
         )
 

@@ -12,20 +12,18 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from dpbench.measure.device import Peaks, memory_peaks
 from dpbench.measure.script.watching import ScriptWatcher, StepCounts
 from dpbench.measure.window import SegmentTimer
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Mode, Window
-from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.specs import TrialSpec
 from dpbench.specs.trial import MAX_FILLING_STEPS
 
@@ -34,32 +32,6 @@ MIN_SEGMENT = 5
 """Least steps of a segment, as its first step finds an idle device and cold caches."""
 QUEUE_LIMIT = 64
 """Most steps in which a queue of batches is emptied."""
-FOREVER = timedelta(days=7)
-"""The trial's time limit ends a wait, and says what for."""
-
-
-class RankStore:
-    """The launcher's store, by which the ranks of the trial exchange values: the script's own
-    process group is not touched, and it need not have one. Copies that train alone start together,
-    too."""
-
-    def __init__(self, rank: int, size: int, port: int) -> None:
-        self.rank, self.size, self._count = rank, size, 0
-        self._store = (
-            TCPStore(LOOPBACK, port, is_master=False, wait_for_workers=False, timeout=FOREVER)
-            if size > 1
-            else None
-        )
-
-    def exchange(self, **values: Any) -> list[dict[str, Any]]:
-        """The values of all ranks, once all have called this: a barrier."""
-        if self._store is None:
-            return [values]
-        self._count += 1
-        keys = [f"dpbench {self._count} {rank}" for rank in range(self.size)]
-        self._store.set(keys[self.rank], json.dumps(values))
-        self._store.wait(keys)
-        return [json.loads(self._store.get(key)) for key in keys]
 
 
 class OtherScriptEnded(Exception):
@@ -99,8 +71,11 @@ class ScriptSegment:
 class ScriptTimer:
     """Times the segments one after the other, while the script takes its steps."""
 
-    def __init__(self, trial: TrialSpec, watcher: ScriptWatcher, store: RankStore) -> None:
-        self._trial, self._watcher, self._store = trial, watcher, store
+    def __init__(self, trial: TrialSpec, watcher: ScriptWatcher, store: Store, rank: int) -> None:
+        """`store` is the launcher's, by which the ranks exchange values: the script's own process
+        group is not touched, and it need not have one."""
+        self._trial, self._watcher = trial, watcher
+        self._store, self._rank, self._exchanges = store, rank, 0
         self.measured: list[ScriptSegment] = []
         """The segments of whole rounds."""
         self.peaks: Peaks | None = None
@@ -157,10 +132,17 @@ class ScriptTimer:
 
     def leave(self) -> None:
         """Tell the other ranks that this one takes no more steps."""
-        self._store.exchange(ended=True)
+        self.exchange(ended=True)
+
+    def exchange(self, **values: Any) -> list[dict[str, Any]]:
+        """The values of all ranks, once all have called this, copies that train alone as well."""
+        self._exchanges += 1
+        keys = [f"dpbench {self._exchanges} {rank}" for rank in range(self._trial.group_size)]
+        self._store.set(keys[self._rank], json.dumps(values))
+        return [json.loads(text) for text in self._store.multi_get(keys)]
 
     def _exchange(self, **values: Any) -> list[dict[str, Any]]:
-        reports = self._store.exchange(**values)
+        reports = self.exchange(**values)
         if any("ended" in report for report in reports):
             raise OtherScriptEnded
         return reports
@@ -192,7 +174,7 @@ class ScriptTimer:
         size = min(max(size, MIN_SEGMENT), max(trial.timed_steps // 2, 1))
         modes: list[Mode] = ["timed"]
         if together and trial.wants_unsynced_window:
-            synchronizes = self._store.size > 1 and all(report["syncs"] for report in reports)
+            synchronizes = trial.group_size > 1 and all(report["syncs"] for report in reports)
             modes += ["unsynced"] * synchronizes
             modes += ["cached"] * all(report["loads"] for report in reports)
         done, seconds, filled = 0, 0.0, trial.window_seconds or 0.0
@@ -226,7 +208,7 @@ class ScriptTimer:
             if any(own.get(name, number) != number for own in digests)
         )
         self.findings = {
-            "has_unused": reports[self._store.rank].get("unused", False),
+            "has_unused": reports[self._rank].get("unused", False),
             "differing_parameter": next(differing, None),
             "same_samples": is_same and is_new,
         }

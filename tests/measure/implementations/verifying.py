@@ -10,11 +10,11 @@ import torch.distributed as dist
 
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import CommunicationTotals, averaging_weight, wrap
-from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.rank_model import RankModel, build_optimizer
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.verification import checksum, verify
 from dpbench.records.trial import Verification
+from dpbench.rendezvous.rank_group import RankGroup
 from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Rows

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from dpbench.measure.script.timing import RankStore, ScriptTimer
+from dpbench.measure.script.timing import ScriptTimer
 from dpbench.measure.script.watching import ScriptWatcher, WatchedIterator
 from dpbench.specs import TrialSpec
 from tests.builders import script_trial
@@ -20,13 +21,13 @@ SCRIPT = Path("train.py")
 FIRST, SECOND = (torch.optim.SGD([torch.zeros(1)]) for _ in range(2))
 
 
-class OfTwo(RankStore):
-    """The first of two ranks, whose peer does as it does."""
+class OfTwo(ScriptTimer):
+    """That of the first of two ranks, whose peer does as it does."""
 
-    has_ended = False
+    peer_has_ended = False
 
     def exchange(self, **values: Any) -> list[dict[str, Any]]:
-        return [values, {"ended": True} if self.has_ended else values]
+        return [values, {"ended": True} if self.peer_has_ended else values]
 
 
 class Watched(ScriptWatcher):
@@ -45,11 +46,9 @@ class Script:
     """A script that takes steps, while a timer times them."""
 
     def __init__(self, *batches: int | None, **changes: Any) -> None:
-        store = OfTwo(0, 1, 0)
-        store.size = 2
         trial = script_trial(SCRIPT, **{"warmup_steps": 4, "timed_steps": 10, **changes})
         self.watcher = Watched(trial, [*batches] or [None, None])
-        self.timer = ScriptTimer(trial, self.watcher, store)
+        self.timer = OfTwo(trial, self.watcher, HashStore(), 0)
 
     def train(self, steps: int = 1000) -> list[str]:
         """The mode of every step until the timer has enough."""
@@ -131,7 +130,7 @@ def test_a_rank_stops_where_the_script_of_another_has_ended(
 ) -> None:
     script = Script()
     script.train(8)
-    monkeypatch.setattr(OfTwo, "has_ended", True)
+    monkeypatch.setattr(OfTwo, "peer_has_ended", True)
     assert len(script.train()) == 1
     assert script.timer.measured == []
 

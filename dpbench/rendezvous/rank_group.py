@@ -1,44 +1,42 @@
-"""The ranks of one run: their process group, and a separate CPU group for control messages.
-
-Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the launcher.
-"""
+"""The ranks that train or are measured together, as one of them sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from dpbench.measure.device import current_cuda_device
-from dpbench.parallel.groups import PeerFailed, decoded, encoded, gather_values
+from dpbench.parallel.groups import (
+    CPU,
+    PeerFailed,
+    decoded,
+    encoded,
+    gather_values,
+    message_device,
+)
 from dpbench.rendezvous.barrier import wait_until
-from dpbench.rendezvous.process_group import Membership, process_group
-from dpbench.specs.traits import BACKENDS
 
 T = TypeVar("T")
-
-COLLECTIVE_TIMEOUT = timedelta(hours=1)
-"""Timeout longer than any trial: the trial's own time limit ends a hang, and names its cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """The processes of one run; without arguments, one that is alone.
+    """The ranks that have joined a process group; without arguments, one that is alone.
 
-    Its methods are collectives: every rank calls them, in the same order. They exchange
-    tensors on the CPU, so none of them touches a GPU.
+    Its methods are collectives: every rank calls them, in the same order.
     """
 
     control: dist.ProcessGroup | None = None
-    """CPU group of all processes, beside the one that is measured."""
-    membership: Membership | None = None
-    """Place in the group that is measured."""
+    """The process group of these methods: the default one, or one beside it, on the CPU."""
+    device: torch.device = CPU
+    """Device on which this rank computes; for CUDA also the current device."""
+    comm_init_seconds: float | None = None
+    """Seconds from the arrival of the last rank until the group was made and its first collective
+    had passed: the start-up cost of a communicator, which no timed window includes."""
 
     @property
     def rank(self) -> int:
@@ -52,7 +50,9 @@ class RankGroup:
         """Return when every rank has called it."""
         if self.control is not None:
             # dist.barrier would put its message on the GPU that the default group is bound to.
-            dist.all_reduce(torch.zeros(1, device="cpu"), group=self.control)
+            mark = torch.zeros(1, device=message_device(self.control))
+            dist.all_reduce(mark, group=self.control)
+            mark.item()  # waits for a GPU
 
     def max(self, value: float) -> float:
         """The largest `value` of all ranks."""
@@ -91,32 +91,10 @@ class RankGroup:
         wait_until(lambda: store.check([end]))
         if failure := store.get(end).decode():
             raise PeerFailed(f"cannot complete: rank 0 failed while others waited: {failure}")
-        length = torch.tensor(len(message), device="cpu")
+        on = message_device(self.control)
+        length = torch.tensor(len(message), device=on)
         dist.broadcast(length, group=self.control, group_src=0)
-        data = torch.frombuffer(bytearray(message or int(length)), dtype=torch.uint8)
+        data = torch.frombuffer(bytearray(message or int(length)), dtype=torch.uint8).to(on)
         dist.broadcast(data, group=self.control, group_src=0)
-        received: T = decoded(bytes(data.numpy()))
+        received: T = decoded(data.cpu().numpy().tobytes())
         return received
-
-
-@contextmanager
-def rank_group(
-    backend: str, size: int, *, timeout: timedelta = COLLECTIVE_TIMEOUT
-) -> Iterator[RankGroup]:
-    """Join the process group of `size` ranks that the backend needs; leave it at the end.
-
-    `timeout` bounds every wait for another rank, in all groups. Raises the errors of
-    `process_group`. For NCCL the current CUDA device is this rank's.
-    """
-    has_group = backend in BACKENDS
-    if size == 1 and not has_group:
-        yield RankGroup()
-        return
-    group_backend = backend if has_group else "gloo"
-    device = current_cuda_device() if BACKENDS[group_backend].cuda_only else "cpu"
-    with process_group(group_backend, timeout=timeout, device=device) as membership:
-        if group_backend == "gloo":
-            control = dist.group.WORLD
-        else:
-            control = dist.new_group(backend="gloo", timeout=timeout)
-        yield RankGroup(control, membership)

@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch.fork_world import fork_world
-from dpbench.measure.rank_group import RankGroup, rank_group
+from dpbench.rendezvous.process_group import rank_group
+from dpbench.rendezvous.rank_group import RankGroup
 
 LIMIT = timedelta(seconds=60)
 
