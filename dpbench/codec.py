@@ -55,9 +55,10 @@ numbers, so they are stored as text."""
 
 @functools.cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return pydantic's adapter of a dataclass; those inside it follow the same strict rules."""
+    """Return pydantic's adapter of a type; dataclasses, also those inside of one, are strict."""
     with _BUILDING:
-        kind.__pydantic_config__ = STRICT  # the only way to configure a dataclass
+        if dataclasses.is_dataclass(kind):
+            kind.__pydantic_config__ = STRICT  # type: ignore[attr-defined] # the only way
         return TypeAdapter(kind)
 
 
@@ -80,19 +81,8 @@ def decode(kind: type[T], value: Any) -> T:
     return from_json(kind, text)
 
 
-def json_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in a text; raises FileError."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise FileError(f"expected an object, got {type(content).__name__}")
-    return content
-
-
 def from_json(kind: type[T], text: str | bytes) -> T:
-    """Rebuild a dataclass from JSON text; raises FileError if it does not fit."""
+    """Rebuild a dataclass or a plain value from JSON text; raises FileError if it does not fit."""
     try:
         value: T = adapter(cast(Any, kind)).validate_json(text)
     except (ValidationError, ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ import json
 import math
 from dataclasses import dataclass
 
-from dpbench.codec import Float, decode, encode, json_object
+from dpbench.codec import Float, decode, encode, from_json
 from dpbench.errors import FileError
 
 
@@ -176,7 +176,7 @@ def to_line(event: Event) -> str:
 
 def from_line(line: str | bytes) -> Event:
     """Parse an event; raises FileError for a line that `to_line` did not write."""
-    content = json_object(line)
+    content = from_json(dict, line)
     name = content.pop("kind", None)
     kind = EVENT_KINDS.get(name) if isinstance(name, str) else None
     if kind is None:

@@ -23,7 +23,7 @@ from tempfile import TemporaryFile
 from dpbench import folders, shipped, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
-from dpbench.codec import decode, json_object
+from dpbench.codec import decode, from_json
 from dpbench.errors import USAGE, LaunchError, UsageError
 from dpbench.git import without_git_variables
 from dpbench.messages import in_python, option_words, say
@@ -104,7 +104,7 @@ class Version:
                     last = printed.read().strip().rpartition("\n")[2]
                     error = LaunchError if repetitions and status != USAGE else UsageError
                     raise error(f"{self.label}: {last or f'exit status {status}'}")
-                content = json_object(answer)
+                content = from_json(dict, answer)
                 said = [message for message in content["said"] if message not in heard]
                 heard.update(said)
                 say(*said)
