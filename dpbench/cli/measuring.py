@@ -35,10 +35,10 @@ def sweep(options: SweepOptions) -> Answer | int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
-    from dpbench.launch.external_launchers import find_placement, remove_torchrun_variables
+    from dpbench.rendezvous.placement import find_placement, remove_placement
 
     placed = find_placement(os.environ)
-    remove_torchrun_variables(os.environ)
+    remove_placement(os.environ)
     if placed and placed.local_rank:
         return 0  # the node's first process starts the ranks of every trial
     if placed and placed.local_size > 1 and options.gpus is None:
@@ -148,7 +148,7 @@ def train(options: TrainOptions) -> int:
     Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
-    from dpbench.launch.external_launchers import find_placement
+    from dpbench.rendezvous.placement import find_placement
 
     if "RANK" not in os.environ and (placed := find_placement(os.environ)):
         os.environ.update(placed.variables)

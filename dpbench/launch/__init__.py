@@ -11,8 +11,6 @@ cores and backends.
                    `collectives` the measurements of `dpbench comm`
     signed_store   what nodes, or ranks of a launched training, say to each other
     torchrun       `dpbench launch`
-    external_launchers
-                   the place of this process among those that torchrun, srun or mpirun started
 
 Seconds that a trial may take are its `time_limit_seconds`; a `deadline` is a moment.
 """

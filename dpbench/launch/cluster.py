@@ -24,7 +24,6 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from dpbench import units
 from dpbench.codec import decode, encode
 from dpbench.errors import FileError, Interrupted, LaunchError, UsageError
-from dpbench.launch.external_launchers import interface_towards
 from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import POLL_SECONDS, run_placed_ranks, scratch_folder
@@ -33,7 +32,12 @@ from dpbench.launch.trial_runner import TrialRunner, failed_record, record_of_ra
 from dpbench.messages import say
 from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.rendezvous.barrier import wait_until
-from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement, endpoint_text
+from dpbench.rendezvous.placement import (
+    GLOO_INTERFACE,
+    Placement,
+    endpoint_text,
+    interface_towards,
+)
 from dpbench.rendezvous.store import STORE_PREFIX, tcp_store
 from dpbench.specs import TrialSpec, plain_label
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS

@@ -27,7 +27,6 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
-from dpbench.launch.external_launchers import interface_towards
 from dpbench.launch.failures import FailureKind, RanksFailed, failure_of_end, is_of_lost_peer
 from dpbench.launch.signals import second_ends_at_once
 from dpbench.parent_death import tied_to_this_process
@@ -37,6 +36,7 @@ from dpbench.rendezvous.placement import (
     MAX_PORT,
     USUAL_PORT,
     endpoint_text,
+    interface_towards,
     parse_endpoint,
 )
 from dpbench.rendezvous.store import file_variables, reach_store, serve_store

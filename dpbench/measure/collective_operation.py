@@ -18,8 +18,7 @@ from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.shm import allocate_group_zeros
 from dpbench.records.collectives import Collective, CollectiveSpec, SizeTiming
-from dpbench.rendezvous.process_group import rank_group
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup, rank_group
 
 SAMPLE_SECONDS = 1e-3
 """Least duration of a sample."""

@@ -38,7 +38,7 @@ from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.phase_clock import Mark, seconds_by_phase
 from dpbench.records.trial import GradientTrace, Phase, ReplicaPhase
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 
 COUNTED_SAMPLES = 2
 

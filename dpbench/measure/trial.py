@@ -42,8 +42,7 @@ from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import time_steps
 from dpbench.records.trial import Mode, RankMeasurement, Window
-from dpbench.rendezvous.process_group import default_group_class, rank_group
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup, default_group_class, rank_group
 from dpbench.specs import TrialSpec
 
 

@@ -41,7 +41,7 @@ from dpbench.measure.step import BenchmarkStepper
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.records.trial import Verification
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs import TrialSpec
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}

@@ -22,7 +22,7 @@ from dpbench.measure.nvml import gpu_states
 from dpbench.measure.step import StepIndices
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Window
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.temporary import no_garbage_collection
 
 

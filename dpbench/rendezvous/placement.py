@@ -1,12 +1,19 @@
-"""The place of a process among those of a launch, and the environment variables that give it: read
-strictly, and made for ranks that dpbench starts."""
+"""The place of a process among those of a launch, and the way from it to other nodes.
+
+The environment variables that give it are read strictly, and made for ranks that dpbench starts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import psutil
+
+from dpbench.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 29500  # torch's own
@@ -19,6 +26,16 @@ MAX_PORT = 65_535
 PLACE_VARIABLES = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE"
 """Variables of torchrun for the first six fields of Placement. Those after the first two are
 computed if a launcher does not set them, as if each node had the same number of processes."""
+LAUNCHERS = (
+    PLACE_VARIABLES,
+    "SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID - SLURM_NODEID SLURM_STEP_NUM_NODES",
+    "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "
+    "OMPI_COMM_WORLD_LOCAL_SIZE - -",
+    "PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS - -",
+)
+"""The variables of torchrun, srun, mpirun and other launchers with PMI, as in PLACE_VARIABLES."""
+DISCARD_PORT = 9
+"""Port of RFC 863: the kernel needs a port to connect to, though nothing is sent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,6 +111,28 @@ class Placement:
         }
 
 
+def find_placement(environ: Mapping[str, str]) -> Placement | None:
+    """This process's place, or None for a process that no launcher started, or that is alone.
+
+    Raises UsageError for a variable with an unusable value.
+    """
+    for variables in LAUNCHERS:
+        rank, world_size, *_ = variables.split()
+        if rank in environ and environ.get(world_size, "1") != "1":
+            try:
+                return Placement.read(environ, variables, address="", local_size=1)
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+    return None
+
+
+def remove_placement(environ: MutableMapping[str, str]) -> None:
+    """Remove this process's place as torchrun gives it, since ranks that are started from here get
+    their own."""
+    for name in PLACE_VARIABLES.split():
+        environ.pop(name, None)
+
+
 def local_gpu_index(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
     """The index of the GPU for this process, among those that it sees.
 
@@ -105,6 +144,25 @@ def local_gpu_index(rank: int, world_size: int, environ: Mapping[str, str]) -> i
     local_rank = Placement.read({**environ, **place}).local_rank
     visible = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     return 0 if visible and "," not in visible else local_rank
+
+
+def interface_towards(host: str) -> str | None:
+    """The network interface by which packets to `host` leave; None if that cannot be found out.
+
+    gloo and NCCL would otherwise take the one that has the address of this host's own name, which
+    may be the loopback. No packet is sent.
+    """
+    with suppress(OSError, UnicodeError):
+        family, _, _, _, (address, _, *rest) = socket.getaddrinfo(host, 0)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as packets:
+            packets.connect((address, DISCARD_PORT, *rest))
+            source = packets.getsockname()[0]
+        if source.startswith("127.") and host != "localhost" and not host.startswith("127."):
+            return None  # this host knows its own name as a loopback address
+        for name, addresses in psutil.net_if_addrs().items():
+            if any(entry.address.partition("%")[0] == source for entry in addresses):
+                return str(name)
+    return None
 
 
 def endpoint_text(host: str, port: int) -> str:

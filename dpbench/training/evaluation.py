@@ -20,7 +20,7 @@ from dpbench.architecture import Architecture, SupportsAccuracy
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.measure.device import autocast, forked_random
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.training.events import Score
 
 BLOCK_SAMPLES = 256

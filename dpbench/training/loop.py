@@ -28,7 +28,7 @@ from dpbench.measure.device import memory_peaks
 from dpbench.messages import option_words
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.parallel.agreement import tensors_sha256
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.training.checkpoint import (
     BEST,
     Checkpoint,

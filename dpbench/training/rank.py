@@ -23,8 +23,7 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.messages import option_words
-from dpbench.rendezvous.process_group import log_more, rank_group
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup, log_more, rank_group
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, from_bytes, latest_checkpoint
 from dpbench.training.events import EndLine, NoteLine

@@ -17,7 +17,7 @@ from dpbench.measure.device import random_states, set_random_states
 from dpbench.measure.rank_model import build_module, build_rank_model
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.torch_private import broadcast_coalesced
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs.training import TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, Progress
 

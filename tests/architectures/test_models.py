@@ -16,7 +16,7 @@ from dpbench.data.batch import call
 from dpbench.data.datasets import synthetic_dataset
 from dpbench.measure.verification import verify
 from dpbench.parallel.tree import move
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from tests.measure.implementations.verifying import uneven
 
 SMALL: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], str, str]] = {

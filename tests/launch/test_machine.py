@@ -16,8 +16,8 @@ import torch.distributed as dist
 
 from dpbench.errors import UsageError
 from dpbench.launch import machine
-from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine, inspect_machine
+from dpbench.launch.trial_runner import LoadMeter
 from dpbench.records.environment import Accelerator, core_numbers
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import HERE, WORKLOAD, trial_spec

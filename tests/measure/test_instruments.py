@@ -18,7 +18,7 @@ from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradi
 from dpbench.measure.rank_model import RankModel
 from dpbench.measure.step import BenchmarkStepper, LoadSamples
 from dpbench.records.trial import GradientTrace, Mode
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from tests.launch.faulty import Healthy
 from tests.recording_cuda import GPU, RecordingCuda, put_into_parallel
 

@@ -20,7 +20,7 @@ from dpbench.measure.implementations import ParallelModel, Plain, wrap
 from dpbench.measure.implementations.dp import OurDataParallel
 from dpbench.measure.verification import verify
 from dpbench.records.trial import Verification
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy

@@ -14,7 +14,7 @@ from dpbench.measure import device, window
 from dpbench.measure.step import StepIndices
 from dpbench.measure.window import segment_sizes, time_steps
 from dpbench.records.trial import Window
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from tests.fake_nvml import put_nvml
 from tests.recording_cuda import GPU, RecordingCuda, put_into_parallel
 

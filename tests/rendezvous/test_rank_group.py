@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch.fork_world import fork_world
-from dpbench.rendezvous.process_group import rank_group
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup, rank_group
 
 LIMIT = timedelta(seconds=60)
 

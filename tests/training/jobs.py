@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, Progress, from_bytes

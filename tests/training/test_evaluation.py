@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.training.evaluation import BLOCK_SAMPLES, evaluate
 from dpbench.training.events import Score
 from tests.launch.faulty import Healthy

@@ -14,7 +14,7 @@ from dpbench.measure.rank_model import RankModel, build_optimizer
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.verification import checksum, verify
 from dpbench.records.trial import Verification
-from dpbench.rendezvous.rank_group import RankGroup
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Rows

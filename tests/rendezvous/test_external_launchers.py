@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.launch import external_launchers
+from dpbench.rendezvous.placement import find_placement, remove_placement
 
 TORCHRUN = {
     "RANK": "3",
@@ -59,7 +59,7 @@ PLACES: list[tuple[dict[str, str], dict[str, Any]]] = [
 def test_every_launcher_says_which_node_this_is(
     environ: dict[str, str], expected: dict[str, Any]
 ) -> None:
-    found = external_launchers.find_placement(environ)
+    found = find_placement(environ)
     assert found is not None
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -73,7 +73,7 @@ def test_every_launcher_says_which_node_this_is(
     ],
 )
 def test_a_process_alone_has_no_place(environ: dict[str, str]) -> None:
-    assert external_launchers.find_placement(environ) is None
+    assert find_placement(environ) is None
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_a_process_alone_has_no_place(environ: dict[str, str]) -> None:
 )
 def test_a_variable_that_cannot_be_is_refused(environ: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        external_launchers.find_placement(environ)
+        find_placement(environ)
 
 
 def test_the_variables_of_torchrun_are_forgotten_and_made() -> None:
     environ = dict(TORCHRUN, HOME="/root")
-    external_launchers.remove_torchrun_variables(environ)
-    assert environ == {"HOME": "/root"}
-    placed = external_launchers.find_placement(OPEN_MPI)
+    remove_placement(environ)
+    assert [name for name in environ if "RANK" in name or "SIZE" in name] == []
+    placed = find_placement(OPEN_MPI)
     assert placed is not None
-    assert external_launchers.find_placement(placed.variables) == placed
+    assert find_placement(placed.variables) == placed
