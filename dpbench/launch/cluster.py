@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
@@ -164,7 +164,6 @@ class Cluster:
         self.placement = placement
         self.nodes = nodes
         self.this_node = nodes[placement.node]
-        self.launch = store.launch
         self._store = store
         self._state = NodeState()
         # The others watch node 0, which they need, and node 0 watches all.
@@ -172,7 +171,6 @@ class Cluster:
         self._states = {number: NodeState() for number in self._watched}
         self._heard = {number: monotonic() for number in self._watched}
         self._leaving = False
-        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="nodes", daemon=True)
         self._thread.start()
 
@@ -189,7 +187,6 @@ class Cluster:
     def set_state(self, **changes: Any) -> None:
         """Change the state of this node; does not wait for others to see it."""
         self._state = replace(self._state, **changes)
-        self._wake.set()
 
     def order(self, trial: int) -> int:
         """Order the trial with that number in the plan, as node 0; returns the order's number."""
@@ -218,7 +215,6 @@ class Cluster:
             states = self._states.values
             wait_until(lambda: all(state.end is not None for state in states()), FAREWELL_SECONDS)
         self._leaving = True
-        self._wake.set()
         self._thread.join(BEAT_SECONDS)  # a thread in torch's code must not outlive Python's
 
     def _serve(self) -> None:
@@ -238,8 +234,7 @@ class Cluster:
                     found = NodeState() if value is None else decode(NodeState, value)
                     if found.beat > self._states[number].beat:
                         self._states[number], self._heard[number] = found, monotonic()
-                self._wake.wait(POLL_SECONDS)
-                self._wake.clear()
+                sleep(POLL_SECONDS)
 
     def run_trial_here(
         self,
@@ -252,7 +247,7 @@ class Cluster:
         """Run this node's ranks of the trial to their end; returns what they measured, or how they
         failed. Raises what `stop` raises."""
         number, sizes = self.this_node.number, trial.replicas_by_node
-        variables = {STORE_PREFIX: f"{self.launch} {order}"}
+        variables = {STORE_PREFIX: f"{self._store.launch_id} {order}"}
         interface = os.environ.get(GLOO_INTERFACE) or interface_towards(self.placement.address)
         if interface:
             usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}

@@ -12,7 +12,6 @@ from multiprocessing.context import ForkServerContext
 
 import psutil
 
-from dpbench.errors import LaunchError
 from dpbench.temporary import call_when_ending, temporary_variables
 
 PRELOADED = ["dpbench.launch.preload"]
@@ -34,17 +33,9 @@ def fork_server() -> ForkServerContext:
         # Otherwise Python puts the working directory first, with any dpbench or torch in it.
         with temporary_variables({"PYTHONSAFEPATH": "1"}):
             forkserver.ensure_running()
-    except OSError as error:
-        if "too long" not in str(error):
-            raise
-        raise LaunchError(
-            f"temporary folder {util.get_temp_dir()}: its path is too long for a socket; set "
-            "TMPDIR to a shorter one"
-        ) from None
-    else:
-        call_when_ending(_clean_up)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    call_when_ending(_clean_up)
     return context
 
 

@@ -62,8 +62,8 @@ class SignedStore:
         self._kind = kind
         self._member = member
         self._members = range(members)
-        self.launch = ""
-        """The id of the launch; empty until all members have come."""
+        self.launch_id = ""
+        """Empty until all members have come."""
 
     def wait_for_members(
         self,
@@ -108,9 +108,9 @@ class SignedStore:
                 f"another process has come as {self._kind} {self._member} after this one; expected "
                 "another number for each"
             )
-        launch = hashlib.sha256(b"\n".join(nonces)).hexdigest()[:32]
-        if launch != self.launch:
-            self.launch = launch
+        launch_id = hashlib.sha256(b"\n".join(nonces)).hexdigest()[:32]
+        if launch_id != self.launch_id:
+            self.launch_id = launch_id
             self.put(f"member {self._member}", description)
         return {
             n: " (with another token)" if self._store.check([f"member {n}"]) else ""
@@ -134,10 +134,5 @@ class SignedStore:
             return None
         return json.loads(zlib.decompress(content))
 
-    def wait_for(self, key: str) -> Any:
-        """The value of the key, once there is one."""
-        wait_until(lambda: self.get(key) is not None)
-        return self.get(key)
-
     def _mac(self, key: str, content: bytes) -> bytes:
-        return hmac.digest(self._token, f"{self.launch} {key}\0".encode() + content, ALGORITHM)
+        return hmac.digest(self._token, f"{self.launch_id} {key}\0".encode() + content, ALGORITHM)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import perf_counter
@@ -297,7 +297,7 @@ def _find_store(
     timeout: timedelta,
 ) -> Store:
     """The store in which the ranks meet: the one that was given, or else that of `init_method` or
-    of the launcher."""
+    of the launcher. Raises what torch raises for an `init_method` that it does not know."""
     if store is not None and init_method is not None:
         raise ValueError(
             f"process_group: got a store and init_method={init_method!r}; give one of them"
@@ -307,11 +307,5 @@ def _find_store(
     if init_method in (None, "env://"):
         return open_store(placement, environ, timeout)
     rank, size = placement.rank, placement.world_size
-    if init_method.startswith(("tcp://", "file://")):
-        with suppress(ValueError):  # an incomplete address
-            store, *_ = next(rendezvous(init_method, rank, size, timeout=timeout))
-            return store
-    raise ValueError(
-        f"process_group: got init_method={init_method!r}, expected 'env://', 'tcp://HOST:PORT' "
-        "or 'file:///PATH'"
-    )
+    found, *_ = next(rendezvous(init_method, rank, size, timeout=timeout))
+    return found

@@ -66,7 +66,7 @@ def clusters() -> list[Cluster]:
     found = []
     for number in range(2):
         signed = SignedStore(store, TOKEN, "node", member=number, members=2)
-        signed.launch = "launch"
+        signed.launch_id = "launch"
         placement = Placement(
             rank=number, world_size=2, node=number, node_count=2, address="127.0.0.1"
         )

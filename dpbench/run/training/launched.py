@@ -27,6 +27,7 @@ from dpbench.messages import option_words, said_to
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import capture, usable_cores
 from dpbench.rendezvous.backends import missing_backends
+from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
 from dpbench.run.interrupts import as_exceptions
@@ -89,7 +90,8 @@ class LaunchedRanks:
         """The values that a rank leaves under the key, once they are there; raises the error that
         it leaves instead, and TrainingFailed if the store is gone."""
         try:
-            values = self._store.wait_for(key)
+            wait_until(lambda: self._store.get(key) is not None)
+            values = self._store.get(key)
         except RuntimeError:  # of torch
             raise TrainingFailed(
                 "the launch has ended; look at the output of its first rank"
