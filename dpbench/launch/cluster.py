@@ -26,7 +26,7 @@ from dpbench.codec import decode, encode
 from dpbench.errors import FileError, Interrupted, LaunchError, UsageError
 from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import POLL_SECONDS, run_placed_ranks, scratch_folder
+from dpbench.launch.ranks import POLL_SECONDS, run_ranks_of_node, scratch_folder
 from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore
 from dpbench.launch.trial_runner import TrialRunner, failed_record, record_of_ranks
 from dpbench.messages import say
@@ -193,7 +193,7 @@ class Cluster:
         self.set_state(order=self._state.order + 1, trial=trial)
         return self._state.order
 
-    def agree(self, plan: str) -> None:
+    def agree_on_plan(self, plan: str) -> None:
         """Say that this node has prepared its data and has a plan with that hash, and wait until
         node 0, or on node 0 all others, have one.
 
@@ -263,7 +263,7 @@ class Cluster:
         work = runner.rank_work(trial)
         try:
             with scratch_folder(runner.logs, plain_label(trial)) as scratch:
-                measurements = run_placed_ranks(
+                measurements = run_ranks_of_node(
                     work, first, variables, scratch, time_limit_seconds, stop=stop
                 )
         except RanksFailed as failed:

@@ -80,7 +80,7 @@ def run_ranks(
             variables = {STORE_FILE: ""}
         else:
             variables = file_variables(stack.enter_context(temporary_folder()) / "store")
-        return run_placed_ranks(
+        return run_ranks_of_node(
             work, first, variables, scratch, time_limit_seconds, start_method=start_method
         )
 
@@ -92,7 +92,7 @@ def run_one_rank(work: Callable[[int], T], time_limit_seconds: float) -> T:
     return result
 
 
-def run_placed_ranks(
+def run_ranks_of_node(
     work: Callable[[int], T],
     first: Placement,
     variables: Mapping[str, str],

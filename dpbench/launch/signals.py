@@ -33,7 +33,7 @@ def handle_unless_ignored(number: int, handler: Handler) -> None:
 
 
 @contextmanager
-def second_ends_at_once(end: Callable[[int], None]) -> Iterator[None]:
+def on_second_signal(end: Callable[[int], None]) -> Iterator[None]:
     """A context in which `end` is called when a signal of ENDING comes for the second time.
 
     A separate thread calls it, since the main thread waits for the work that the first signal ends.

@@ -28,7 +28,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.failures import FailureKind, RanksFailed, failure_of_end, is_of_lost_peer
-from dpbench.launch.signals import second_ends_at_once
+from dpbench.launch.signals import on_second_signal
 from dpbench.parent_death import tied_to_this_process
 from dpbench.rendezvous.placement import (
     GLOO_INTERFACE,
@@ -158,7 +158,7 @@ def run_workers(chosen: Namespace, threads: int) -> None:
     """
     with (
         temporary_folder() as folder,
-        second_ends_at_once(_leave),
+        on_second_signal(_end_at_once),
         temporary_variables(worker_variables(chosen, threads, folder)),
     ):
         logs = chosen.log_dir or str(folder)
@@ -209,7 +209,7 @@ def _meet(chosen: Namespace, config: LaunchConfig) -> TCPStore | None:
     return None
 
 
-def _leave(number: int) -> None:
+def _end_at_once(number: int) -> None:
     """End at once on a second signal: workers get no more time to end."""
     os.write(2, b"dpbench: interrupted twice: workers are killed\n")
     clean_up()

@@ -226,7 +226,7 @@ def rank_group(
             yield replace(ranks, control=dist.new_group(backend="gloo", timeout=timeout))
 
 
-def log_more() -> None:
+def enable_debug_logging() -> None:
     """Have torch.distributed and NCCL log more to stderr, from this process's next group on."""
     os.environ.update(DEBUG_VARIABLES)
     dist.set_debug_level_from_env()  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.messages import option_words
-from dpbench.rendezvous.process_group import RankGroup, log_more, rank_group
+from dpbench.rendezvous.process_group import RankGroup, enable_debug_logging, rank_group
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, from_bytes, latest_checkpoint
 from dpbench.training.events import EndLine, NoteLine
@@ -47,7 +47,7 @@ def train_rank(job: TrainingJob, rank: int) -> EndLine:
     timeout = timedelta(seconds=run.timeout_seconds)
     set_tf32(job.spec.workload.dtype)
     if run.debug:
-        log_more()
+        enable_debug_logging()
     with rank_group(job.spec.backend, job.spec.process_count, timeout=timeout) as ranks:
         return train_in_group(job, ranks, devices)
 

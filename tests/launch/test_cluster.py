@@ -111,7 +111,7 @@ def test_nodes_with_other_plans_do_not_begin() -> None:
     lead, other = clusters()
     other.set_state(plan="b")
     with pytest.raises(UsageError, match="have different plans: a file that they read is not the"):
-        lead.agree("a")
+        lead.agree_on_plan("a")
     leave(lead, other, "it ended: other plans")
 
 

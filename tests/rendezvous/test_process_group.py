@@ -60,7 +60,7 @@ def a_group_is_left_after_an_error_and_none_is_nested(_: int) -> None:
 
 
 def more_is_logged_in_groups_after_it(_: int) -> None:
-    process_groups.log_more()
+    process_groups.enable_debug_logging()
     with process_group("gloo", timeout=LONG):
         assert os.environ["TORCH_DISTRIBUTED_DEBUG"] == "DETAIL"
         assert dist.get_debug_level() == dist.DebugLevel.DETAIL

@@ -240,7 +240,7 @@ def runner_for(plan: PlannedSweep) -> Iterator[TrialRunner]:
         else:
             runner = ClusterRunner(plan.cluster, plan.trials, logs, scratch)
         if plan.cluster is not None:
-            plan.cluster.agree(content_hash([trial.trial_id for trial in plan.trials]))
+            plan.cluster.agree_on_plan(content_hash([trial.trial_id for trial in plan.trials]))
         yield runner
 
 
