@@ -11,26 +11,26 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-_folders: dict[Path, int] = {}
-"""Folders in use, with the process that made them: a fork of it must not remove them."""
-_endings: dict[Callable[[], None], int] = {}
-"""Functions to call before the process ends, with that process."""
+_endings: dict[Callable[[], object], int] = {}
+"""Functions to call before the process ends, with that process: its forks must not call them."""
 
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A new folder that only this user can read, removed at the end."""
     folder, owner = Path(tempfile.mkdtemp(prefix="dpbench-")), os.getpid()
-    _folders[folder] = owner
+    remove = partial(shutil.rmtree, folder, ignore_errors=True)
+    call_when_ending(remove)
     try:
         yield folder
     finally:
         # A forked process drops what it inherits, contexts that are open too.
         if os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
-            _folders.pop(folder, None)
+            remove()
+            del _endings[remove]
 
 
 @contextmanager
@@ -60,17 +60,15 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def call_when_ending(function: Callable[[], None]) -> None:
-    """Have `clean_up` call this function in this process."""
+def call_when_ending(function: Callable[[], object]) -> None:
+    """Have `clean_up` call this function in this process, before those given earlier."""
+    _endings.pop(function, None)
     _endings[function] = os.getpid()
 
 
 def clean_up() -> None:
-    """Call what `call_when_ending` was given, and remove the temporary folders of this process,
-    which is about to end without leaving its contexts."""
-    for function, pid in [*_endings.items()]:
+    """Call what `call_when_ending` was given and remove the temporary folders, in a process that is
+    about to end without leaving its contexts."""
+    for function, pid in reversed([*_endings.items()]):
         if pid == os.getpid():
             function()
-    for folder, pid in [*_folders.items()]:
-        if pid == os.getpid():
-            shutil.rmtree(folder, ignore_errors=True)
