@@ -25,7 +25,7 @@ CONNECTING_SECONDS = 2.0
 STORE_FILE = "DPBENCH_STORE_FILE"
 """The environment variable that names the file in which the ranks of one node meet."""
 STORE_PREFIX = "DPBENCH_STORE_PREFIX"
-"""The environment variable with the prefix of keys, if only some processes may know it."""
+"""The environment variable with the prefix of a trial's keys, where trials share a store."""
 
 
 def file_variables(path: Path) -> dict[str, str]:

@@ -189,16 +189,13 @@ def test_what_cannot_be_is_refused_before_anything_starts(
         join(*arguments, **options)
 
 
-def test_keys_are_under_a_prefix_that_only_those_know_who_were_told() -> None:
+def test_trials_that_share_a_store_have_keys_of_their_own() -> None:
     served = serve_store(at_loopback=True)
     place = Placement(rank=1, world_size=2, address=LOOPBACK, port=served.port)
-    told = open_store(place, {STORE_PREFIX: "a secret"}, LONG)
-    told.set("address", "of a rank")
-    untold = open_store(place, {}, LONG)
-    assert not untold.check(["address"])
-    stranger = dist.TCPStore(LOOPBACK, served.port, is_master=False, timeout=LONG)
-    assert not stranger.check(["address"])
-    assert stranger.check(["a secret, attempt 0/address"])
+    open_store(place, {STORE_PREFIX: "trial 1"}, LONG).set("address", "of a rank")
+    assert open_store(place, {STORE_PREFIX: "trial 1"}, LONG).check(["address"])
+    for environ in ({STORE_PREFIX: "trial 2"}, {}):
+        assert not open_store(place, environ, LONG).check(["address"])
 
 
 def test_a_rank_whose_launcher_has_removed_its_folder_does_not_wait_for_it(tmp_path: Path) -> None:
