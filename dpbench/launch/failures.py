@@ -65,10 +65,9 @@ class FailureKind(enum.IntEnum):
     """The rank was busy at the time limit."""
     ENDED = 2
     """The process ended without a result or an exception."""
-    ABORTED = 3
-    """Ended by SIGABRT: NCCL's watchdog aborts a process that has lost its peer on another node."""
-    LOST_PEER = 4
-    """It raised because another rank had ended."""
+    LOST_PEER = 3
+    """It raised because another rank had ended, or was ended by SIGABRT: NCCL's watchdog aborts a
+    process that has lost its peer on another node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,7 +188,7 @@ def failure_of_end(rank: int, exit_code: int) -> RankFailure:
         predicate += ", or the server that ranks are forked from was killed"
     return RankFailure(
         rank=rank,
-        kind=FailureKind.ABORTED if exit_code == -signal.SIGABRT else FailureKind.ENDED,
+        kind=FailureKind.LOST_PEER if exit_code == -signal.SIGABRT else FailureKind.ENDED,
         predicate=predicate,
         killed=-exit_code in KILLING or exit_code == SERVER_GONE,
     )
