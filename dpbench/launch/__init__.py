@@ -8,7 +8,7 @@ cores and backends.
     rank_process   such a process from within; `script` has those that run the user's script
     failures       how a rank fails, and which failure is the first cause
     trial_runner   trials on this node and their outcomes; `cluster` has those on several nodes,
-                   `collectives` the measurements of `dpbench comm`
+                   `collective_runner` the measurements of `dpbench comm`
     signed_store   what nodes, or ranks of a launched training, say to each other
     torchrun       `dpbench launch`
 
