@@ -58,7 +58,7 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     """Return pydantic's adapter of a type; dataclasses, also those inside of one, are strict."""
     with _BUILDING:
         if dataclasses.is_dataclass(kind):
-            kind.__pydantic_config__ = STRICT  # type: ignore[attr-defined] # the only way
+            kind.__pydantic_config__ = STRICT  # type: ignore[union-attr] # the only way
         return TypeAdapter(kind)
 
 

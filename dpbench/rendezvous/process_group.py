@@ -307,5 +307,6 @@ def _find_store(
     if init_method in (None, "env://"):
         return open_store(placement, environ, timeout)
     rank, size = placement.rank, placement.world_size
+    found: Store
     found, *_ = next(rendezvous(init_method, rank, size, timeout=timeout))
     return found
