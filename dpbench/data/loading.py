@@ -21,7 +21,7 @@ from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
 from dpbench.data.user_dataset import SampleSource
 from dpbench.errors import DataError, UsageError
-from dpbench.parallel.devices import current_stream, on_stream, side_stream
+from dpbench.parallel import devices
 from dpbench.parallel.tree import map_tensors, tensors
 from dpbench.parent_death import end_with
 
@@ -38,10 +38,10 @@ def _start_copy(samples: T, device: torch.device) -> tuple[T, torch.Event | None
     """The samples on the device, and the end of the copy if it may still be running."""
     if device.type != "cuda":
         return map_tensors(lambda tensor: tensor.to(device), samples), None
-    stream = side_stream(device)
+    stream = devices.side_stream(device)
     # The context also makes the device current in the thread: otherwise pinning would make a
     # context on the first GPU for every rank.
-    with on_stream(stream):
+    with devices.cuda.stream(stream):
         on_device = map_tensors(
             lambda tensor: tensor.pin_memory().to(device, non_blocking=True), samples
         )
@@ -51,7 +51,7 @@ def _start_copy(samples: T, device: torch.device) -> tuple[T, torch.Event | None
 def _wait_for_copy(copy: tuple[T, torch.Event | None], device: torch.device) -> T:
     samples, end = copy
     if end is not None:
-        stream = current_stream(device)
+        stream = devices.cuda.current_stream(device)
         stream.wait_event(end)
         for tensor in tensors(samples):
             tensor.record_stream(stream)  # keeps its memory until the computation is done

@@ -32,7 +32,7 @@ from dpbench.measure.device import (
     set_devices_and_threads,
     set_tf32,
 )
-from dpbench.measure.implementations import CommunicationTotals, averaging_weight
+from dpbench.measure.implementations import averaging_weight
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
@@ -75,7 +75,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
             timed_steps = warm_up(trial, stepper, plan.warmup.steps, devices, ranks)
             if timed_steps != trial.timed_steps:
                 plan = StepPlan(replace(trial, timed_steps=timed_steps), rank, len(source), device)
-            windows, peaks, sent = time_windows(stepper, plan.timed, devices, ranks)
+            windows, peaks, reduced_bytes = time_windows(stepper, plan.timed, devices, ranks)
         final_checksum, threads = checksum(module), torch.get_num_threads()
         norms = [m for m in module.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
         traced = plan.traced.steps
@@ -101,8 +101,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         peak_host_memory_bytes=peaks.host,
         peak_device_memory_bytes=peaks.allocated,
         peak_reserved_memory_bytes=peaks.reserved,
-        reduced_bytes_per_step=None if sent is None else sent.bytes // timed_steps,
-        collectives_per_step=None if sent is None else sent.collectives / timed_steps,
+        reduced_bytes_per_step=None if reduced_bytes is None else reduced_bytes // timed_steps,
         comm_init_seconds=ranks.comm_init_seconds,
         group_class=group_class,
         transports=used_transports,
@@ -156,16 +155,16 @@ def time_windows(
     segments: Sequence[Segment],
     devices: Sequence[torch.device],
     ranks: RankGroup,
-) -> tuple[dict[Mode, Window], Peaks, CommunicationTotals | None]:
+) -> tuple[dict[Mode, Window], Peaks, int | None]:
     """Time the segments, and make the parameters equal on all ranks.
 
-    Returns the window of each mode, the peak of memory until the end of the first segment, and what
-    the windows have sent.
+    Returns the window of each mode, the peak of memory until the end of the first segment, and the
+    bytes that the windows reduced, if they are counted.
     """
     parallel = stepper.model.parallel
     timed: dict[Mode, list[Window]] = {}
     peaks: Peaks | None = None
-    before = parallel.communication()  # unsynced steps add nothing to it
+    before = parallel.reduced_bytes()  # unsynced steps add nothing to it
     for steps, mode in segments:
         unsynced = mode == "unsynced"
         # Unsynced steps are undone: replicas must not drift apart.
@@ -175,11 +174,11 @@ def time_windows(
         # Training needs no more than the first segment: unsynced steps add copies of the state and
         # gradients beside the buckets.
         peaks = peaks or memory_peaks(*devices)
-    after = parallel.communication()
+    after = parallel.reduced_bytes()
     parallel.sync_parameters()
     assert peaks is not None  # a window has a segment
     windows = {mode: Window.of_segments(segments) for mode, segments in timed.items()}
-    return windows, peaks, after - before if before and after else None
+    return windows, peaks, None if before is None or after is None else after - before
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from torch import nn
 
 from dpbench.errors import DpbenchError
-from dpbench.parallel.ddp.unfinished_reduction import UnfinishedReduction
+from dpbench.parallel.ddp.reducer import UnfinishedReduction
 
 TORCH_INDICES = re.compile(r"Parameter indices which did not receive grad for rank \d+: ([\d ]+)")
 """The list in the error of torch's class, which has no names."""

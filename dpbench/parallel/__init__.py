@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from dpbench.parallel.agreement import RanksDiffer, check_sync
+from dpbench.parallel.agreement import (
+    RanksDiffer,
+    broadcast_checkpoint,
+    check_sync,
+    sync_gradients,
+)
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.scatter_gather import balanced_split, gather, scatter
 from dpbench.parallel.groups import any_rank
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
 from dpbench.parallel.shm.backend import create_shm_group
-from dpbench.parallel.synchronization import broadcast_checkpoint, sync_gradients
 
 __all__ = [
     "DataParallel",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -85,26 +84,6 @@ def synchronize(*devices: torch.device) -> None:
     for device in devices:
         if device.type == "cuda":
             cuda.synchronize(device)
-
-
-def current_stream(device: torch.device) -> torch.Stream:
-    """The stream to which this thread gives its work for a CUDA device."""
-    stream: torch.Stream = cuda.current_stream(device)
-    return stream
-
-
-def on_stream(stream: torch.Stream) -> AbstractContextManager[object]:
-    """A context that makes a stream, and its device, the current ones of a thread."""
-    context: AbstractContextManager[object] = cuda.stream(stream)
-    return context
-
-
-def sum_to_first(by_replica: Sequence[Sequence[Tensor]], device: torch.device) -> list[Tensor]:
-    """The sums on `device` of dense tensors that lie on several CUDA devices, of which it is one.
-
-    They travel in pieces of 10 MB, and not one by one.
-    """
-    return list(cuda.comm.reduce_add_coalesced(by_replica, device.index))
 
 
 @cache

@@ -87,7 +87,6 @@ def test_local_sgd_averages_as_often_as_asked_and_after_its_last_step(
         assert rank.verification.tensors_compared == (every + 1) * 6
     assert len({rank.final_checksum for rank in outcome.ranks}) == 1
     in_the_window = {2: 5, 5: 2}[every]
-    assert {rank.collectives_per_step for rank in outcome.ranks} == {in_the_window / 10}
     assert {rank.reduced_bytes_per_step for rank in outcome.ranks} == {
         in_the_window * MLP_BYTES // 10
     }

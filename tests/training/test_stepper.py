@@ -176,17 +176,15 @@ def a_step_is_reduced_once_however_many_micro_steps_it_has(rank: int) -> None:
         ("ddp", 1, [1, 2, 3, 4]),
         ("local-sgd", 2, [0, 1, 1, 2]),
     ):
-        stepper, collectives, equal = stepper_of(implementation, sync_every=sync_every), [], []
+        stepper, reductions, equal = stepper_of(implementation, sync_every=sync_every), [], []
         for number in range(4):
             batches = batches_of(3, 2, 1)
             theirs = [replace(batch, inputs=batch.inputs + rank) for batch in batches]
             stepper.step(theirs, number)
-            communication = stepper.model.parallel.communication()
-            assert communication is not None
-            collectives.append(communication.collectives)
+            reductions.append(stepper.model.parallel.reduced_bytes() / parameters(stepper).nbytes)
             first, second = everyone(parameters(stepper).tolist())
             equal.append(first == second)
-        assert collectives == expected
+        assert reductions == expected
         assert equal == ([True] * 4 if sync_every == 1 else [False, True, False, True])
 
 

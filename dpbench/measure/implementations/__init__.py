@@ -11,11 +11,11 @@ from importlib import import_module
 
 import torch
 
-from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel, Plain
+from dpbench.measure.implementations.model import ParallelModel, Plain
 from dpbench.specs import ParallelSpec
 from dpbench.specs.traits import module_name
 
-__all__ = ["CommunicationTotals", "ParallelModel", "Plain", "averaging_weight", "wrap"]
+__all__ = ["ParallelModel", "Plain", "averaging_weight", "wrap"]
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:

@@ -6,7 +6,7 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import CommunicationTotals, NoSyncModel, device_ids
+from dpbench.measure.implementations.model import NoSyncModel, device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -25,10 +25,8 @@ class OurDistributedDataParallel(NoSyncModel):
     counts_bytes = True
     """False with a communication hook, which does not report the bytes it sends."""
 
-    def communication(self) -> CommunicationTotals | None:
-        if not self.counts_bytes:
-            return None
-        return CommunicationTotals(self.wrapped.reduced_bytes, self.wrapped.collectives)
+    def reduced_bytes(self) -> int | None:
+        return self.wrapped.reduced_bytes if self.counts_bytes else None
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDistributedDataParallel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import CommunicationTotals, NoSyncModel, device_ids
+from dpbench.measure.implementations.model import NoSyncModel, device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -33,9 +33,9 @@ class ShardedDdp(NoSyncModel):
         averages = self._optimizer.gradients()
         return [averages.get(parameter) for parameter in self.wrapped.parameters()]
 
-    def communication(self) -> CommunicationTotals | None:
+    def reduced_bytes(self) -> int:
         # An average in shares and a gathering of them move what one all-reduce moves.
-        return CommunicationTotals(self.wrapped.reduced_bytes, 2 * self.wrapped.collectives)
+        return self.wrapped.reduced_bytes
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ShardedDdp:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel
+from dpbench.measure.implementations.model import ParallelModel
 from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.specs import ParallelSpec
 
@@ -28,9 +28,8 @@ class OurDataParallel(ParallelModel):
     def unsynced(self) -> AbstractContextManager[None]:
         return self.wrapped.unsynced()
 
-    def communication(self) -> CommunicationTotals | None:
-        reduced = self.wrapped.reduced
-        return CommunicationTotals(reduced.bytes, reduced.backwards)
+    def reduced_bytes(self) -> int:
+        return self.wrapped.reduced_bytes
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDataParallel:

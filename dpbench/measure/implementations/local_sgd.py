@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import CommunicationTotals, ParallelModel
-from dpbench.parallel.agreement import make_equal
+from dpbench.measure.implementations.model import ParallelModel
+from dpbench.parallel.agreement import average, make_equal
 from dpbench.parallel.groups import member_group
-from dpbench.parallel.synchronization import average
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs import ParallelSpec
 
@@ -34,7 +33,7 @@ class LocalSGD(ParallelModel):
         super().__init__(module)
         self._every = every
         self._group = member_group(None, "local-sgd")
-        self._steps = self._averaged_at = self._averages = self._averaged_bytes = 0
+        self._steps = self._averaged_at = self._averaged_bytes = 0
         make_equal("local-sgd", self._group, module.named_parameters(), module.named_buffers())
 
     def after_step(self, steps: int) -> None:
@@ -50,7 +49,6 @@ class LocalSGD(ParallelModel):
         if self._averaged_at == self._steps:
             return
         self._averaged_at = self._steps
-        self._averages += 1
         averaged: list[torch.Tensor] = []
         others: list[torch.Tensor] = []
         for tensor in (*self.wrapped.parameters(), *self.wrapped.buffers()):
@@ -59,8 +57,8 @@ class LocalSGD(ParallelModel):
         self._averaged_bytes += average(averaged, self._group)
         self._averaged_bytes += broadcast_coalesced(others, self._group)
 
-    def communication(self) -> CommunicationTotals | None:
-        return CommunicationTotals(self._averaged_bytes, self._averages)
+    def reduced_bytes(self) -> int:
+        return self._averaged_bytes
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> LocalSGD:

@@ -1,7 +1,7 @@
 """The interface of all implementations: a module that is called, and then has its gradients.
 
 An implementation subclasses `ParallelModel` and overrides what it does differently from the plain
-module: usually `accumulate_only`, and `communication` where it counts its messages.
+module: usually `accumulate_only`, and `reduced_bytes` where it counts them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,6 @@ import torch
 from dpbench.data.batch import Samples, call
 from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.specs import ParallelSpec
-
-
-@dataclass(frozen=True, slots=True)
-class CommunicationTotals:
-    """Running totals of the reduced bytes and of the collectives."""
-
-    bytes: int
-    collectives: int
-
-    def __sub__(self, earlier: CommunicationTotals) -> CommunicationTotals:
-        return CommunicationTotals(
-            self.bytes - earlier.bytes, self.collectives - earlier.collectives
-        )
 
 
 @dataclass(slots=True)
@@ -82,8 +69,8 @@ class ParallelModel:
     def sync_parameters(self) -> None:
         """Make the parameters equal on all ranks, after the last step."""
 
-    def communication(self) -> CommunicationTotals | None:
-        """Bytes and collectives so far; None if the implementation does not report them."""
+    def reduced_bytes(self) -> int | None:
+        """Bytes that this rank has given to reductions; None if they are not counted."""
         return None
 
 
@@ -99,8 +86,8 @@ class NoSyncModel(ParallelModel):
 class Plain(ParallelModel):
     """The module itself, which communicates nothing: `single`, and every copy of `independent`."""
 
-    def communication(self) -> CommunicationTotals | None:
-        return CommunicationTotals(bytes=0, collectives=0)
+    def reduced_bytes(self) -> int:
+        return 0
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,1 +1,1 @@
-"""DistributedDataParallel. Read `reducer` first, then `buckets`, `usage` and `comm_hook`."""
+"""DistributedDataParallel. Read `reducer` first, then `buckets` and `usage`."""

@@ -25,7 +25,9 @@ _GRADIENT = attrgetter("grad")
 class Bucket:
     """Dense gradients of one dtype and device, side by side in one flat tensor.
 
-    On `shm` the flat tensor lies in memory of the group, which is reduced in place.
+    On `shm` the flat tensor lies in memory of the group, which is reduced in place. Communication
+    hooks get the bucket in place of torch's GradBucket, which Python cannot construct; it has the
+    same methods.
 
     In each backward that reduces, `start` comes first. `pack`, or `copy_early` before it, copies
     the gradients into the flat tensor, where the average replaces them. What `.grad` of a parameter
@@ -38,9 +40,7 @@ class Bucket:
                                                            where no rank has used the parameter
 
     Attributes:
-        number: 0 for the bucket that is sent first.
-        indices: the parameters' indices in the reducer.
-        parameters: the parameters; a place is a position in this list.
+        indices: the parameters' indices in the reducer; a place is a position in this list.
         nbytes: bytes of the gradients.
         has_large_gradients: whether `copy_early` is faster than to leave all to `pack`.
         flat: the gradients.
@@ -61,22 +61,25 @@ class Bucket:
         parameters: Sequence[nn.Parameter],
         group: dist.ProcessGroup,
         *,
+        is_last: bool,
         as_view: bool,
     ) -> None:
         """
         Args:
-            number: see the attributes.
+            number: 0 for the bucket that is sent first.
             indices: in `parameters`, which are all of the reducer's.
             group: the ranks.
+            is_last: whether no other bucket is sent after it.
             as_view: whether `.grad` is to be a view of `flat`.
         """
-        self.number, self.indices, self._as_view = number, list(indices), as_view
+        self._number, self._is_last, self._as_view = number, is_last, as_view
+        self.indices = list(indices)
         self.awaited = len(self.indices)
-        self.parameters = [parameters[index] for index in self.indices]
-        self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
-        first = self.parameters[0] if self.parameters else parameters[0]
+        self._parameters = [parameters[index] for index in self.indices]
+        self.nbytes = sum(parameter.nbytes for parameter in self._parameters)
+        first = self._parameters[0] if self._parameters else parameters[0]
         self.has_large_gradients = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
-        sizes = [parameter.numel() for parameter in self.parameters]
+        sizes = [parameter.numel() for parameter in self._parameters]
         padding = dist.get_world_size(group)
         wire = allocate_group_zeros(group, sum(sizes) + padding, first.dtype, first.device)
         self.wire = torch.view_as_real(wire) if wire.is_complex() else wire
@@ -85,14 +88,38 @@ class Bucket:
             part.as_strided(parameter.size(), parameter.stride())
             if _is_dense(parameter)
             else part.view(parameter.shape)
-            for part, parameter in zip(torch.split(self.flat, sizes), self.parameters, strict=True)
+            for part, parameter in zip(torch.split(self.flat, sizes), self._parameters, strict=True)
         ]
-        self._strides = list(map(Tensor.stride, self.parameters))
+        self._strides = list(map(Tensor.stride, self._parameters))
         # What `.grad` becomes. Code outside may give such a tensor other memory, as `module.to`
         # does with a memory format, and must not change `views` by that.
         self._user_views = [view.detach() for view in self.views]
         self._addresses = list(map(Tensor.data_ptr, self._user_views))
         self.start(pending=0, scale=0.0)
+
+    def index(self) -> int:
+        """0 for the bucket that is sent first."""
+        return self._number
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The parameters, in the order of the gradients."""
+        return self._parameters
+
+    def is_last(self) -> bool:
+        """Whether no other bucket is sent after it."""
+        return self._is_last
+
+    def buffer(self) -> Tensor:
+        """The flat gradient of this rank, not divided by the number of ranks, for a hook."""
+        return self._buffer
+
+    def gradients(self) -> list[Tensor]:
+        """Views of the buffer in the shapes of the parameters."""
+        return self.views if self._buffer is self.flat else self.views_in(self._buffer)
+
+    def set_buffer(self, buffer: Tensor) -> None:
+        """Replace what the hook of this backward sees, for example by a tensor of another dtype."""
+        self._buffer = buffer
 
     def views_in(self, flat: Tensor) -> list[Tensor]:
         """The part of each parameter in another flat tensor, as in `views`."""
@@ -104,18 +131,18 @@ class Bucket:
 
     def start(self, *, pending: int, scale: float) -> None:
         """Prepare for the next backward; see the attributes."""
-        self.pending, self.scale = pending, scale
+        self.pending, self.scale, self._buffer = pending, scale, self.flat
         self._copied_early: set[int] = set()  # places, whose part of the flat tensor is scaled
         self._copy_back: dict[int, Tensor] = {}  # gradients by place
         self._saved: dict[int, Tensor | None] = {}  # gradients by place, None where there is none
         # A gradient has the strides of its parameter.
         self._gives_views = (
-            self._as_view and list(map(Tensor.stride, self.parameters)) == self._strides
+            self._as_view and list(map(Tensor.stride, self._parameters)) == self._strides
         )
 
     def copy_early(self, place: int) -> None:
         """Copy a gradient that is ready, ahead of the others; what is not usual, `pack` does."""
-        gradient, user_view = self.parameters[place].grad, self._user_views[place]
+        gradient, user_view = self._parameters[place].grad, self._user_views[place]
         if gradient is None or gradient is user_view or gradient.is_sparse:
             return
         if user_view.data_ptr() == self._addresses[place]:
@@ -132,7 +159,7 @@ class Bucket:
         """
         if not self.scale:
             self.flat.zero_()
-            self._saved = dict.fromkeys(range(len(self.parameters)))
+            self._saved = dict.fromkeys(range(len(self._parameters)))
             return
         if self._as_view and list(map(Tensor.data_ptr, self._user_views)) != self._addresses:
             self._user_views = [
@@ -141,7 +168,7 @@ class Bucket:
                     self._user_views, self._addresses, self.views, strict=True
                 )
             ]
-        gradients: list[Any] = list(map(_GRADIENT, self.parameters))
+        gradients: list[Any] = list(map(_GRADIENT, self._parameters))
         own = dict(enumerate(gradients))
         # Passes over the lists take a fraction of the time of the loop.
         are_all_own = (
@@ -178,13 +205,13 @@ class Bucket:
             return
         # Now and not at the end, so that the memory of the gradients can be used again.
         for place in gradients:
-            self.parameters[place].grad = self._user_views[place]
+            self._parameters[place].grad = self._user_views[place]
 
     def finalize(self, used: Collection[int]) -> None:
         """Put the averages into `.grad` of the parameters with the indices `used`."""
         copy_all([*self._copy_back.values()], [self.views[place] for place in self._copy_back])
         for place, saved in self._saved.items():
-            parameter, view = self.parameters[place], self.views[place]
+            parameter, view = self._parameters[place], self.views[place]
             gradient = parameter.grad
             if self.indices[place] not in used:
                 if saved is None:

@@ -7,27 +7,25 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.join import Joinable
+from torch.distributed.algorithms.join import Join, Joinable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.nn.parameter import is_lazy
 
 from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.compiled import leave_uncompiled
-from dpbench.parallel.ddp import join
 from dpbench.parallel.ddp.buckets import MEBIBYTE, Bucket, caps_in_bytes
-from dpbench.parallel.ddp.comm_hook import Hook
-from dpbench.parallel.ddp.reducer import Reducer
+from dpbench.parallel.ddp.reducer import Hook, Reducer
 from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.ddp.usage import FindUnused, GradientUsage, StaticGraph
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.parallel.groups import member_group
+from dpbench.parallel.groups import max_over_ranks, member_group
 from dpbench.parallel.state_dicts import LoadsUnwrapped
 from dpbench.parallel.torch_private import (
     NoLoggingData,
@@ -133,9 +131,10 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         # The compiler rejects a cap below that of torch's first bucket.
         self.bucket_bytes_cap = max(self._caps[-1], MEBIBYTE)
         self._hook: Hook | None = None
-        self._divides_by_all = True
         self.module = module
-        self._may_join = False
+        # A join context may be active, in which sums over the ranks are divided by all of them.
+        self._may_join, self._divides_by_all = False, True
+        self._without_gradient: list[nn.Parameter] | None = None
         # The buffers of the last broadcast, and how often each had been written to after it.
         self.modules_buffers: list[Tensor] = []
         self._buffer_versions: dict[int, int] = {}
@@ -168,11 +167,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
                         "a gradient now, which would not be averaged; wrap the module again"
                     )
             self._reducer.close_last_backward()
-        divisor = None
-        if trains and self._may_join:
-            active = join.notify(self, syncs=reduces)
-            self._may_join = active is not None
-            divisor = None if self._divides_by_all else active
+        divisor = self._notify_joined_ranks(syncs=reduces) if trains and self._may_join else None
         if reduces:
             self._reducer.ensure_buckets(reorder=self.training)
         # Without gradients too, so that ranks which re-estimate statistics do not drift apart.
@@ -196,8 +191,8 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
 
         Args:
             state: passed to the hook.
-            hook: gets a HookBucket with this rank's gradients, not divided, and returns a
-                future of the tensor that replaces them. Torch's own hooks work.
+            hook: gets a Bucket with this rank's gradients, not divided, and returns a future of
+                the tensor that replaces them. Torch's own hooks work.
 
         Raises:
             RuntimeError: there is one already.
@@ -225,21 +220,61 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         return self._reducer.reduced_bytes
 
     @property
-    def collectives(self) -> int:
-        """Collectives that averaged gradients since construction."""
-        return self._reducer.collectives
-
-    @property
     def device(self) -> torch.device:
         """Device of the first parameter."""
         device: torch.device = next(self.module.parameters()).device
         return device
 
-    def join_hook(self, **kwargs: Any) -> join.DdpJoinHook:
-        """See torch.distributed.algorithms.Join, which calls it."""
-        self._may_join = True
+    def join_hook(self, **kwargs: Any) -> Any:
+        """The JoinHook for torch.distributed.algorithms.Join, which calls this as it begins."""
+        self._may_join, self._without_gradient = True, None
         self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
-        return join.DdpJoinHook(self)
+        return SimpleNamespace(main_hook=self.take_part_in_step, post_hook=self.end_join)
+
+    def _notify_joined_ranks(self, *, syncs: bool) -> int | None:
+        """Tell the ranks without data that this one continues, and whether its backward reduces.
+
+        Returns what the sums over the ranks are divided by; None means the number of ranks.
+        """
+        notice = Join.notify_join_context(self)
+        # None unless a context is active in which the wrapper is the first joinable.
+        self._may_join = notice is not None
+        if notice is None:
+            return None
+        (active,) = notice.get_future().wait()
+        max_over_ranks(int(syncs), self.process_group, device=self.device)
+        return None if self._divides_by_all else int(active.item())
+
+    def take_part_in_step(self) -> None:
+        """Take part in a step of the ranks that have data, as a rank that has none left.
+
+        These send: how many they are (torch's context); whether the step reduces; where it does,
+        the order of the buckets, once; the buffers; and where it does, the buckets. This rank gets
+        the average gradients too, for an optimizer that repeats the others' steps.
+        """
+        if self._without_gradient is None:
+            self._without_gradient = [p for p in self.module.parameters() if p.grad is None]
+        syncs = max_over_ranks(0, self.process_group, device=self.device) == 1
+        if syncs:
+            self._reducer.ensure_buckets(reorder=self.training)
+        self._send_buffers(has_data=False)
+        if self.training:
+            self.require_forward_param_sync = syncs
+        if syncs:
+            self._reducer.reduce_zeros()
+
+    def end_join(self, is_last_joiner: bool) -> None:
+        """Give all ranks the model of one that was last, when all are done; a collective."""
+        source = self._last_rank(is_last_joiner)
+        self._make_equal(with_buffers=self.forward_sync_buffers, source=source)
+        for parameter in self._without_gradient or ():
+            parameter.grad = None
+        self._may_join = False  # torch leaves the context on, at two collectives a step
+
+    def _last_rank(self, candidate: bool) -> int:
+        """The last rank of the group among the candidates; a collective."""
+        rank = dist.get_rank(self.process_group) if candidate else -1
+        return max_over_ranks(rank, self.process_group, device=self.device)
 
     def _make_equal(self, *, with_buffers: bool, source: int = 0) -> None:
         """Compare settings and tensors over the ranks, and copy one rank's values to all."""
@@ -286,7 +321,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
             return
         known = self._buffer_versions
         targets = [b.data if known.get(id(b)) == version(b) else b for b in buffers]
-        source = join.last_rank(self, has_data) if self._may_join else 0
+        source = self._last_rank(has_data) if self._may_join else 0
         self.broadcast_bytes += broadcast_coalesced(targets, self.process_group, source)
         self.modules_buffers = buffers  # keeps their ids from others
         self._buffer_versions = {id(buffer): version(buffer) for buffer in buffers}

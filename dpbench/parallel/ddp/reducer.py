@@ -8,10 +8,17 @@ backward ─ hook_fired, per parameter     a gradient fewer is pending in its bu
          └ _end_of_backward              send the rest, wait for all buckets, finalize them
 
 A class in `usage` says how often each hook fires before its gradient is ready, and whether the end
-of backward sends what is still pending, with zeros for missing gradients; `unfinished_reduction`
-has what happens where it does not. Gradients from `no_sync` are in `.grad` already, so the next
-backward that reduces averages them too. Sparse gradients are exchanged at the end; the last bucket
-waits for them. Without `overlap`, the end sends all buckets.
+of backward sends what is still pending, with zeros for missing gradients. Gradients from `no_sync`
+are in `.grad` already, so the next backward that reduces averages them too. Sparse gradients are
+exchanged at the end; the last bucket waits for them. Without `overlap`, the end sends all buckets.
+
+Where the end does not send what is pending, and the backward of rank A left parameters out, rank B
+waits for buckets that A has not sent. On a CPU and without a communication hook they meet like
+this; elsewhere only A raises, and the wait of B ends by its timeout:
+
+A, in close_last_backward   sends the other buckets, as zeros, with an abort flag in the last one
+B, in _finish               gets all buckets, and finds the flag
+both                        gather the names of missing parameters, and raise UnfinishedReduction
 """
 
 from __future__ import annotations
@@ -19,9 +26,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -30,16 +38,29 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from dpbench.parallel.ddp.buckets import Bucket, assign_buckets
-from dpbench.parallel.ddp.comm_hook import Hook, start_hook
 from dpbench.parallel.ddp.sparse import average_rows
-from dpbench.parallel.ddp.unfinished_reduction import missing_gradients_error
 from dpbench.parallel.ddp.usage import GradientUsage
-from dpbench.parallel.groups import Wait
+from dpbench.parallel.groups import Wait, gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
 
+Hook = Callable[[Bucket], torch.futures.Future[Any]]
+"""A communication hook with its state. It averages a bucket in place of the all-reduce; its future
+holds the average, or a list of which that is the first."""
 _ASYNC = dist.AllreduceOptions()
 _ASYNC.asyncOp = True
+
+
+class UnfinishedReduction(RuntimeError):
+    """A backward left out parameters, so that not all gradients were reduced.
+
+    Attributes:
+        names: of the parameters that got no gradient on some rank; empty if that is not known.
+    """
+
+    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.names = names
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -68,9 +89,8 @@ class Reducer:
     """Averages the gradients of some parameters during backward.
 
     Attributes:
-        hook: averages buckets in place of an all-reduce; to be set before the first forward.
+        hook: the communication hook; to be set before the first forward.
         reduced_bytes: bytes of dense gradients reduced since construction.
-        collectives: that averaged dense gradients since construction.
     """
 
     def __init__(
@@ -92,7 +112,7 @@ class Reducer:
             caps: in bytes, as from `caps_in_bytes`.
             as_view, overlap: see DistributedDataParallel.
         """
-        self.reduced_bytes = self.collectives = 0
+        self.reduced_bytes = 0
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         self._sparse = {i for i, name in enumerate(self._names) if name in sparse}
@@ -125,7 +145,7 @@ class Reducer:
         """Raise what the last backward has left undone.
 
         Raises:
-            UnfinishedReduction: it has not reached all parameters; see `unfinished_reduction`.
+            UnfinishedReduction: it has not reached all parameters.
         """
         backward = self._backward
         if backward is None or not backward.fired:
@@ -147,7 +167,7 @@ class Reducer:
             for wait in backward.waits:
                 wait()
             self._buckets[-1].take_abort_flag()
-        raise missing_gradients_error(self._names, missing, self._group, ask_all=all_raise)
+        raise self._unfinished_reduction(missing, ask_all=all_raise)
 
     def ensure_buckets(self, *, reorder: bool) -> None:
         """Make the buckets; with `reorder` once more, in the order of rank 0's first backward.
@@ -163,7 +183,14 @@ class Reducer:
         # Where all gradients are sparse, one bucket carries the abort flag alone.
         assigned = assign_buckets(dense, self._parameters, self._caps) or [[]]
         for number, indices in enumerate(assigned):
-            bucket = Bucket(number, indices, self._parameters, self._group, as_view=self._as_view)
+            bucket = Bucket(
+                number,
+                indices,
+                self._parameters,
+                self._group,
+                is_last=indices is assigned[-1],
+                as_view=self._as_view,
+            )
             self._buckets.append(bucket)
             is_early = bucket.has_large_gradients
             for place, index in enumerate(indices):
@@ -183,10 +210,10 @@ class Reducer:
         The sums over the ranks are divided by `divisor`; None means the number of ranks.
         """
         expected, divisor = self._usage.expected_fires(), divisor or self._size
-        unused = Counter(self._places[i][0].number for i, fires in enumerate(expected) if not fires)
+        unused = Counter(self._places[i][0] for i, fires in enumerate(expected) if not fires)
         for bucket in self._buckets:
             scale = 1 / divisor if self.hook is None else 1.0
-            bucket.start(pending=bucket.awaited - unused[bucket.number], scale=scale)
+            bucket.start(pending=bucket.awaited - unused[bucket], scale=scale)
         self._backward = ReducingBackward(divisor=divisor, fires_left=expected)
         return self._with_start(output) if self._usage.waits_for_end else output
 
@@ -279,7 +306,6 @@ class Reducer:
             except BaseException:
                 self._backward = None  # no error of this backward concerns the next forward
                 raise
-            self.collectives += bool(bucket.parameters)
             self.reduced_bytes += bucket.nbytes
 
     def _start_average(self, bucket: Bucket) -> Wait:
@@ -287,9 +313,22 @@ class Reducer:
             # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
             wait: Wait = self._group.allreduce([bucket.wire], _ASYNC).wait
             return wait
-        if not bucket.parameters:
+        if not bucket.indices:
             return lambda: None
-        return start_hook(self.hook, bucket, is_last=bucket is self._buckets[-1])
+        future, flat = self.hook(bucket), bucket.flat
+        if not hasattr(future, "wait"):
+            raise RuntimeError(
+                "callback must return a torch.futures.Future object, but got "
+                f"{type(future).__name__} from the communication hook"
+            )
+
+        def wait_for_hook() -> None:
+            result = future.wait()
+            average = result[0] if isinstance(result, (list, tuple)) else result
+            if average.data_ptr() != flat.data_ptr() or average.dtype != flat.dtype:
+                flat.copy_(average.reshape(flat.shape))
+
+        return wait_for_hook
 
     def _end_of_backward(self) -> None:
         """Finish the reduction, unless another backward has to bring the gradients that are missing
@@ -316,7 +355,7 @@ class Reducer:
         for wait in backward.waits:
             wait()
         if self._buckets[-1].take_abort_flag():
-            raise missing_gradients_error(self._names, [], self._group, ask_all=True)
+            raise self._unfinished_reduction([], ask_all=True)
         used = self._usage.used_anywhere(self._used_since_reduction)
         for bucket in self._buckets:
             bucket.finalize(used)
@@ -324,6 +363,29 @@ class Reducer:
             average_rows(tables, backward.divisor, self._group)
         self._used_since_reduction = set()
         self._usage.learn_order(backward.fired)
+
+    def _unfinished_reduction(self, missing: list[int], *, ask_all: bool) -> UnfinishedReduction:
+        """The error for the parameters that are missing here, by index; with `ask_all` for those
+        that are missing on any rank, which is a collective."""
+        by_rank = {dist.get_rank(self._group): missing}
+        if ask_all:
+            by_rank = dict(enumerate(gather_values(missing, self._group)))
+        where = "; ".join(
+            f"rank {rank}: " + ", ".join(f"{index} ({self._names[index]})" for index in indices)
+            for rank, indices in by_rank.items()
+            if indices
+        )
+        # In the words of torch's class, which users search for.
+        return UnfinishedReduction(
+            "Expected to have finished reduction in the prior iteration before starting a new one. "
+            "This error indicates that your module has parameters that were not used in producing "
+            "loss. You can enable unused parameter detection by passing the keyword argument "
+            "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by "
+            "making sure all `forward` function outputs participate in calculating loss. With "
+            "static_graph=True, the training graph has changed in this iteration. Parameter "
+            f"indices which did not receive grad for {where}",
+            names=[self._names[index] for index in sorted(set(chain(*by_rank.values())))],
+        )
 
 
 def _backward_started(alive: weakref.ref[Reducer], leaf: Tensor) -> None:

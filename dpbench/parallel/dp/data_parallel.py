@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.dp.parallel_apply import Call, ParallelApply, ReducedTotals
+from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
 from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replicator, check_location
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
@@ -104,12 +104,13 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         self.loss_reduction = loss_reduction
         self.module = module
         self._replicator = Replicator(self.devices, cache=cache)
-        self._workers = WorkerPool(self.devices, threads_per_replica)
         # By whether some part of the module is in training mode.
         on_cpu = self.devices[0].type == "cpu"
         self._random = {mode: RandomUse(None if on_cpu else False) for mode in (False, True)}
         self.clock = PhaseClock()
-        self.reduced = ReducedTotals()
+        self._parallel_apply = ParallelApply(
+            WorkerPool(self.devices, threads_per_replica), self.clock
+        )
         self._reduces = True
         self._last_loss: Tensor | None = None
         self._no_loss = "there was no forward yet"
@@ -156,17 +157,9 @@ class DataParallel(LoadsUnwrapped, nn.Module):
             return [self.module(*args, **kwargs)]
         self.clock.enter("replicate")
         replicas = self._replicator.replicate(self.module, len(calls))
+        trained = [p for p in self.module.parameters() if p.requires_grad]
         random = self._random[any(child.training for child in self.module.modules())]
-        apply = ParallelApply(
-            originals=[p for p in self.module.parameters() if p.requires_grad],
-            workers=self._workers,
-            clock=self.clock,
-            reduced=self.reduced,
-            in_turn=random.draws is None,
-            reduces=self._reduces,
-        )
-        with random.streams(len(calls)) as streams:
-            return apply.forward(replicas, calls, streams)
+        return self._parallel_apply.forward(replicas, calls, trained, random, reduces=self._reduces)
 
     def backward(self, scale: float = 1.0) -> Tensor:
         """Add `scale` × the gradient of the last forward's loss to the parameters' `.grad`.
@@ -207,6 +200,11 @@ class DataParallel(LoadsUnwrapped, nn.Module):
             yield
         finally:
             self._reduces = before
+
+    @property
+    def reduced_bytes(self) -> int:
+        """Bytes of dense gradients summed over replicas since construction."""
+        return self._parallel_apply.reduced_bytes
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("a DataParallel cannot be copied or pickled; copy or save its module")

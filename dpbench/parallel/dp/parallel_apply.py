@@ -13,18 +13,17 @@ outputs, and its backward runs every replica's graph in that replica's worker:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import disable_saved_tensors_hooks
 
-from dpbench.parallel.devices import sum_to_first
+from dpbench.parallel import devices
+from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool, caller_modes
 from dpbench.parallel.phase_clock import PhaseClock
@@ -35,43 +34,35 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 Gradients = list[Tensor | None]
 
 
-@dataclass(slots=True)
-class ReducedTotals:
-    """What a DataParallel has summed over replicas since its construction."""
-
-    bytes: int = 0
-    """Bytes of dense gradients."""
-    backwards: int = 0
-    """Number of backward passes with gradients to sum."""
-
-
-@dataclass(frozen=True, slots=True)
 class ParallelApply:
-    """Calls replicas in their workers, and runs the backward of what they have recorded."""
+    """Calls replicas in their workers, and runs the backward of what they have recorded.
 
-    originals: list[Tensor]
-    """The trained parameters of the module itself, which get the gradients. A CPU replica reaches
-    them through what it shares with the module, such as a forward hook that is a bound method; on
-    CUDA, torch refuses tensors of another device."""
-    workers: WorkerPool
-    clock: PhaseClock
-    reduced: ReducedTotals
-    in_turn: bool
-    """Whether the replicas run one after another, forward and backward."""
-    reduces: bool
-    """False gives the originals the gradients of replica 0 alone."""
+    Attributes:
+        reduced_bytes: bytes of dense gradients summed over replicas since construction.
+    """
+
+    def __init__(self, workers: WorkerPool, clock: PhaseClock) -> None:
+        self._workers, self._clock = workers, clock
+        self.reduced_bytes = 0
 
     def forward(
         self,
         replicas: Sequence[Replica],
         calls: Sequence[Call],
-        streams: Sequence[AbstractContextManager[Any]],
+        originals: list[nn.Parameter],
+        random: RandomUse,
+        *,
+        reduces: bool,
     ) -> list[Any]:
         """The output of each replica, attached to the caller's graph.
 
         Args:
             calls: the positional and keyword arguments of each replica.
-            streams: the context of each replica's random numbers.
+            originals: the trained parameters of the module itself, which get the gradients. A CPU
+                replica reaches them through what it shares with the module, such as a forward hook
+                that is a bound method; on CUDA, torch refuses tensors of another device.
+            random: of the module. Until it is known, the replicas run one after another.
+            reduces: False gives the originals the gradients of replica 0 alone.
 
         Raises:
             RuntimeError: hooks for saved tensors are active, as in torch.utils.checkpoint.
@@ -91,28 +82,36 @@ class ParallelApply:
             calls = [_cut(*pair, sources) for pair in zip(calls, leaves, strict=True)]
         entered = caller_modes(replica.device for replica in replicas)
 
-        def call(index: int) -> Any:
-            replica, (args, kwargs) = replicas[index], calls[index]
-            with entered(replica.device), streams[index]:
+        def call(replica: Replica, args: Any, kwargs: Any, stream: Any) -> Any:
+            with entered(replica.device), stream:
                 return replica.module(*args, **kwargs)
 
-        jobs = [partial(call, index) for index in range(len(replicas))]
-        self.clock.enter("forward")
-        outputs = self.workers.run(jobs, in_turn=self.in_turn)
+        in_turn = random.draws is None
+        self._clock.enter("forward")
+        with random.streams(len(replicas)) as streams:
+            jobs = [
+                partial(call, replica, *pair, stream)
+                for replica, pair, stream in zip(replicas, calls, streams, strict=True)
+            ]
+            outputs = self._workers.run(jobs, in_turn=in_turn)
         recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
         if not any(recorded):
             return outputs
         graphs = list(zip(leaves, map(len, recorded), strict=True))
-        nodes = _AllReplicas.apply(self, graphs, [*chain(*recorded)], *self.originals, *sources)  # type: ignore[no-untyped-call]
+        backward = partial(self._backward, originals, graphs, in_turn=in_turn, reduces=reduces)
+        nodes = _AllReplicas.apply(backward, [*chain(*recorded)], *originals, *sources)  # type: ignore[no-untyped-call]
         attached = iter(nodes)
         return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
 
-    def backward(
+    def _backward(
         self,
+        originals: list[nn.Parameter],
         graphs: Sequence[tuple[list[Tensor], int]],
         outputs: Sequence[Tensor],
         received: Sequence[Tensor | None],
         *,
+        in_turn: bool,
+        reduces: bool,
         retain: bool,
     ) -> Gradients:
         """The gradients of the originals, and of the inputs of all replicas.
@@ -126,8 +125,8 @@ class ParallelApply:
         """
         every_end = list(zip(outputs, received, strict=True))
         ends_left = iter(every_end)
-        device = self.workers.devices[0]
-        self.clock.enter("backward")
+        device = self._workers.devices[0]
+        self._clock.enter("backward")
         if device.type == "cuda":
             # A worker would wait for its device's autograd thread, which may be the thread that
             # waits here. A nested backward is served, on all devices at the same time.
@@ -136,21 +135,20 @@ class ParallelApply:
             by_replica = [list(islice(every_gradient, len(leaves))) for leaves, _ in graphs]
         else:
             jobs = [
-                partial(_gradients, [*islice(ends_left, count)], leaves, self.originals, retain)
+                partial(_gradients, [*islice(ends_left, count)], leaves, originals, retain)
                 for leaves, count in graphs
             ]
-            by_replica = self.workers.run(jobs, in_turn=self.in_turn)
-        trained = len(self.originals)
+            by_replica = self._workers.run(jobs, in_turn=in_turn)
+        trained = len(originals)
         of_inputs = chain.from_iterable(gradients[trained:] for gradients in by_replica)
         of_parameters = [gradients[:trained] for gradients in by_replica]
         total = of_parameters[0]
-        if self.reduces:
-            self.clock.enter("reduce")
+        if reduces:
+            self._clock.enter("reduce")
             total = sum_over_replicas(of_parameters, device)
-            summed = [gradient for gradient in total if gradient is not None]
-            self.reduced.backwards += bool(summed)
-            self.reduced.bytes += sum(g.nbytes for g in summed if g.layout is torch.strided)
-        self.clock.enter(None)
+            dense = (g for g in total if g is not None and g.layout is torch.strided)
+            self.reduced_bytes += sum(gradient.nbytes for gradient in dense)
+        self._clock.enter(None)
         return [*total, *of_inputs]
 
 
@@ -180,9 +178,9 @@ class _AllReplicas(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, replicas: ParallelApply, graphs: Any, outputs: list[Tensor], *_: Tensor
+        ctx: Any, run_backward: Callable[..., Gradients], outputs: list[Tensor], *_: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.replicas, ctx.graphs = replicas, graphs
+        ctx.run_backward = run_backward
         ctx.set_materialize_grads(False)
         # The outputs hold the replicas' graphs. Saved, torch says that they have been freed where a
         # second backward needs them.
@@ -198,8 +196,7 @@ class _AllReplicas(torch.autograd.Function):
                 "call its module instead"
             )
         outputs, retain = ctx.saved_tensors, keeps_graph()
-        gradients = ctx.replicas.backward(ctx.graphs, outputs, received, retain=retain)
-        return (None, None, None, *gradients)
+        return (None, None, *ctx.run_backward(outputs, received, retain=retain))
 
 
 def _gradients(
@@ -242,7 +239,9 @@ def sum_over_replicas(
             if all(g is not None and not (g.is_sparse or g.is_complex()) for g in alike):
                 dense[place] = alike
         by_replica: Any = list(zip(*dense.values(), strict=True))
-        for place, sum_ in zip(dense, sum_to_first(by_replica, device), strict=True):
+        # They travel in pieces of 10 MB, and not one by one.
+        sums = devices.cuda.comm.reduce_add_coalesced(by_replica, device.index)
+        for place, sum_ in zip(dense, sums, strict=True):
             total[place] = sum_
     for gradients in replicas[1:]:
         for place, gradient in enumerate(gradients):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dpbench.parallel.devices import current_stream, on_stream
+from dpbench.parallel import devices
 
 _PARALLEL_ELEMENTS = 2**17
 """Enough for torch to write them with two threads."""
@@ -95,14 +95,14 @@ def _limit_threads(count: int) -> None:
 
 
 def caller_modes(
-    devices: Iterable[torch.device],
+    replica_devices: Iterable[torch.device],
 ) -> Callable[[torch.device], AbstractContextManager[Any]]:
     """Capture grad mode, inference mode, autocast and CUDA streams of the calling thread.
 
     Returns:
         A function from a device to the context to enter in its worker.
     """
-    used = set(devices)
+    used = set(replica_devices)
     gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     cache = torch.is_autocast_cache_enabled()
     autocast = {
@@ -110,7 +110,7 @@ def caller_modes(
         for kind in {"cpu", *(device.type for device in used)}
         if torch.is_autocast_enabled(kind)
     }
-    streams = {device: current_stream(device) for device in used if device.type == "cuda"}
+    streams = {d: devices.cuda.current_stream(d) for d in used if d.type == "cuda"}
 
     def entered(device: torch.device) -> AbstractContextManager[Any]:
         with ExitStack() as stack:
@@ -119,7 +119,7 @@ def caller_modes(
             for kind, dtype in autocast.items():
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
             if stream := streams.get(device):
-                stack.enter_context(on_stream(stream))
+                stack.enter_context(devices.cuda.stream(stream))
             return stack.pop_all()
 
     return entered

@@ -13,13 +13,12 @@ import torch.distributed as dist
 from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
-from dpbench.parallel.ddp.comm_hook import HookBucket
+from dpbench.parallel.ddp.buckets import Bucket
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
+from dpbench.parallel.ddp.reducer import UnfinishedReduction
 from dpbench.parallel.ddp.sparse import sparse_weights
-from dpbench.parallel.ddp.unfinished_reduction import UnfinishedReduction
 from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
-from dpbench.parallel.sharded.shard_transfers import ShardTransfers
-from dpbench.parallel.sharded.shards import SCALAR_STATE, BucketShard, elements
+from dpbench.parallel.sharded.shards import SCALAR_STATE, BucketShard, ShardTransfers, elements
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adadelta, optim.Adagrad, optim.Adamax),
@@ -188,7 +187,7 @@ class ShardedOptimizer(Optimizer):
         self._divide(self.state)
         self.state.clear()
 
-    def _reduce(self, bucket: HookBucket) -> Any:
+    def _reduce(self, bucket: Bucket) -> Any:
         """Start to average a bucket over the ranks, each rank's shard for that rank only."""
         self._has_reduced = True
         gradients = bucket.buffer()
@@ -228,7 +227,7 @@ class ShardedOptimizer(Optimizer):
         full: dict[Tensor, dict[str, Any]] = {}
         for shard in self._shards:
             parts = {part.parameter: part for part in shard.parts}
-            for parameter in shard.bucket.parameters:
+            for parameter in shard.bucket.parameters():
                 part, own = parts.get(parameter), None
                 if part is not None and (state := shard.state_of(part)):
                     own = part.begin, state

@@ -119,10 +119,10 @@ def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
         slots[member.rank].copy_(tensor)
         member.enter()
         _reduce(op, slots, out=tensor)
-    elif (allocation := member.enter(tensor)) is not None:
+    elif (pieces := member.enter(tensor)) is not None:
         share = _share(member, tensor.numel())
-        begins, numel = [share.start] * member.size, share.stop - share.start
-        for _, operands in allocation.pieces(tensor, begins, numel, PIECE_BYTES):
+        begins, numel = (share.start,) * member.size, share.stop - share.start
+        for _, operands in pieces(begins, numel, PIECE_BYTES):
             _reduce(op, operands, out=operands[0])
             for copy in operands[1:]:
                 copy.copy_(operands[0])
@@ -248,9 +248,9 @@ def _peer_operands(
             slots = [slot.view(rows, width)[own_row] for slot in slots]
         yield slice(None), slots
         return
-    if (allocation := member.enter(full)) is not None and full is not None:
-        begins = [width * (own_row if rows > 1 else peer) for peer in range(member.size)]
-        yield from allocation.pieces(full, begins, width, most)
+    if (pieces := member.enter(full)) is not None:
+        begins = tuple(width * (own_row if rows > 1 else peer) for peer in range(member.size))
+        yield from pieces(begins, width, most)
         member.barrier()
         return
     *buffers, _ = member.memory.buffers(operand.dtype)

@@ -33,7 +33,7 @@ from torch import Tensor
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.shm import algorithms, memory
 from dpbench.parallel.shm.algorithms import op_name
-from dpbench.parallel.shm.host_tensor import HostTensor, on_host, single
+from dpbench.parallel.shm.host_tensor import HostTensor, on_host
 from dpbench.parallel.shm.member import ShmMember
 from dpbench.parallel.shm.work_queue import Work, WorkQueue
 
@@ -215,6 +215,13 @@ class ShmProcessGroup(dist.ProcessGroup):
                 f"got {len(tensors)} tensors, expected one of {like.numel()} × {like.dtype} for "
                 f"each of the {size} ranks"
             )
+
+
+def single(things: Sequence[Any]) -> Any:
+    """The single element of a list; torch's lists date from several devices per process."""
+    if len(things) != 1:
+        raise ValueError(f"got {len(things)} tensors or lists of them, expected 1")
+    return things[0]
 
 
 def _kind(tensor: Tensor) -> str:

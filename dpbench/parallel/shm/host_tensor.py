@@ -6,9 +6,6 @@ hear of the operation: such an error concerns this rank only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -45,7 +42,7 @@ class HostTensor:
 
     def __init__(self, tensor: Tensor, *, read: bool, write: bool) -> None:
         """For `on_host`."""
-        self._target: Tensor | None = None  # what `store` copies to
+        self._target: Tensor | None = None  # what `write_back` copies to
         is_plain = tensor.is_contiguous() and not (
             tensor.is_conj() or tensor.is_neg() or tensor.is_inference()
         )
@@ -64,7 +61,7 @@ class HostTensor:
     def wait(self) -> None:
         """Block until `flat` holds the tensor's values."""
 
-    def store(self) -> None:
+    def write_back(self) -> None:
         """Put the values of `flat` into the tensor, or begin to, if the operation changes it."""
         if self._target is not None:
             # A tensor made in inference mode may only be written in it.
@@ -72,7 +69,7 @@ class HostTensor:
                 self._target.copy_(self.flat.view(self._target.shape), non_blocking=True)
 
     def synchronize(self) -> None:
-        """Let the current stream of the tensor's device wait for `store`."""
+        """Let the current stream of the tensor's device wait for `write_back`."""
 
 
 class CudaHostTensor(HostTensor):
@@ -81,7 +78,7 @@ class CudaHostTensor(HostTensor):
     The current stream of its device is the caller's, and the order is
 
         what the caller's stream was given before  →  copy to the host  →  `wait` returns
-        `store`  →  copy to the device  →  what the caller's stream is given after `synchronize`
+        `write_back`  →  copy to the device  →  what that stream is given after `synchronize`
 
     Both copies run on a stream of their own, so that computation and other copies go on meanwhile.
     """
@@ -93,8 +90,8 @@ class CudaHostTensor(HostTensor):
         self._arrived = devices.cuda.Event(blocking=True)
         self._returned: torch.Event | None = None
         # Also where nothing is read: what is sent back must not overtake the caller's stream.
-        self._stream.wait_stream(devices.current_stream(tensor.device))
-        with torch.inference_mode(False), devices.on_stream(self._stream):
+        self._stream.wait_stream(devices.cuda.current_stream(tensor.device))
+        with torch.inference_mode(False), devices.cuda.stream(self._stream):
             self.flat = devices.pinned(tensor.numel(), tensor.dtype)
             if read:
                 self.flat.view(tensor.shape).copy_(tensor, non_blocking=True)
@@ -105,20 +102,13 @@ class CudaHostTensor(HostTensor):
     def wait(self) -> None:
         self._arrived.synchronize()
 
-    def store(self) -> None:
+    def write_back(self) -> None:
         if self._target is not None:
-            with devices.on_stream(self._stream):
-                super().store()
+            with devices.cuda.stream(self._stream):
+                super().write_back()
                 self._target.record_stream(self._stream)
                 self._returned = self._stream.record_event()
 
     def synchronize(self) -> None:
         if self._target is not None and self._returned is not None:
-            devices.current_stream(self._target.device).wait_event(self._returned)
-
-
-def single(things: Sequence[Any]) -> Any:
-    """The single element of a list; torch's lists date from several devices per process."""
-    if len(things) != 1:
-        raise ValueError(f"got {len(things)} tensors or lists of them, expected 1")
-    return things[0]
+            devices.cuda.current_stream(self._target.device).wait_event(self._returned)

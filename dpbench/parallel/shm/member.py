@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.groups import PeerFailed
-from dpbench.parallel.shm.memory import HEADER_BYTES, Allocation, GroupMemory
+from dpbench.parallel.shm.memory import HEADER_BYTES, GroupMemory, Pieces
 
 SPINS = 160
 """Tries before a thread blocks: some tens of microseconds."""
@@ -124,7 +124,7 @@ class ShmMember:
             if _try_wait(peer.awaited):
                 self._wait_for(number)
 
-    def enter(self, tensor: Tensor | None = None) -> Allocation | None:
+    def enter(self, tensor: Tensor | None = None) -> Pieces | None:
         """Enter the operation: a barrier at which the ranks compare what they have begun.
 
         When it passes, all ranks have ended their previous operation: the staging buffers are
@@ -134,15 +134,13 @@ class ShmMember:
             tensor: contiguous; the ranks compare where theirs lie in the memory of the group, too.
 
         Returns:
-            The allocation in which the tensors of all ranks lie at one offset; None without it.
+            The tensors of all ranks, if they lie at one offset of one allocation; else None.
 
         Raises:
             torch.distributed.DistBackendError: on every rank: the operations differ; see also
                 `barrier`.
         """
-        allocation, offset = None, -1
-        if tensor is not None:
-            allocation, offset = self.memory.locate(tensor)
+        pieces, offset = (None, -1) if tensor is None else self.memory.locate(tensor)
         views = self.memory.headers[self._turn]
         self._turn = 1 - self._turn
         header = _HEADER.pack(offset, self._operation.encode())
@@ -150,7 +148,7 @@ class ShmMember:
         self.barrier()
         headers = [bytes(view) for view in views]
         if headers.count(header) == self.size:
-            return allocation
+            return pieces
         texts = [_HEADER.unpack(packed)[1].rstrip(b"\0").decode() for packed in headers]
         for name, text in zip(self._names, texts, strict=True):
             if text != texts[0]:

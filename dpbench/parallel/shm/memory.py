@@ -20,8 +20,9 @@ import ctypes
 import mmap
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,9 +107,9 @@ class GroupMemory:
         ]
         self.slots = lru_cache(_CACHED_VIEWS)(partial(_slots, slots[:, :, PAGE_BYTES:]))
         self.buffers = cache(partial(_buffers, buffers.view(size + 1, 2, -1)))
-        # Those that still have a tensor on this rank, by the address at which its part starts,
-        # which is that of the tensor's storage.
-        self._allocations: dict[int, Allocation] = {}
+        # The offsets and the pieces of allocations that still have a tensor on this rank, by the
+        # address at which its part starts, which is that of the tensor's storage.
+        self._allocations: dict[int, tuple[int, Callable[..., Any]]] = {}
 
     def semaphore(self, poster: int, taker: int) -> ctypes.c_void_p:
         """The semaphore that one rank posts and another one takes, for functions of libc."""
@@ -122,6 +123,11 @@ class GroupMemory:
     def allocate(self, nbytes: int) -> Tensor:
         """Extend the memory by a part of `nbytes`, 1 or more, for each rank; all ranks do.
 
+        They reduce in place what lies there. All ranks map all parts, and the pages of a part are
+        freed with the tensor of its rank. So no rank has to know which allocations the others still
+        use: a collective in place needs a tensor of every rank at one offset, and a rank that has
+        such a tensor has the mapping.
+
         Returns:
             This rank's part: uint8, `(nbytes,)`, zeroed, on a page boundary.
 
@@ -132,28 +138,31 @@ class GroupMemory:
         self._end += stride * self.size
         os.ftruncate(self._descriptor, self._end)
         mapping = mmap.mmap(self._descriptor, stride * self.size, offset=offset)
-        allocation = Allocation(mapping, offset, stride, self.rank)
-        self._allocations[allocation.address] = allocation
+        parts = torch.split(_as_bytes(mapping), stride)
+        address = parts[self.rank].data_ptr()
+        self._allocations[address] = offset, lru_cache(_CACHED_VIEWS)(partial(_pieces, parts))
         # Its buffer keeps nothing but the mapping alive; the entry goes with it.
         begin = self.rank * stride
         part = memoryview(mapping)[begin:][:nbytes]
-        free = weakref.finalize(part, self._free, allocation.address, mapping, begin, stride)
+        free = weakref.finalize(part, self._free, address, mapping, begin, stride)
         free.atexit = False  # the kernel frees everything
         return torch.frombuffer(part, dtype=torch.uint8)
 
-    def _free(self, start: int, mapping: mmap.mmap, offset: int, stride: int) -> None:
+    def _free(self, address: int, mapping: mmap.mmap, begin: int, stride: int) -> None:
         """Forget an allocation, and free this rank's pages of it; a forked child keeps them."""
-        del self._allocations[start]
+        del self._allocations[address]
         if self.is_own_process:
-            mapping.madvise(mmap.MADV_REMOVE, offset, stride)
+            mapping.madvise(mmap.MADV_REMOVE, begin, stride)
 
-    def locate(self, tensor: Tensor) -> tuple[Allocation | None, int]:
-        """The allocation in which a tensor lies, and its offset in the group's memory; None and -1
-        outside of all."""
-        start = tensor.untyped_storage().data_ptr()
-        if (allocation := self._allocations.get(start)) is None:
+    def locate(self, tensor: Tensor) -> tuple[Pieces | None, int]:
+        """For a tensor in an allocation, what all ranks have there, and the offset in the group's
+        memory; None and -1 for one outside of all."""
+        address = tensor.untyped_storage().data_ptr()
+        if (allocation := self._allocations.get(address)) is None:
             return None, -1
-        return allocation, allocation.offset + tensor.data_ptr() - start
+        offset, pieces = allocation
+        within = tensor.data_ptr() - address
+        return partial(pieces, within, tensor.dtype), offset + within
 
     def close(self) -> None:
         """Close the descriptor; what is mapped stays."""
@@ -162,50 +171,19 @@ class GroupMemory:
             self._descriptor = -1
 
 
-class Allocation:
-    """Memory for a tensor of each rank that the group reduces in place, as one rank sees it.
+Pieces = Callable[[tuple[int, ...], int, int], Sequence[tuple[slice, tuple[Tensor, ...]]]]
+"""Views of what the ranks have where this rank has a tensor in an allocation.
 
-    It extends the memory of the group by a part of the same size for every rank. All ranks map all
-    of it, and the pages of a part are freed with the tensor of its rank. So no rank has to know
-    which allocations the others still use: a collective in place needs a tensor of every rank at
-    one offset, and a rank that has such a tensor has the mapping.
-
-    Attributes:
-        offset: in the memory of the group; the same on all ranks.
-        address: of this rank's part.
-    """
-
-    def __init__(self, mapping: mmap.mmap, offset: int, stride: int, rank: int) -> None:
-        """`mapping` stays mapped as long as this object; `stride` is the size of a rank's part."""
-        self.offset = offset
-        parts = torch.split(_as_bytes(mapping), stride)
-        self.address = parts[rank].data_ptr()
-        # Not a method, which would keep the mapping until cycles are collected.
-        self._pieces = lru_cache(_CACHED_VIEWS)(partial(_pieces, parts))
-
-    def pieces(
-        self, tensor: Tensor, begins: Sequence[int], numel: int, most: int
-    ) -> Sequence[tuple[slice, tuple[Tensor, ...]]]:
-        """Views of what the ranks have where this rank has `tensor`, in its part.
-
-        Args:
-            tensor: 1-D; all ranks have one at this offset.
-            begins: by rank, the first element to view.
-            numel: elements to view of each rank.
-            most: bytes of a piece.
-
-        Returns:
-            For each piece, which of the `numel` elements it has, and the views of them by rank.
-        """
-        offset = tensor.data_ptr() - self.address
-        return self._pieces(offset, tensor.dtype, tuple(begins), numel, most)
+It takes by rank the first element to view, how many elements of each rank, and the bytes of a
+piece. For each piece it returns which of these elements it has, and the views of them by rank.
+"""
 
 
 def _pieces(
     parts: Sequence[Tensor],
     offset: int,
     dtype: torch.dtype,
-    begins: Sequence[int],
+    begins: tuple[int, ...],
     numel: int,
     most: int,
 ) -> Sequence[tuple[slice, tuple[Tensor, ...]]]:

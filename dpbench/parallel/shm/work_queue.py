@@ -177,7 +177,7 @@ class WorkQueue:
             with torch.inference_mode(False) if inferring else nullcontext():
                 work.run()
             for tensor in work.tensors:
-                tensor.store()
+                tensor.write_back()
         except BaseException as raised:
             error = raised
             # The others may have heard of it, so later operations would not match theirs.

@@ -31,7 +31,7 @@ def gradients(implementation: str, hook: str, rank: int) -> list[Tensor]:
         model.backward(model.forward(torch.randn(8, 32, generator=generator)).pow(2).mean())
         grads = [parameter.grad for parameter in module.parameters()]
         found.append(torch.cat([grad.flatten().clone() for grad in grads if grad is not None]))
-    assert (model.communication() is not None) == (implementation == "ddp" and hook == "none")
+    assert (model.reduced_bytes() is not None) == (implementation == "ddp" and hook == "none")
     return found
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure.implementations import CommunicationTotals, averaging_weight, wrap
+from dpbench.measure.implementations import averaging_weight, wrap
 from dpbench.measure.rank_model import RankModel, build_optimizer
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.verification import checksum, verify
@@ -52,9 +52,9 @@ def verified(
 
 def trained(
     trial: TrialSpec, architecture: Rows, rank: int, steps: int
-) -> tuple[list[str], CommunicationTotals | None]:
+) -> tuple[list[str], int | None]:
     """Checksums of the parameters, before the model is wrapped and after that, and at the end; and
-    what the steps have sent."""
+    the bytes that the steps have reduced."""
     torch.manual_seed(0)
     module = architecture.build_model()
     checksums = [checksum(module)]
@@ -67,7 +67,7 @@ def trained(
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)
         stepper.step([batch[rank::WORLD] for batch in batches])
-    return [*checksums, checksum(module)], parallel.communication()
+    return [*checksums, checksum(module)], parallel.reduced_bytes()
 
 
 def as_torchrun(rank: int) -> None:

@@ -17,7 +17,6 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DataParallel
-from dpbench.parallel.dp.parallel_apply import ReducedTotals
 from tests.parallel.ddp.one_process import Checkpointed, assert_same, gradients, perceptron
 from tests.parallel.dp.modules import F64, Losses, batch, check_like_alone, parallel, square_mean
 
@@ -184,7 +183,7 @@ def test_unsynced_the_gradients_are_those_of_replica_zero() -> None:
         loss = wrapper(x).sum()
     loss.backward()
     got = gradients(module)
-    assert wrapper.reduced == ReducedTotals()
+    assert wrapper.reduced_bytes == 0
     module.zero_grad()
     module(x[:2]).sum().backward()
     assert_same(got, gradients(module))
@@ -192,7 +191,7 @@ def test_unsynced_the_gradients_are_those_of_replica_zero() -> None:
         wrapper(x).sum().backward()
     forward = ("scatter", "replicate", "forward", "gather", None)
     assert [phase for phase, _ in marks] == [*forward, "backward", "reduce", None]
-    assert wrapper.reduced == ReducedTotals(sum(p.nbytes for p in module.parameters()), 1)
+    assert wrapper.reduced_bytes == sum(p.nbytes for p in module.parameters())
 
 
 def test_state_dicts_are_those_of_the_bare_module() -> None:

@@ -12,9 +12,8 @@ from torch import nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel import RanksDiffer, any_rank, check_sync
-from dpbench.parallel.agreement import tensors_sha256
+from dpbench.parallel.agreement import broadcast_checkpoint, sync_gradients, tensors_sha256
 from dpbench.parallel.groups import gather_values
-from dpbench.parallel.synchronization import broadcast_checkpoint, sync_gradients
 from tests.parallel.ddp.one_process import (
     assert_same,
     error_everywhere,
