@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
 from dpbench.parallel.dp.random_streams import RandomUse
-from dpbench.parallel.dp.replicate import Replicator, check_location
+from dpbench.parallel.dp.replicate import Replicator, tensors_on
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.phase_clock import PhaseClock
@@ -97,9 +97,7 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         self.output_device = parse_device(
             self.devices[0] if output_device is None else output_device
         )
-        check_location(
-            dict(module.named_parameters()), dict(module.named_buffers()), self.devices[0]
-        )
+        tensors_on(self.devices[0], module)
         self.dim = dim
         self.loss_reduction = loss_reduction
         self.module = module
@@ -112,9 +110,8 @@ class DataParallel(LoadsUnwrapped, nn.Module):
             WorkerPool(self.devices, threads_per_replica), self.clock
         )
         self._reduces = True
-        self._last_loss: Tensor | None = None
-        self._no_loss = "there was no forward yet"
-        """Why there is no last loss."""
+        self._last_loss: Tensor | str = "there was no forward yet"
+        """The loss that `backward` takes, or why there is none."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Scatter the batch, replicate the module, run the replicas in parallel, gather the
@@ -127,7 +124,7 @@ class DataParallel(LoadsUnwrapped, nn.Module):
             RuntimeError: several replicas within torch.utils.checkpoint.
             Exception: what a replica raises, with a note of the replica and its device.
         """
-        self._last_loss, self._no_loss = None, "the last forward failed"
+        self._last_loss = "the last forward failed"
         self.clock.enter("scatter")
         calls, sizes = scatter_shards((args, kwargs), self.devices, self.dim)
         outputs = self._run_replicas(calls)
@@ -140,14 +137,14 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         self.clock.enter(None)
         losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
         if len(losses) != 1:
-            self._no_loss = (
+            self._last_loss = (
                 f"the last output has {len(losses)} 0-dim floating-point tensors, expected one "
                 "loss; call backward of the loss itself"
             )
         elif losses[0].requires_grad:
             self._last_loss = losses[0]
         else:
-            self._no_loss = "the last forward recorded no gradients (no_grad, or none to train)"
+            self._last_loss = "the last forward recorded no gradients (no_grad, or none to train)"
         return output
 
     def _run_replicas(self, calls: list[Call]) -> list[Any]:
@@ -180,10 +177,10 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
         if not number or not math.isfinite(scale):
             raise ValueError(f"got scale={scale!r}, expected a finite number")
-        loss, reason = self._last_loss, self._no_loss
-        if loss is None:
-            raise RuntimeError(f"backward is not possible after the last forward: {reason}")
-        self._last_loss, self._no_loss = None, "it has had its backward"
+        loss = self._last_loss
+        if isinstance(loss, str):
+            raise RuntimeError(f"backward is not possible after the last forward: {loss}")
+        self._last_loss = "it has had its backward"
         torch.autograd.backward(loss, torch.full_like(loss, scale))
         return loss.detach()
 

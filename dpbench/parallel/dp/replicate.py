@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CellType, FunctionType, MethodType
@@ -58,9 +58,7 @@ class Replicator:
             ValueError: a parameter or buffer that is not on the first device.
             TypeError: a ScriptModule, which cannot be cloned.
         """
-        named, named_buffers = dict(module.named_parameters()), dict(module.named_buffers())
-        check_location(named, named_buffers, self.devices[0])
-        originals, buffers = [*named.values()], [*named_buffers.values()]
+        originals, buffers = tensors_on(self.devices[0], module)
         replicas = []
         for index in range(count):
             device = self.devices[index]
@@ -99,10 +97,9 @@ def _copy(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True, copy=True)
 
 
-def check_location(
-    parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], device: torch.device
-) -> None:
-    """Raise ValueError, with the name, unless all parameters and buffers are on `device`."""
+def tensors_on(device: torch.device, module: nn.Module) -> tuple[list[nn.Parameter], list[Tensor]]:
+    """The parameters and the buffers of a module; ValueError names one that is not on `device`."""
+    parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
     for kind, named in (("parameter", parameters), ("buffer", buffers)):
         for name, tensor in named.items():
             if tensor.device != device:
@@ -110,6 +107,7 @@ def check_location(
                     f"{kind} {name!r} is on {tensor.device}, expected it on {device}, the first "
                     "of the device_ids; move the module there first"
                 )
+    return [*parameters.values()], [*buffers.values()]
 
 
 def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
