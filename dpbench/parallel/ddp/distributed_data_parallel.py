@@ -22,7 +22,6 @@ from dpbench.parallel.agreement import make_equal
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp.buckets import MEBIBYTE, Bucket, caps_in_bytes
 from dpbench.parallel.ddp.reducer import Hook, Reducer
-from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.ddp.usage import FindUnused, GradientUsage, StaticGraph
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.parallel.groups import max_over_ranks, member_group
@@ -340,6 +339,15 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         self.process_group = member_group(None, "DistributedDataParallel")
         self.modules_buffers, self._buffer_versions = [], {}
         self._build_reducer()
+
+
+def sparse_weights(module: nn.Module) -> set[str]:
+    """Names of the embedding weights in `module` that get sparse gradients."""
+    return {
+        f"{name}.weight".lstrip(".")  # the module itself has no name
+        for name, child in module.named_modules()
+        if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
+    }
 
 
 def _refuse(arguments: Mapping[str, Any]) -> None:

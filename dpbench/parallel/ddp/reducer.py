@@ -38,7 +38,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from dpbench.parallel.ddp.buckets import Bucket, assign_buckets
-from dpbench.parallel.ddp.sparse import average_rows
 from dpbench.parallel.ddp.usage import GradientUsage
 from dpbench.parallel.groups import Wait, gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
@@ -359,10 +358,32 @@ class Reducer:
         used = self._usage.used_anywhere(self._used_since_reduction)
         for bucket in self._buckets:
             bucket.finalize(used)
-        if tables := [self._parameters[index] for index in sorted(self._sparse) if index in used]:
-            average_rows(tables, backward.divisor, self._group)
+        self._average_sparse(sorted(self._sparse.intersection(used)), backward.divisor)
         self._used_since_reduction = set()
         self._usage.learn_order(backward.fired)
+
+    def _average_sparse(self, used: Sequence[int], divisor: int | None) -> None:
+        """Replace sparse gradients by their sums over the ranks ÷ `divisor`, in one message of the
+        rows that each rank has; a collective, whose host waits for the GPU if they are on one."""
+        if not used:
+            return
+        tables, rows = [self._parameters[index] for index in used], []
+        for table in tables:
+            if divisor is not None and table.grad is not None:
+                scaled = (table.grad.detach() * (1 / divisor)).coalesce()
+                rows.append((scaled.indices(), scaled.values()))
+            else:
+                no_values = table.detach().new_empty((0, *table.shape[1:]))
+                rows.append((torch.empty((1, 0), dtype=torch.long), no_values))
+        rows_by_rank = gather_values(rows, self._group, device=self._device)
+        for table, parts in zip(tables, zip(*rows_by_rank, strict=True), strict=True):
+            indices, values = zip(*parts, strict=True)
+            table.grad = torch.sparse_coo_tensor(
+                torch.cat(indices, dim=1).to(table.device),
+                torch.cat(values).to(table.device),
+                table.shape,
+                check_invariants=False,
+            ).coalesce()
 
     def _unfinished_reduction(self, missing: list[int], *, ask_all: bool) -> UnfinishedReduction:
         """The error for the parameters that are missing here, by index; with `ask_all` for those

@@ -14,9 +14,8 @@ from torch import Tensor, nn, optim
 from torch.optim import Optimizer
 
 from dpbench.parallel.ddp.buckets import Bucket
-from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
+from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel, sparse_weights
 from dpbench.parallel.ddp.reducer import UnfinishedReduction
-from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.groups import CPU, gather_tensors, gather_values, has_backend
 from dpbench.parallel.sharded.shards import SCALAR_STATE, BucketShard, ShardTransfers, elements
 
