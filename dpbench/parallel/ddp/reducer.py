@@ -120,7 +120,10 @@ class Reducer:
         self._as_view, self._overlap = as_view, overlap
         self._usage = usage
         self.hook: Hook | None = None
-        # The buckets, made before the first forward, and again in the order of the first backward.
+        # Indices in the order in which gradients are expected, the same on all ranks: at first the
+        # reverse of the parameters'. The order of the first backward replaces it.
+        self._order = list(range(len(named)))[::-1]
+        self._learns_order, self._learned_order = usage.keeps_order, list[int]()
         self._buckets: list[Bucket] = []
         # By index the bucket that waits for a gradient, and its place there if it is copied early.
         self._places: dict[int, tuple[Bucket, int | None]] = {}
@@ -174,11 +177,14 @@ class Reducer:
         Both are collectives: `shm` allocates memory, and the order goes from rank 0 to all. In eval
         mode `reorder` is False, so that one rank can evaluate alone.
         """
-        is_new = reorder and self._usage.update_order()
-        if self._buckets and not is_new:
+        if reorder and self._learned_order:
+            agreed = torch.tensor(self._learned_order, device=self._device)
+            dist.broadcast(agreed, group=self._group, group_src=0)
+            self._order, self._learned_order = agreed.tolist(), []
+            self._backward, self._buckets, self._places = None, [], {}  # frees them
+        if self._buckets:
             return
-        self._backward, self._buckets, self._places = None, [], {}  # free them before the new ones
-        dense = [index for index in self._usage.order if index not in self._sparse]
+        dense = [index for index in self._order if index not in self._sparse]
         # Where all gradients are sparse, one bucket carries the abort flag alone.
         assigned = assign_buckets(dense, self._parameters, self._caps) or [[]]
         for number, indices in enumerate(assigned):
@@ -199,7 +205,7 @@ class Reducer:
 
     def keep_buckets(self, caps: Sequence[int]) -> Sequence[Bucket]:
         """Make the buckets if there are none, and never in another order; a collective."""
-        self._usage.learns_order, self._caps = False, caps
+        self._learns_order, self._caps = False, caps
         self.ensure_buckets(reorder=False)
         return self._buckets
 
@@ -360,7 +366,12 @@ class Reducer:
             bucket.finalize(used)
         self._average_sparse(sorted(self._sparse.intersection(used)), backward.divisor)
         self._used_since_reduction = set()
-        self._usage.learn_order(backward.fired)
+        if self._learns_order:
+            self._learns_order = False
+            # A gradient that is accumulated several times is ready at the last of them.
+            last_first = dict.fromkeys(reversed(backward.fired))
+            missing = [index for index in self._order if index not in last_first]
+            self._learned_order = [*reversed(last_first), *missing]
 
     def _average_sparse(self, used: Sequence[int], divisor: int | None) -> None:
         """Replace sparse gradients by their sums over the ranks ÷ `divisor`, in one message of the

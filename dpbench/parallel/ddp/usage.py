@@ -1,4 +1,4 @@
-"""Which gradients a backward gives, and in which order: a class for each promise of the user.
+"""Which gradients a backward gives: a class for each promise of the user.
 
                 gradients of a backward           known before its end   in the first one's order
 GradientUsage   one of each parameter             always                 yes
@@ -24,23 +24,18 @@ class GradientUsage:
     Attributes:
         needs_gradient: whether a hook that fires without a gradient has not fired.
         waits_for_end: whether only the end of the next backward tells which gradients it gives.
-        order: indices of all parameters in the order in which their gradients are expected, the
-            same on all ranks. At first it is the reverse of the parameters', and later, once, that
-            of rank 0's first backward.
-        learns_order: whether the next backward is the first one, and its order is to be taken.
+        keeps_order: whether later backwards give them in the order of the first.
     """
 
     needs_gradient = False
     waits_for_end = False
-    learns_order = True
+    keeps_order = True
 
     def __init__(
         self, parameter_count: int, group: dist.ProcessGroup, device: torch.device
     ) -> None:
         """`device` is one whose tensors the group takes."""
         self._count, self._group, self._device = parameter_count, group, device
-        self.order = list(range(parameter_count))[::-1]
-        self._learned_order: list[int] = []
 
     def expected_fires(self) -> list[int]:
         """How often the hook of each parameter fires in the next backward."""
@@ -56,32 +51,12 @@ class GradientUsage:
         """
         return range(self._count)
 
-    def learn_order(self, fired: Sequence[int]) -> None:
-        """Note the order of the first backward, from the indices of the hooks that fired in it."""
-        if not self.learns_order:
-            return
-        self.learns_order = False
-        # A gradient that is accumulated several times is ready at the last of them.
-        last_first = dict.fromkeys(reversed(fired))
-        missing = [index for index in self.order if index not in last_first]
-        self._learned_order = [*reversed(last_first), *missing]
-
-    def update_order(self) -> bool:
-        """Take the order that rank 0 has learned, if that is new; a collective. Returns whether it
-        is."""
-        if not self._learned_order:
-            return False
-        agreed = torch.tensor(self._learned_order, device=self._device)
-        dist.broadcast(agreed, group=self._group, group_src=0)
-        self.order, self._learned_order = agreed.tolist(), []
-        return True
-
 
 class FindUnused(GradientUsage):
     """Finds out at the end of each backward which parameters no rank has used."""
 
     waits_for_end = True
-    learns_order = False
+    keeps_order = False
 
     def used_anywhere(self, used_here: Collection[int]) -> Collection[int]:
         every_index = range(self._count)
@@ -101,7 +76,7 @@ class StaticGraph(FindUnused):
     """
 
     needs_gradient = True
-    learns_order = True
+    keeps_order = True
     _first_fires: Sequence[int] = ()  # how often each hook fired in it; empty before its end
     _first_used: Collection[int] | None = None  # the parameters that some rank used in it
 

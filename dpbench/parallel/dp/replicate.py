@@ -30,8 +30,7 @@ class _Copies(NamedTuple):
     parameters: list[nn.Parameter]
     kinds: list[Any]
     values: list[Any]
-    storages: list[Any]
-    """The memory of the originals, which nothing else gets meanwhile."""
+    """With the memory of the originals, which nothing else gets meanwhile."""
 
 
 class Replicator:
@@ -76,12 +75,8 @@ class Replicator:
         device = self.devices[index]
         if device == self.devices[0]:
             return [nn.Parameter(p.detach(), p.requires_grad) for p in originals]
-        storages = [p.untyped_storage() for p in originals]
         kinds = [(p.size(), p.stride(), p.dtype, p.requires_grad) for p in originals]
-        values = [
-            (id(storage), p.storage_offset(), version(p))
-            for p, storage in zip(originals, storages, strict=True)
-        ]
+        values = [(p.untyped_storage(), p.storage_offset(), version(p)) for p in originals]
         last = self._copies.get(index)
         if last is None or not self.cache or last.kinds != kinds:
             parameters = [nn.Parameter(_copy(p, device), p.requires_grad) for p in originals]
@@ -89,7 +84,7 @@ class Replicator:
             parameters = last.parameters
             if last.values != values:
                 copy_all(parameters, originals)
-        self._copies[index] = _Copies(parameters, kinds, values, storages)
+        self._copies[index] = _Copies(parameters, kinds, values)
         return parameters
 
 
