@@ -82,20 +82,8 @@ class OwnStream(TorchDispatchMode):  # type: ignore[misc]
             "checkpointing cannot repeat the random numbers of a CPU replica. Keep dropout out "
             "of the checkpointed part, or use DistributedDataParallel"
         ):
-            return _draw(func, args, kwargs, self._generator)
-
-
-def _draw(func: Any, args: Any, kwargs: dict[str, Any], generator: torch.Generator) -> Any:
-    _, _, overload = func.name().partition(".")
-    # Such as rand.generator of rand, or randint.low_generator_out of randint.low_out.
-    stem, out, _ = overload.partition("out")
-    with_generator = "_".join(filter(None, [stem.rstrip("_"), "generator", out]))
-    forms: list[Any] = [func]
-    if with_generator in func.overloadpacket.overloads():
-        forms.append(getattr(func.overloadpacket, with_generator))
-    for form in forms:
-        try:
-            return form(*args, **kwargs, generator=generator)
-        except (TypeError, RuntimeError):
-            continue  # it takes no generator
-    return func(*args, **kwargs)
+            try:
+                # The overload of the operator that takes a generator.
+                return func.overloadpacket(*args, **kwargs, generator=self._generator)
+            except (TypeError, RuntimeError):
+                return func(*args, **kwargs)  # there is none
