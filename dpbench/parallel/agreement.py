@@ -1,8 +1,9 @@
-"""Ranks compare what they hold, and make it equal: without a wrapper, or for one.
+"""Collectives that compare what the ranks hold, or make it equal.
 
-They compare a hash first, in one small message. Only if it differs do they send what they hold, so
-that each of them can name the difference. `require_agreement` compares the kinds of tensors, and
-`check_sync` their values. `make_equal` gives all ranks the values of one, and `average` their mean.
+To compare, ranks send a hash first, in one small message. Only if it differs do they send what they
+hold, so that each of them can name the difference. `require_agreement` compares the kinds of
+tensors, and `check_sync` their values. `make_equal` gives all ranks the values of one, and
+`average` the mean.
 """
 
 from __future__ import annotations

@@ -364,7 +364,8 @@ class Reducer:
         used = self._usage.used_anywhere(self._used_since_reduction)
         for bucket in self._buckets:
             bucket.finalize(used)
-        self._average_sparse(sorted(self._sparse.intersection(used)), backward.divisor)
+        if tables := [self._parameters[index] for index in sorted(self._sparse) if index in used]:
+            self._average_sparse(tables, backward.divisor)
         self._used_since_reduction = set()
         if self._learns_order:
             self._learns_order = False
@@ -373,12 +374,10 @@ class Reducer:
             missing = [index for index in self._order if index not in last_first]
             self._learned_order = [*reversed(last_first), *missing]
 
-    def _average_sparse(self, used: Sequence[int], divisor: int | None) -> None:
+    def _average_sparse(self, tables: Sequence[nn.Parameter], divisor: int | None) -> None:
         """Replace sparse gradients by their sums over the ranks ÷ `divisor`, in one message of the
         rows that each rank has; a collective, whose host waits for the GPU if they are on one."""
-        if not used:
-            return
-        tables, rows = [self._parameters[index] for index in used], []
+        rows = []
         for table in tables:
             if divisor is not None and table.grad is not None:
                 scaled = (table.grad.detach() * (1 / divisor)).coalesce()
