@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -127,8 +128,7 @@ class WorkQueue:
         self._running = threading.Lock()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
-        self._is_closed = False
+        self._for_thread: SimpleQueue[Work | None] = SimpleQueue()  # None ends it
         _queues.add(self)
 
     def submit(self, work: Work, *, later: bool) -> None:
@@ -141,14 +141,14 @@ class WorkQueue:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="dpbench-shm", daemon=True)
                 self._thread.start()
-        self._wake.set()
+        self._for_thread.put(work)
 
-    def run_until(self, work: Work) -> None:
+    def run_until(self, work: Work, *, spin: bool = True) -> None:
         """Run operations in this thread until this one, which is queued here, is done."""
         while not work.done:
             with self._running:
                 if not work.done:
-                    self._run_first(spin=True)
+                    self._run_first(spin=spin)
 
     def close(self) -> None:
         """Fail all operations, and wait until no thread runs one; a forked child does nothing."""
@@ -159,9 +159,8 @@ class WorkQueue:
         with suppress(IndexError):
             while True:
                 self.run_until(self._pending[0])
-        self._is_closed = True
         if self._thread is not None:
-            self._wake.set()
+            self._for_thread.put(None)
             self._thread.join(_LAST_STEP)
 
     def _run_first(self, *, spin: bool) -> None:
@@ -189,14 +188,10 @@ class WorkQueue:
             work.end(error)
 
     def _serve(self) -> None:
-        """Run queued operations, in the thread of the group, until it is closed."""
-        while not self._is_closed:
-            self._wake.wait()
-            self._wake.clear()
-            while self._pending:
-                with self._running:
-                    if self._pending:
-                        self._run_first(spin=False)
+        """Run asynchronous operations, in the thread of the group, until it is closed."""
+        for work in iter(self._for_thread.get, None):
+            self.run_until(work, spin=False)
+            del work  # it holds its tensors
 
 
 _queues: weakref.WeakSet[WorkQueue] = weakref.WeakSet()
