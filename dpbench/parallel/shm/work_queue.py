@@ -126,22 +126,18 @@ class WorkQueue:
         self._pending: deque[Work] = deque()
         # Held by the thread that runs an operation.
         self._running = threading.Lock()
-        self._starting = threading.Lock()
-        self._thread: threading.Thread | None = None
         self._for_thread: SimpleQueue[Work | None] = SimpleQueue()  # None ends it
+        self._thread = threading.Thread(target=self._serve, name="dpbench-shm", daemon=True)
+        self._thread.start()
         _queues.add(self)
 
     def submit(self, work: Work, *, later: bool) -> None:
         """Queue an operation; run it, after those that are queued, in this thread unless later."""
         self._pending.append(work)
-        if not later:
+        if later:
+            self._for_thread.put(work)
+        else:
             self.run_until(work)
-            return
-        with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="dpbench-shm", daemon=True)
-                self._thread.start()
-        self._for_thread.put(work)
 
     def run_until(self, work: Work, *, spin: bool = True) -> None:
         """Run operations in this thread until this one, which is queued here, is done."""
@@ -159,9 +155,8 @@ class WorkQueue:
         with suppress(IndexError):
             while True:
                 self.run_until(self._pending[0])
-        if self._thread is not None:
-            self._for_thread.put(None)
-            self._thread.join(_LAST_STEP)
+        self._for_thread.put(None)
+        self._thread.join(_LAST_STEP)
 
     def _run_first(self, *, spin: bool) -> None:
         """Run the first operation; call it with `_running` held."""
