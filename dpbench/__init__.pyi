@@ -19,7 +19,7 @@ from dpbench.parallel.groups import all_reduce as all_reduce
 from dpbench.analysis.scaling import analyze_scaling as analyze_scaling
 from dpbench.rendezvous.barrier import barrier as barrier
 from torch.distributed.distributed_c10d import broadcast as broadcast
-from dpbench.parallel.synchronization import broadcast_checkpoint as broadcast_checkpoint
+from dpbench.parallel.agreement import broadcast_checkpoint as broadcast_checkpoint
 from dpbench.parallel.agreement import check_sync as check_sync
 from torch.distributed.distributed_c10d import destroy_process_group as destroy_process_group
 from dpbench.training.dp_train import dp_train as dp_train

@@ -135,7 +135,7 @@ def test_sharded_steps_in_bfloat16_are_fused_on_a_gpu_only(
     weight.grad = torch.full_like(weight, 2.0)
     alone: Any = SimpleNamespace(rank=0, size=1, group=None, all_gather=lambda values: values)
     bucket: Any = SimpleNamespace(
-        parameters=[weight], indices=[0], views_in=lambda flat: [flat], flat=weight.detach()
+        parameters=lambda: [weight], views_in=lambda flat: [flat], flat=weight.detach()
     )
     found: list[tuple[object, ...]] = []
 
