@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
-from dpbench.analysis.headline import Headline, headline_of
+from dpbench.analysis.fastest import Fastest, find_fastest
 from dpbench.analysis.noise import Disturbance, disturbance_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.remarks import environment_notes
@@ -34,7 +34,7 @@ class Analysis:
     """Warnings before a number is believed: about machines, or the model's loss."""
     unfinished: tuple[str, ...] = ()
     """The warning that trials of the sweep are missing, if any are."""
-    work_label: str = ""
+    work: str = ""
     """The work of its rows, where it is one of several; their names leave it out."""
 
     @property
@@ -57,18 +57,18 @@ class Analysis:
         labels = Labels.among(row.configuration for row in self.rows if row.configuration)
         for row in self.rows:
             named = row
-            if row.configuration and row.work_label:
+            if row.configuration and row.work:
                 name = labels.within_work.implementation(row.configuration)
                 named = replace(row, implementation_label=name)
-            groups.setdefault(row.work_label, []).append(named)
-        parts = [replace(self, rows=(*rows,), work_label=name) for name, rows in groups.items()]
+            groups.setdefault(row.work, []).append(named)
+        parts = [replace(self, rows=(*rows,), work=work) for work, rows in groups.items()]
         return tuple(parts) or (self,)
 
     @property
-    def headlines(self) -> dict[str, Headline]:
-        """The headline of each work, of which a sweep of one architecture has one: ""."""
+    def fastest(self) -> dict[str, Fastest]:
+        """The fastest row of each work, of which a sweep of one architecture has one: ""."""
         is_busy = self.disturbance.is_busy
-        return {one.work_label: headline_of(one.rows, is_busy=is_busy) for one in self.by_work}
+        return {one.work: find_fastest(one.rows, is_busy=is_busy) for one in self.by_work}
 
 
 def analyze(stored: StoredSweep | StoredCollectives) -> Analysis:

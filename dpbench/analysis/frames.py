@@ -1,12 +1,12 @@
 """Results as pandas data frames, one for each level of detail.
 
-Columns have the type of their metric, even with missing values: text (string), whole numbers
-(Int64), floats (NaN is missing), booleans.
+Columns have the type of their values, even with missing ones: text (string), whole numbers (Int64),
+floats (NaN is missing), booleans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from statistics import fmean
@@ -17,10 +17,12 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Metric, ValueType
-from dpbench.analysis.metrics import ROW_METRICS, TRIAL_METRICS
+from dpbench.analysis.metric import Field, PlainValue, Value, ValueType
+from dpbench.analysis.metrics import METRICS, ROW_METRICS, if_timed, of_losses
 from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.resources import memory_imbalance
 from dpbench.analysis.rows import Row
+from dpbench.analysis.throughput import elapsed_seconds
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
 
@@ -30,17 +32,37 @@ DTYPES: dict[ValueType, str] = {
     "number": "float64",
     "boolean": "boolean",
 }
-FIRST_METRICS = tuple(
-    metric
-    for metric in TRIAL_METRICS
-    if metric.key
-    in (
+SCALARS: dict[Any, ValueType] = {str: "text", int: "integer", float: "number"}
+Reading = tuple[ValueType, Callable[[Any], PlainValue]]
+"""The type of a column, and how its values are read."""
+TRIAL_VALUES: dict[str, Reading] = {
+    "trial_id": ("text", attrgetter("trial.trial_id")),
+    "repetition": ("integer", attrgetter("trial.repetition")),
+    "dataset": ("text", attrgetter("trial.workload.dataset")),
+    "environment_id": ("text", lambda record: record.environment_ids[0]),
+    "started_utc": ("text", attrgetter("started_utc")),
+    **{m.key: (m.value_type, m.of_trial) for m in METRICS if m.of_trial is not None},
+    "elapsed_seconds": ("number", if_timed(elapsed_seconds)),
+    "samples": ("integer", if_timed(lambda r: sum(rank.timed.samples for rank in r.ranks))),
+    "initial_loss": ("number", of_losses(lambda values, _: values[0])),
+    "loss_delta": ("number", of_losses(lambda values, _: values[0] - values[-1])),
+    "flops_per_item": ("number", attrgetter("flops_per_item")),
+    "memory_imbalance": ("number", memory_imbalance),
+    "max_relative_error": (
+        "number",
+        lambda record: record.verification and record.verification.max_relative_error,
+    ),
+}
+"""The columns of trials: metrics, and what only a trial has. The initial loss is that of the first
+timed step, the delta that − the last one's."""
+IDENTITY_VALUES = {
+    key: TRIAL_VALUES[key]
+    for key in (
         *("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition"),
         "status",
     )
-)
-"""Metrics with which rows of ranks and steps begin."""
-SCALARS: dict[Any, ValueType] = {str: "text", int: "integer", float: "number"}
+}
+"""Those with which rows of ranks and steps begin."""
 
 
 def _mean_step(mode: Mode, rank: RankMeasurement) -> float | None:
@@ -53,56 +75,50 @@ def _mean_phase(mode: Mode, phase: Phase, rank: RankMeasurement) -> float | None
     return fmean(seconds) if seconds else None
 
 
-RANK_METRICS = (
-    *(
-        Metric(key=name, value_type=value_type, of_row=attrgetter(name))
+RANK_VALUES: dict[str, Reading] = {
+    **{
+        name: (value_type, attrgetter(name))
         for name, hint in get_type_hints(RankMeasurement).items()
         for scalar, value_type in SCALARS.items()
         if hint in (scalar, scalar | None)
-    ),
-    Metric(
-        key="timed_steps", value_type="integer", of_row=lambda rank: len(rank.timed.step_seconds)
-    ),
-    Metric(key="samples", value_type="integer", of_row=attrgetter("timed.samples")),
-    Metric(key="timed_seconds", of_row=attrgetter("timed.seconds")),
-    Metric(key="cpu_seconds", of_row=attrgetter("timed.cpu_seconds")),
-    Metric(key="step_seconds", of_row=partial(_mean_step, "timed")),
-    Metric(key="step_unsynced_seconds", of_row=partial(_mean_step, "unsynced")),
-    *(
-        Metric(key=f"{phase}_seconds", of_row=partial(_mean_phase, "timed", phase))
+    },
+    "timed_steps": ("integer", lambda rank: len(rank.timed.step_seconds)),
+    "samples": ("integer", attrgetter("timed.samples")),
+    "timed_seconds": ("number", attrgetter("timed.seconds")),
+    "cpu_seconds": ("number", attrgetter("timed.cpu_seconds")),
+    "step_seconds": ("number", partial(_mean_step, "timed")),
+    "step_unsynced_seconds": ("number", partial(_mean_step, "unsynced")),
+    **{
+        f"{phase}_seconds": ("number", partial(_mean_phase, "timed", phase))
         for phase in get_args(Phase)
-    ),
-    Metric(
-        key="backward_unsynced_seconds",
-        of_row=partial(_mean_phase, "unsynced", "backward"),
-    ),
-)
-"""Metrics of ranks: their fields that are single values, and sums and means over their steps."""
+    },
+    "backward_unsynced_seconds": ("number", partial(_mean_phase, "unsynced", "backward")),
+}
+"""The columns of ranks: their fields that are single values, and sums and means over steps."""
 
 
-def to_frame(rows: Iterable[Row]) -> pd.DataFrame:
+def row_frame(rows: Iterable[Row]) -> pd.DataFrame:
     """One row per configuration, with the ends of intervals; None is missing. A key never changes
     its meaning: `images_per_second` keeps its name whatever the `item` is."""
-    return _frame(ROW_METRICS.values(), [*rows], lambda metric, row: row[metric.key])
+    return _frame(_readings(ROW_METRICS.values()), [*rows])
 
 
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size; a collective without any
     measurement has one row, without a size."""
-    rows = collective_rows(records)
-    return _frame(COLLECTIVE_METRICS, rows, lambda metric, row: row[metric.key])
+    return _frame(_readings(COLLECTIVE_METRICS), collective_rows(records))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per trial."""
-    return _frame(TRIAL_METRICS, [*final_records(records)], Metric.in_trial)
+    return _frame(TRIAL_VALUES, [*final_records(records)])
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
-    ranks = [(record, rank) for record in final_records(records) for rank in record.ranks]
-    trials = _frame(FIRST_METRICS, [record for record, _ in ranks], Metric.in_trial)
-    return trials.join(_frame(RANK_METRICS, [rank for _, rank in ranks], Metric.in_row))
+    found = [(record, rank) for record in final_records(records) for rank in record.ranks]
+    trials = _frame(IDENTITY_VALUES, [record for record, _ in found])
+    return trials.join(_frame(RANK_VALUES, [rank for _, rank in found]))
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -117,7 +133,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
         for mode, window in rank.windows.items()
     ]
     windows = [window for *_, window in found]
-    frame = _frame(FIRST_METRICS, [record for record, *_ in found], Metric.in_trial)
+    frame = _frame(IDENTITY_VALUES, [record for record, *_ in found])
     frame["rank"] = pd.array([rank for _, rank, *_ in found], dtype="Int64")
     frame["window"] = pd.array([mode for *_, mode, _ in found], dtype="string")
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))
@@ -137,17 +153,29 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
         yield from repetitions
 
 
-def _frame(
-    metrics: Iterable[Metric], rows: Sequence[Any], read: Callable[[Metric, Any], Any]
-) -> pd.DataFrame:
-    """A column for each metric, and two more for the ends of an interval; `read` gives the value of
-    a metric in a row."""
-    columns = {}
-    for metric in metrics:
-        values = [read(metric, row) for row in rows]
-        parts = {metric.key: [v.value if isinstance(v, Estimate) else v for v in values]}
-        for end in ("low", "high") if metric.has_interval else ():
-            parts[f"{metric.key}_{end}"] = [getattr(value, end, None) for value in values]
-        for key, part in parts.items():
-            columns[key] = pd.array(part, dtype=DTYPES[metric.value_type])
-    return pd.DataFrame(columns)
+def _readings(fields: Iterable[Field]) -> dict[str, Reading]:
+    """The columns of fields, and for an interval two more with its ends."""
+    return {
+        f"{field.key}{end and '_'}{end}": (field.value_type, partial(_of_row, field.key, end))
+        for field in fields
+        for end in (("", "low", "high") if field.has_interval else ("",))
+    }
+
+
+def _of_row(key: str, end: str, row: Any) -> PlainValue:
+    """The value of a field in a row, or an end of its interval."""
+    value: Value = row[key]
+    if isinstance(value, Estimate):
+        number: float | None = getattr(value, end or "value")
+        return number
+    return None if end else value
+
+
+def _frame(readings: Mapping[str, Reading], sources: Sequence[Any]) -> pd.DataFrame:
+    """The columns that are read from these rows, trials or ranks."""
+    return pd.DataFrame(
+        {
+            key: pd.array([*map(read, sources)], dtype=DTYPES[value_type])
+            for key, (value_type, read) in readings.items()
+        }
+    )

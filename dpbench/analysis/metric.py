@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec
+
+if TYPE_CHECKING:
+    from dpbench.analysis.rows import Row
+    from dpbench.records.trial import TrialRecord
 
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
@@ -35,37 +37,33 @@ ITEMS = "items"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
-    """One key of rows, of trials, or of both, and the table column that shows it.
-
-    A setting is read `of_configuration`. Of all others trials have the value `of_trial`, and rows
-    have what `combine` makes of the values of their repetitions, or the value `of_row`.
-    """
+class Field:
+    """One key of rows of any kind, and the table column that shows it."""
 
     key: str
     value_type: ValueType = "number"
     meaning: str = ""
     """Meaning in one sentence."""
-    of_configuration: Callable[[TrialSpec], PlainValue] | None = None
-    of_trial: Callable[[TrialRecord], PlainValue] | None = None
-    """Value in a trial; None if the trial lacks what it needs."""
-    combine: Callable[[list[Any], str], Value] | None = None
-    """The value in a row, from those of its usable repetitions, of which there is one or more, and
-    the unit."""
-    of_row: Callable[[Any], Value] | None = None
-    """Value in a `Row`, or of a rank."""
-    unit: str = ""
-    """Unit; "items" stands for the architecture's item: images, tokens."""
     has_interval: bool = False
     """True for estimates whose interval is in `key`_low and `key`_high of a frame."""
     header: str = ""
     """Column header; empty if no table has it; "Items" stands for the architecture's item."""
     style: Style = "plain"
-    words: Callable[[Any], str] | None = None
-    """What tables write in a `Row` that has a value, instead of the value in its style;
-    None if they write the value."""
-    interval_of: str = ""
-    """Key of the metric that has the same relative interval; tables with both write it once."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric(Field):
+    """A field of trials, of rows of configurations, or of both."""
+
+    of_trial: Callable[[TrialRecord], PlainValue] | None = None
+    """Reads it from a trial; None if trials do not have it."""
+    of_row: Callable[[Row], Value] | None = None
+    """Reads it from a row, unless a published table states it; None if rows do not have it."""
+    unit: str = ""
+    """Unit of its value in a trial; "items" stands for the architecture's item: images, tokens."""
+    words: Callable[[Row], str] | None = None
+    """What tables write in a row that has a value, instead of the value in its style; None if they
+    write the value."""
     by_default: bool = False
     """Whether a table has the column without --columns, if a row has a value."""
     better: Literal["", "higher", "lower"] = ""
@@ -77,22 +75,13 @@ class Metric:
 
     def in_trial(self, record: TrialRecord) -> PlainValue:
         """The value in a trial; None if it has none."""
-        if self.of_configuration is not None:
-            return self.of_configuration(record.trial)
         return None if self.of_trial is None else self.of_trial(record)
 
-    def in_row(self, row: Any) -> Value:
-        """The value in a `Row`; None if it has none."""
-        if self.of_row is not None:
-            return self.of_row(row)
-        if self.of_configuration is not None:
-            return row.configuration and self.of_configuration(row.configuration)
-        if self.combine is None:
-            return None
-        values = [value for value in map(self.in_trial, row.records) if value is not None]
-        return self.combine(values, self.counting([row.item]).unit) if values else None
+    def in_row(self, row: Row) -> Value:
+        """The value in a row; None if it has none."""
+        return None if self.of_row is None else self.of_row(row)
 
-    def counting(self, items: Iterable[str]) -> Metric:
+    def counting(self, items: Iterable[str]) -> Self:
         """The metric where these items are counted: "images/s" in its unit and "Images/s" in its
         header; "items/s" if there are several."""
         counted = {*items}

@@ -3,27 +3,57 @@ and which direction is better.
 
 The order of the declarations is the order of the columns. To add a metric, add one declaration;
 rows, tables and exports follow, and if one direction is better, `compare` and `check`. `frames` has
-those of ranks and steps, `collectives` those of collectives.
+what only trials, ranks and steps have, `collectives` the fields of collectives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import attrgetter, methodcaller
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
 from dpbench.analysis.losses import finite_losses, loss_slope_per_second
-from dpbench.analysis.metric import Metric
-from dpbench.analysis.scaling import speedup_of
+from dpbench.analysis.metric import ITEMS, Metric, PlainValue, Value
+from dpbench.analysis.scaling import serial_fraction
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import AXES, plain_label
+from dpbench.specs import AXES, TrialSpec, plain_label
 from dpbench.specs.nodes import node_counts
+
+if TYPE_CHECKING:
+    from dpbench.analysis.rows import Row
+
+
+def setting(key: str, read: Callable[[TrialSpec], PlainValue], **field: Any) -> Metric:
+    """A metric that trials and rows read from their configuration."""
+    return Metric(
+        key=key,
+        of_trial=lambda record: read(record.trial),
+        of_row=lambda row: None if row.configuration is None else read(row.configuration),
+        **field,
+    )
+
+
+def repeated(
+    key: str,
+    combine: Callable[[list[Any], str], Value],
+    of_trial: Callable[[TrialRecord], PlainValue],
+    *,
+    unit: str = "",
+    **field: Any,
+) -> Metric:
+    """A metric of trials, of which rows have what `combine` makes of the values of their usable
+    repetitions, one or more, and of the unit."""
+
+    def of_row(row: Row) -> Value:
+        values = [value for value in map(of_trial, row.records) if value is not None]
+        return combine(values, unit.replace(ITEMS, row.item)) if values else None
+
+    return Metric(key=key, of_trial=of_trial, of_row=of_row, unit=unit, **field)
 
 
 def if_timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
@@ -55,26 +85,33 @@ def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
     )
 
 
-def size_words(row: Any) -> str:
+def published_serial_fraction(row: Row) -> float | None:
+    """The serial fraction of a published row of several replicas; None for any other."""
+    if row.configuration is not None or row.speedup is None or row.group_size == 1:
+        return None
+    return serial_fraction(row.speedup.value, row.group_size)
+
+
+def model_flops_utilization(row: Row) -> Estimate | None:
+    """The share of the GPUs' peak; None if that is not known."""
+    if row.throughput is None or row.peak_items_per_second is None:
+        return None
+    return row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
+
+
+def size_words(row: Row) -> str:
     """Writes the group size with the replicas of each node: "3 (2+1)"."""
     nodes = f" ({node_counts(row.replicas_by_node)})" if row.replicas_by_node else ""
     return f"{row.group_size}{nodes}"
 
 
-def learning_rate_words(row: Any) -> str:
+def learning_rate_words(row: Row) -> str:
     """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
-    configuration = row.configuration
-    rate, rule = configuration.scaled_learning_rate, configuration.workload.learning_rate_rule
+    rate, rule = row["learning_rate"], row["learning_rate_rule"]
     return f"{rate:g}" if rule in (None, "none") else f"{rate:g} ({rule})"
 
 
 METRICS: tuple[Metric, ...] = (
-    Metric(
-        key="trial_id",
-        value_type="text",
-        meaning="Hash of the trial's specification; joins levels.",
-        of_trial=attrgetter("trial.trial_id"),
-    ),
     Metric(
         key="implementation",
         value_type="text",
@@ -117,73 +154,49 @@ METRICS: tuple[Metric, ...] = (
         by_default=True,
     ),
     Metric(
-        key="repetition",
-        value_type="integer",
-        meaning="Number of the repetition, from 0.",
-        of_trial=attrgetter("trial.repetition"),
-    ),
-    Metric(
         key="label",
         value_type="text",
         meaning="Name of the configuration, as tables and messages write it.",
         of_row=attrgetter("label"),
         of_trial=lambda record: plain_label(record.trial),
     ),
-    Metric(
-        key="global_batch_size",
+    setting(
+        "global_batch_size",
+        lambda configuration: configuration.global_batch_size or None,
         value_type="integer",
         meaning="Samples of all replicas together in a micro-step.",
-        of_configuration=lambda configuration: configuration.global_batch_size or None,
         header="Global batch",
     ),
-    Metric(
-        key="learning_rate",
+    setting(
+        "learning_rate",
+        attrgetter("scaled_learning_rate"),
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
-        of_configuration=attrgetter("scaled_learning_rate"),
         header="Learning rate",
         words=learning_rate_words,
     ),
-    Metric(
-        key="learning_rate_rule",
+    setting(
+        "learning_rate_rule",
+        attrgetter("workload.learning_rate_rule"),
         value_type="text",
         meaning="How the learning rate follows the samples in a step.",
-        of_configuration=lambda configuration: configuration.workload.learning_rate_rule,
     ),
     *(
-        Metric(
-            key=name,
+        setting(
+            name,
+            methodcaller("setting", name),
             value_type=axis.kind,
             meaning=axis.meaning,
-            of_configuration=methodcaller("setting", name),
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
         )
         for name, axis in AXES.items()
         if axis.meaning
     ),
-    Metric(
-        key="nodes",
+    setting(
+        "nodes",
+        lambda configuration: node_counts(configuration.replicas_by_node) or None,
         value_type="text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
-        of_configuration=lambda configuration: node_counts(configuration.replicas_by_node) or None,
-    ),
-    Metric(
-        key="dataset",
-        value_type="text",
-        meaning="Dataset that was used.",
-        of_trial=attrgetter("trial.workload.dataset"),
-    ),
-    Metric(
-        key="environment_id",
-        value_type="text",
-        meaning="Name of the file in environments/ that describes the machine.",
-        of_trial=lambda record: record.environment_ids[0],
-    ),
-    Metric(
-        key="started_utc",
-        value_type="text",
-        meaning="Start of the trial, ISO 8601.",
-        of_trial=attrgetter("started_utc"),
     ),
     Metric(
         key="item",
@@ -192,12 +205,12 @@ METRICS: tuple[Metric, ...] = (
         of_row=attrgetter("item"),
         of_trial=attrgetter("item"),
     ),
-    Metric(
-        key="images_per_second",
+    repeated(
+        "images_per_second",
+        geometric_mean,
+        if_timed(throughput.items_per_second),
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
-        of_trial=if_timed(throughput.items_per_second),
-        combine=geometric_mean,
         unit="items/s",
         has_interval=True,
         header="Items/s",
@@ -210,7 +223,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
         of_trial=attrgetter("duration_seconds"),
-        unit="s",
+        of_row=lambda _: None,  # only published tables state it
         header="Time",
         style="time",
         by_default=True,
@@ -220,7 +233,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        of_row=lambda row: speedup_of(row.records, row.reference),
+        of_row=lambda row: row.speedup_over(row if row.is_reference else row.reference),
         has_interval=True,
         header="Speedup",
         style="ratio",
@@ -229,7 +242,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="speedup_relative",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        of_row=lambda row: speedup_of(row.records, row.one_replica),
+        of_row=lambda row: row.speedup_over(row if row.group_size == 1 else row.one_replica),
         has_interval=True,
         header="Relative speedup",
         style="ratio",
@@ -239,17 +252,16 @@ METRICS: tuple[Metric, ...] = (
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
         of_row=lambda row: row.speedup and row.speedup.scaled(1 / row.group_size, unit="of linear"),
-        unit="of linear",
         has_interval=True,
         header="Eff.",
         style="percent",
-        interval_of="speedup",
         by_default=True,
     ),
     Metric(
         key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
+        of_row=published_serial_fraction,
         header="Serial",
         style="fraction",
         by_default=True,
@@ -263,28 +275,10 @@ METRICS: tuple[Metric, ...] = (
         "in rows, the share of the step that `explain` shows × the step.",
         of_trial=if_timed(throughput.exposed_communication_seconds),
         of_row=lambda row: throughput.exposed_communication(row.records),
-        unit="s",
         has_interval=True,
         header="Exposed comm",
         style="time",
         by_default=True,
-    ),
-    Metric(
-        key="elapsed_seconds",
-        meaning="Wall time of the timed window on the slowest rank.",
-        of_trial=if_timed(throughput.elapsed_seconds),
-        unit="s",
-    ),
-    Metric(
-        key="initial_loss",
-        meaning="Loss of the first timed step, the sample-weighted mean over ranks.",
-        of_trial=of_losses(lambda values, _: values[0]),
-        unit="loss",
-    ),
-    Metric(
-        key="loss_delta",
-        meaning="First timed loss − last timed loss.",
-        of_trial=of_losses(lambda values, _: values[0] - values[-1]),
     ),
     Metric(
         key="loss_slope_per_second",
@@ -292,68 +286,59 @@ METRICS: tuple[Metric, ...] = (
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second; missing unless a run recorded two finite losses.",
         of_row=lambda row: loss_slope_per_second(row.records, row.throughput),
-        unit="per s",
         has_interval=True,
         header="Loss/s",
         style="significant",
         by_default=True,
     ),
-    Metric(
-        key="loss_delta_per_step",
+    repeated(
+        "loss_delta_per_step",
+        mean_of_a_seed,
+        of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
         meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
         "mini-batches.",
-        of_trial=of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
-        combine=mean_of_a_seed,
         unit="per step",
         header="Loss delta/step",
         style="significant",
     ),
-    Metric(
-        key="loss_delta_per_second",
+    repeated(
+        "loss_delta_per_second",
+        mean_of_a_seed,
+        of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
         meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
         "noisy mini-batches; without an interval, as repetitions share these batches.",
-        of_trial=of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
-        combine=mean_of_a_seed,
         unit="per s",
         header="Loss delta/s",
         style="significant",
     ),
-    Metric(
-        key="final_loss",
+    repeated(
+        "final_loss",
+        mean_of_a_seed,
+        of_losses(lambda values, _: values[-1]),
         meaning="Loss of the last timed step, the sample-weighted mean over ranks; without an "
         "interval, as repetitions share a seed.",
-        of_trial=of_losses(lambda values, _: values[-1]),
-        combine=mean_of_a_seed,
         unit="loss",
         header="Final loss",
         style="significant",
-    ),
-    Metric(
-        key="flops_per_item",
-        meaning="Floating-point operations of forward and backward for one item.",
-        of_trial=attrgetter("flops_per_item"),
     ),
     Metric(
         key="mfu",
         follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
-        of_row=lambda row: (
-            row.peak_items_per_second
-            and row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
-        ),
+        of_row=model_flops_utilization,
         header="MFU",
         style="percent",
         by_default=True,
     ),
-    Metric(
-        key="peak_memory_bytes",
+    repeated(
+        "peak_memory_bytes",
+        lambda peaks, unit: round(geometric_mean(peaks, unit).value),
+        resources.peak_memory,
         value_type="integer",
         meaning="Largest memory over ranks, the geometric mean over repetitions: allocated on the "
         "GPU from warm-up to the end of the first timed segment, else resident on the host (whole "
         "process).",
-        of_trial=resources.peak_memory,
-        combine=lambda peaks, unit: round(geometric_mean(peaks, unit).value),
         unit="B",
         header="Memory",
         style="memory",
@@ -361,17 +346,12 @@ METRICS: tuple[Metric, ...] = (
         better="lower",
         is_speed=False,
     ),
-    Metric(
-        key="memory_imbalance",
-        meaning="Largest ÷ mean peak memory over ranks; missing for a single rank.",
-        of_trial=resources.memory_imbalance,
-    ),
     *(
-        Metric(
-            key=f"step_seconds_p{percent}",
+        repeated(
+            f"step_seconds_p{percent}",
+            geometric_mean,
+            step_percentile(percent),
             meaning=meaning,
-            of_trial=step_percentile(percent),
-            combine=geometric_mean,
             unit="s",
             has_interval=True,
             header=f"Step p{percent}",
@@ -383,26 +363,26 @@ METRICS: tuple[Metric, ...] = (
             (95, "Time that 95 % of a repetition's timed steps did not exceed, as that of p50."),
         )
     ),
-    Metric(
-        key="rank_skew",
+    repeated(
+        "rank_skew",
+        mean,
+        if_timed(throughput.rank_skew),
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
-        of_trial=if_timed(throughput.rank_skew),
-        combine=mean,
         unit="of the median rank",
         has_interval=True,
         header="Rank skew",
         style="percent",
     ),
-    Metric(
-        key="reduced_bytes_per_step",
-        value_type="integer",
-        meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
-        of_trial=lambda record: max(
+    repeated(
+        "reduced_bytes_per_step",
+        lambda values, _: max(values),
+        lambda record: max(
             (n for rank in record.ranks if (n := rank.reduced_bytes_per_step) is not None),
             default=None,
         ),
-        combine=lambda values, _: max(values),
+        value_type="integer",
+        meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
         unit="B",
         header="Reduced/step",
         style="memory",
@@ -416,24 +396,18 @@ METRICS: tuple[Metric, ...] = (
         better="lower",
     ),
     Metric(
-        key="samples",
-        value_type="integer",
-        meaning="Samples that all ranks consumed in the timed window.",
-        of_trial=if_timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
-    ),
-    Metric(
         key="repetitions",
         value_type="integer",
         meaning="Completed repetitions, each in fresh processes.",
         of_row=attrgetter("repetitions"),
         header="Repetitions",
     ),
-    Metric(
-        key="timed_steps",
+    repeated(
+        "timed_steps",
+        lambda values, _: min(values),
+        if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
         value_type="integer",
         meaning="Steps of the timed window of each repetition.",
-        of_trial=if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
-        combine=lambda values, _: min(values),
         header="Timed steps",
     ),
     Metric(
@@ -444,11 +418,6 @@ METRICS: tuple[Metric, ...] = (
         of_row=attrgetter("verified"),
         of_trial=lambda r: None if r.verification is None else r.verification.passed,
         header="Verified",
-    ),
-    Metric(
-        key="max_relative_error",
-        meaning="Largest relative error of a gradient against one process.",
-        of_trial=lambda r: None if r.verification is None else r.verification.max_relative_error,
     ),
     Metric(
         key="status",
@@ -471,13 +440,8 @@ METRICS: tuple[Metric, ...] = (
 )
 """Metrics in the order of a table's columns."""
 
-ROW_METRICS = {m.key: m for m in METRICS if m.of_configuration or m.combine or m.of_row or m.header}
-"""Metrics of rows; `row[key]` has them. A column that is read from nothing is stated by published
-tables."""
-TRIAL_METRICS = tuple(
-    replace(m, has_interval=False) for m in METRICS if m.of_configuration or m.of_trial
-)
-"""Metrics of trials, whose values are single ones."""
+ROW_METRICS = {metric.key: metric for metric in METRICS if metric.of_row}
+"""Metrics of rows; `row[key]` has them."""
 COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}
 """Metrics that `compare` and `check` can compare."""
 TABLE_METRICS = {key: metric for key, metric in ROW_METRICS.items() if metric.header}

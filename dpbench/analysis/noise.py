@@ -23,7 +23,7 @@ BUSY = 0.1
 BUSY_BESIDE_GPUS = 0.5
 """Share for trials on GPUs, whose ranks need little of the cores."""
 HEAVY = 0.5
-"""Share from which no difference between rows can be trusted either."""
+"""Mean share over all trials from which no difference between rows can be trusted either."""
 MANY = 0.1
 """Share of disturbed trials from which no figure of the sweep can be trusted."""
 MAX_ADVISED = 200
@@ -64,7 +64,7 @@ class Disturbance:
     is_busy: bool = False
     """Whether so many trials were disturbed that no figure can be trusted."""
     is_heavy: bool = False
-    """Whether they were disturbed so much that no difference can be trusted either."""
+    """Whether they were disturbed so much on average that no difference can be trusted either."""
     is_one_sided: bool = False
     """Whether one of several groups was disturbed so much, and another was not."""
 
@@ -72,29 +72,26 @@ class Disturbance:
 def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
     """How much others disturbed some trials; those of several groups, such as the sides of a
     comparison, are as busy as the busiest of them."""
-    measured = [[r for r in group if r.host_load and r.ranks] for group in groups]
-    disturbed = [
-        [r.host_load for r in group if is_disturbed(r) and r.host_load] for group in measured
+    measured = [
+        [(r.host_load, is_disturbed(r)) for r in group if r.host_load and r.ranks]
+        for group in groups
     ]
-    loads = [load for group in disturbed for load in group]
+    loads = [load for group in measured for load, disturbed in group if disturbed]
     if not loads:
         return Disturbance()
-    busy = [
-        side
-        for side, group in zip(disturbed, measured, strict=True)
-        if side and len(side) >= MANY * len(group)
-    ]
-    heavy = [fmean(map(_share, side)) > HEAVY for side in busy]
+    known = [group for group in measured if group]
+    is_busy = any(fmean(disturbed for _, disturbed in group) >= MANY for group in known)
+    heavy = [fmean(_share(load) for load, _ in group) > HEAVY for group in known]
     stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
     who = "other virtual machines" if stolen > others else "other processes"
     used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(loads):,} of {units.counted(sum(map(len, measured)), 'trial')}"
-    purpose = "before acting on this" if busy else "to narrow their intervals"
+    purpose = "before acting on this" if is_busy else "to narrow their intervals"
     return Disturbance(
         note=f"{who} used {used} % of {cores} during {trials}: free the machine and "
         f"measure again {purpose}",
-        is_busy=bool(busy),
+        is_busy=is_busy,
         is_heavy=any(heavy),
         is_one_sided=0 < sum(heavy) < len(groups),
     )

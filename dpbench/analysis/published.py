@@ -18,9 +18,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dpbench.analysis.estimate import Estimate, single_value
+from dpbench.analysis.estimate import single_value
 from dpbench.analysis.rows import Row, in_order
-from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY, serial_fraction
 from dpbench.errors import FileError
 from dpbench.files import protect
 from dpbench.messages import escaped
@@ -30,6 +29,8 @@ CLAIMED = "_claimed"
 SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEED_COLUMNS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
+SPEEDS = {"images_per_second", "duration_seconds", "speedup"}
+"""Metrics of which a line states one."""
 LONGEST = 120
 """Characters of a wrong value that an error repeats."""
 
@@ -65,30 +66,26 @@ class _Line(BaseModel):
         return self.implementation, self.backend, self.batch_size
 
     @property
-    def measured(self) -> tuple[str, Estimate] | None:
-        """The throughput, or the time for a fixed amount of work, with the key of the metric; None
-        if the table states neither."""
+    def is_single(self) -> bool:
+        return self.implementation == SINGLE and self.group_size == 1
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """The values of metrics that the line states."""
+        values: dict[str, Any] = {"gpus_per_node": self.gpus_per_node}
         rate = self.images_per_second
         if self.seconds_per_step is not None and self.batch_size is not None and rate is None:
             rate = self.batch_size * self.group_size / self.seconds_per_step
         if rate is not None:
-            return "images_per_second", single_value(rate, f"{self.item}/s")
-        times = ((getattr(self, unit), factor) for unit, factor in SECONDS.items())
-        seconds = next((value * factor for value, factor in times if value is not None), None)
-        return None if seconds is None else ("duration_seconds", single_value(seconds, "s"))
-
-    def speedup_over(self, reference: _Line | None) -> Estimate | None:
-        """As the table states it, or over the reference; None without one."""
+            values["images_per_second"] = single_value(rate, f"{self.item}/s")
+            # For times and speedups it is unknown whether the batch was per replica.
+            values["global_batch_size"] = (self.batch_size or 0) * self.group_size or None
+        for unit, factor in SECONDS.items():
+            if (time := getattr(self, unit)) is not None:
+                values["duration_seconds"] = single_value(time * factor, "s")
         if self.speedup is not None:
-            return single_value(self.speedup, "×")
-        if self is reference:
-            return UNITY
-        if reference is None or self.measured is None or reference.measured is None:
-            return None
-        (key, mine), (_, theirs) = self.measured, reference.measured
-        is_time = key == "duration_seconds"
-        gain = theirs.value / mine.value if is_time else mine.value / theirs.value
-        return single_value(gain, "×")
+            values["speedup"] = values["speedup_relative"] = single_value(self.speedup, "×")
+        return values
 
 
 def from_csv(path: Path) -> tuple[Row, ...]:
@@ -97,47 +94,40 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     Speedups are over `single`, or if the table has none, over group size 1 of the same series.
     """
     lines = _read_lines(path)
-    others = dict.fromkeys(name for line in lines for name in line.model_extra or {})
-    unread = [name for name in others if not name.endswith(CLAIMED)]
-    ones = {line.series: line for line in lines if line.group_size == 1}
-    singles = {one.batch_size: one for one in ones.values() if one.implementation == SINGLE}
-    rows = []
-    for line in lines:
-        reference = singles.get(line.batch_size) if singles else ones.get(line.series)
-        speedup = line.speedup_over(reference)
-        values: dict[str, Any] = {
-            "speedup": speedup,
-            "speedup_relative": line.speedup_over(ones.get(line.series)),
-            "gpus_per_node": line.gpus_per_node,
-            **{name: (line.model_extra or {}).get(name) for name in others if name not in unread},
-        }
+    extra = dict.fromkeys(name for line in lines for name in line.model_extra or {})
+    claims = [name for name in extra if name.endswith(CLAIMED)]
+    unread = [name for name in extra if name not in claims]
+    has_single = any(line.is_single for line in lines)
+    missing = f"{SINGLE} at this batch size" if has_single else "row at group size 1"
+    rows: dict[tuple[object, ...], Row] = {}
+    singles: dict[int | None, Row] = {}
+    # References come before the rows that have them.
+    for line in sorted(lines, key=lambda line: (line.group_size, not line.is_single)):
+        one_replica = rows.get((*line.series, 1))
+        reference = singles.get(line.batch_size) if has_single else one_replica
+        is_reference = line.is_single if has_single else line.group_size == 1
         notes = [f"columns not read: {', '.join(unread)}"] if unread else []
-        if speedup is None:
-            missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
+        if not (line.speedup or is_reference or reference):
             notes.append(f"no speedup, no {missing}")
-        elif line.group_size > 1:
-            values["serial_fraction"] = serial_fraction(speedup.value, line.group_size)
-        if line.measured is not None:
-            values.update([line.measured])
-        if "images_per_second" in values:
-            # For times and speedups it is unknown whether the batch was per replica.
-            values["global_batch_size"] = (line.batch_size or 0) * line.group_size or None
-        rows.append(
-            Row(
-                implementation=line.implementation,
-                backend=line.backend,
-                group_size=line.group_size,
-                batch_size=line.batch_size,
-                implementation_label=line.implementation,
-                item=line.item,
-                repetitions=1,
-                speedup_reference=(SINGLE if singles else OWN_ONE_REPLICA) if speedup else "",
-                notes=tuple(notes),
-                source=line.source,
-                stated=values,
-            )
+        row = Row(
+            implementation=line.implementation,
+            implementation_label=line.implementation,
+            backend=line.backend,
+            group_size=line.group_size,
+            batch_size=line.batch_size,
+            item=line.item,
+            repetitions=1,
+            reference=reference,
+            is_reference=is_reference,
+            one_replica=one_replica,
+            notes=tuple(notes),
+            source=line.source,
+            stated={**line.stated, **{name: (line.model_extra or {}).get(name) for name in claims}},
         )
-    return in_order(rows)
+        rows[*line.series, line.group_size] = row
+        if line.is_single:
+            singles[line.batch_size] = row
+    return in_order(rows.values())
 
 
 def _read_lines(path: Path) -> list[_Line]:
@@ -163,7 +153,7 @@ def _read_lines(path: Path) -> list[_Line]:
             expected = first["msg"].replace("Input should be", "expected")
             got = escaped(repr(cells.get(column, "")), LONGEST)
             raise FileError(f"{place}, column {column!r}: {expected}, got {got}") from None
-        if line.measured is None and line.speedup is None:
+        if not SPEEDS & line.stated.keys():
             needed = "batch_size" if line.seconds_per_step else speeds[-1]
             raise FileError(f"{place}, column {needed!r}: expected a number, got ''")
         earlier = found.setdefault((line.series, line.group_size), number)

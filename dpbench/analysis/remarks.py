@@ -67,29 +67,26 @@ def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple
     remarks = []
     measured = [(row, row.configuration) for row in rows if row.records and row.configuration]
     for row, configuration in measured:
-        names = []
-        for record in row.records:
-            models = gpu_names(map(environments.get, record.environment_ids))
-            names += [models[device] for device in record.trial.node_devices if device in models]
-        if len({*names}) > 1:
+        devices, one_process = configuration.node_devices, configuration.process_count == 1
+        models = gpu_names(map(environments.get, row.records[-1].environment_ids))
+        names = dict.fromkeys(models[device] for device in devices if device in models)
+        if len(names) > 1:
             slowest, which = slowest_of(row.records), "slowest"
             if slowest is not None:
                 share = units.percent(slowest.behind.value)
                 which = f"slowest, rank {slowest.rank} on {slowest.device}, for {share} of its step"
-            listed = ", ".join(dict.fromkeys(names))
+            listed = ", ".join(names)
             remarks.append(f"{row.label}: its GPUs differ ({listed}); all wait for the {which}")
-        devices, one_process = configuration.node_devices, configuration.process_count == 1
-        ranks = [rank for record in row.records for rank in record.ranks]
         shared = {
             configuration.device_name(rank.rank): None
-            for rank in ranks
+            for rank in row.ranks
             for state in rank.timed.gpu
             if state.processes > (1 if one_process else devices.count(devices[rank.rank]))
         }
         if shared:
             used = ", ".join(shared)
             remarks.append(f"{row.label}: other processes use {used}; stop them and measure again")
-        if any(INFINIBAND_UNUSED in rank.transports for rank in ranks):
+        if any(INFINIBAND_UNUSED in rank.transports for rank in row.ranks):
             remarks.append(
                 f"{row.label}: NCCL sends through sockets, although there is InfiniBand; look at "
                 "NCCL_IB_DISABLE, NCCL_IB_HCA and whether libibverbs is installed"

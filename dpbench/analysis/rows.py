@@ -11,15 +11,16 @@ from itertools import chain
 from typing import Any
 
 from dpbench import messages, units
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.change import change_between
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate, single_value
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import is_disturbed, remedy_for_noise, repetitions_to_state
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import peak_items_per_second
-from dpbench.analysis.scaling import OWN_ONE_REPLICA
+from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY
 from dpbench.analysis.throughput import WarmUp, items_per_second, slowest_of_each_step, warm_up
 from dpbench.records.environment import Environment
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import RankMeasurement, Status, TrialRecord
 from dpbench.specs import Labels, TrialSpec, plain_label, series_name
 from dpbench.specs.labels import implementation_order, row_name
 from dpbench.specs.traits import SINGLE
@@ -37,34 +38,32 @@ class Row:
 
     implementation: str
     """The name as it is registered or published."""
+    implementation_label: str
+    """The implementation as people read it, with settings: "ddp(bf16)", see `Labels`."""
     backend: str | None
     group_size: int
     batch_size: int | None
     """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
-    implementation_label: str
-    """The implementation as people read it, with settings: "ddp(bf16)", see `Labels`."""
+    work: str = ""
+    """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
     item: str
     """What its speed counts: images, tokens."""
-    work_label: str = ""
-    """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
-    replicas_by_node: tuple[int, ...] = ()
-    """Number of replicas on each node; () if all are on one."""
     status: Status = Status.COMPLETED
     reason: str | None = None
     verified: bool | None = None
     """Whether gradients were compared with one process and agreed; None if never compared."""
     repetitions: int = 0
     """Number of completed repetitions."""
-    speedup_reference: str = ""
-    """What the speedup is against, in words: "single", or `scaling.OWN_ONE_REPLICA`."""
     configuration: TrialSpec | None = None
     """The settings that its repetitions share."""
     records: tuple[TrialRecord, ...] = ()
     """Usable repetitions, see `repetitions.usable_repetitions`."""
-    reference: tuple[TrialRecord, ...] = ()
-    """The usable repetitions that its speedup is over."""
-    one_replica: tuple[TrialRecord, ...] = ()
-    """Those of the same implementation and backend at group size 1."""
+    reference: Row | None = None
+    """The row that its speedup is over; None if there is none, or it is a reference itself."""
+    is_reference: bool = False
+    """Whether speedups are over it, so that its own is 1."""
+    one_replica: Row | None = None
+    """The row of the same implementation and backend at group size 1; None there."""
     peak_items_per_second: float | None = None
     """Throughput that would use its GPUs' peak; None if that is not known."""
     notes: tuple[str, ...] = ()
@@ -86,10 +85,6 @@ class Row:
         """The values that are stated, and those that were read so far."""
         return {**self.stated}
 
-    def _estimate(self, key: str) -> Estimate | None:
-        value: Estimate | None = self[key]
-        return value
-
     @property
     def throughput(self) -> Estimate | None:
         """Items per second of all replicas."""
@@ -109,6 +104,52 @@ class Row:
         """Speedup ÷ group size."""
         return self._estimate("efficiency")
 
+    def _estimate(self, key: str) -> Estimate | None:
+        value: Estimate | None = self[key]
+        return value
+
+    def speedup_over(self, other: Row | None) -> Estimate | None:
+        """How many times as fast it is as another row, within each repetition if they ran in turn;
+        1 over itself. None if one of them has no speed."""
+        if other is None:
+            return None
+        if other is self and (self.throughput or self.duration):
+            return UNITY
+        paired = self.ran_in_turn_with(other)
+        if change := change_between(other.speeds, self.speeds, paired=paired):
+            return change.estimate
+        if self.throughput and other.throughput:
+            return single_value(self.throughput.value / other.throughput.value, "×")
+        if self.duration and other.duration:
+            return single_value(other.duration.value / self.duration.value, "×")
+        return None
+
+    def ran_in_turn_with(self, other: Row) -> bool:
+        """Whether both have the same repetitions, passes of the palindrome, and enough to be
+        paired."""
+        return len(self.speeds) >= MIN_PAIRS and self.speeds.keys() == other.speeds.keys()
+
+    @cached_property
+    def speeds(self) -> dict[int, float]:
+        """Items per second in each usable repetition."""
+        return {record.trial.repetition: items_per_second(record) for record in self.records}
+
+    @property
+    def speedup_reference(self) -> str:
+        """What its speedup is over, in words: "single", or OWN_ONE_REPLICA."""
+        reference = self.reference or self
+        return SINGLE if reference.implementation == SINGLE else OWN_ONE_REPLICA
+
+    @property
+    def replicas_by_node(self) -> tuple[int, ...]:
+        """Number of replicas on each node; () if all are on one."""
+        return () if self.configuration is None else self.configuration.replicas_by_node
+
+    @property
+    def ranks(self) -> tuple[RankMeasurement, ...]:
+        """The measurements of all ranks in its usable repetitions."""
+        return tuple(rank for record in self.records for rank in record.ranks)
+
     @property
     def noisy_estimates(self) -> tuple[Estimate, ...]:
         """Speed and speedup, where they are too noisy to state."""
@@ -120,14 +161,10 @@ class Row:
         """Whether other processes ran on the cores during any of its repetitions."""
         return any(map(is_disturbed, self.records))
 
-    @property
+    @cached_property
     def warm_up(self) -> WarmUp | None:
         """Slow steps at the start of its windows."""
-        return (
-            warm_up([slowest_of_each_step(record) for record in self.records])
-            if self.records
-            else None
-        )
+        return warm_up([slowest_of_each_step(record) for record in self.records])
 
     @property
     def series(self) -> str:
@@ -149,7 +186,7 @@ def noise_lines(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Ite
         return
     ranges = []
     for row, estimates in noisy.items():
-        speeds = units.span(map(round, map(items_per_second, row.records)))
+        speeds = units.span(map(round, row.speeds.values()))
         known = f"{speeds} {messages.one_line(row.item)}/s"
         if row.speedup and row.throughput not in estimates:
             known = "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
@@ -184,9 +221,11 @@ def summarize(
     # A sweep counts the operations of a workload only in its first repetitions.
     flops = {r.trial.workload: r.flops_per_item for r in records if r.flops_per_item}
     labels = Labels.among(final)
-    rows = []
-    for configuration, group in final.items():
-        measured, one_replica = usable[configuration], configuration.of_one_replica
+    rows: dict[TrialSpec, Row] = {}
+    # References come before the rows that have them.
+    for configuration in sorted(final, key=lambda c: (c.group_size, c.implementation != SINGLE)):
+        group, measured = final[configuration], usable[configuration]
+        one_replica = configuration.of_one_replica
         reference = configuration.single if has_single else one_replica
         peak, notes = None, list[str]()
         if measured:
@@ -204,27 +243,24 @@ def summarize(
         status, why = worst_status(group)
         is_compared = any(record.verification is not None for record in group) or None
         is_wrong = any(record.status is Status.WRONG_GRADIENTS for record in group)
-        rows.append(
-            Row(
-                implementation=configuration.implementation,
-                backend=configuration.backend,
-                group_size=configuration.group_size,
-                batch_size=configuration.batch_size or None,
-                implementation_label=labels.implementation(configuration),
-                work_label=labels.work_label(configuration),
-                replicas_by_node=configuration.replicas_by_node,
-                item=next((record for record in group if record.ranks), group[0]).item,
-                status=status,
-                reason=why,
-                verified=False if is_wrong else is_compared,
-                repetitions=sum(record.status is Status.COMPLETED for record in group),
-                speedup_reference=SINGLE if has_single else OWN_ONE_REPLICA,
-                configuration=configuration,
-                records=measured,
-                reference=usable.get(reference, ()),
-                one_replica=usable.get(one_replica, ()),
-                peak_items_per_second=peak,
-                notes=tuple(notes),
-            )
+        rows[configuration] = Row(
+            implementation=configuration.implementation,
+            implementation_label=labels.implementation(configuration),
+            backend=configuration.backend,
+            group_size=configuration.group_size,
+            batch_size=configuration.batch_size or None,
+            work=labels.work_label(configuration),
+            item=next((record for record in group if record.ranks), group[0]).item,
+            status=status,
+            reason=why,
+            verified=False if is_wrong else is_compared,
+            repetitions=sum(record.status is Status.COMPLETED for record in group),
+            configuration=configuration,
+            records=measured,
+            reference=rows.get(reference),
+            is_reference=reference == configuration,
+            one_replica=rows.get(one_replica),
+            peak_items_per_second=peak,
+            notes=tuple(notes),
         )
-    return in_order(rows)
+    return in_order(rows.values())

@@ -12,15 +12,12 @@ relative to the same implementation at group size 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Literal, get_args
 
-from dpbench.analysis.change import change_between
-from dpbench.analysis.estimate import MIN_PAIRS, Estimate
-from dpbench.analysis.throughput import items_per_second
-from dpbench.records.trial import TrialRecord
+from dpbench.analysis.estimate import Estimate
 
 SpeedKind = Literal["time", "throughput"]
 SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
@@ -108,21 +105,3 @@ def _positive(name: str, value: object) -> float:
     raise ValueError(
         f"{name} is {value!r}: expected a positive number from {SMALLEST:g} to {LARGEST:g}"
     )
-
-
-def speedup_of(records: Sequence[TrialRecord], reference: Sequence[TrialRecord]) -> Estimate | None:
-    """Ratio of the throughputs of usable repetitions, UNITY over themselves; None if the reference
-    has none. It is that within each repetition if they `ran_in_turn`."""
-    if reference and records == reference:
-        return UNITY
-    mine, theirs = (
-        {r.trial.repetition: items_per_second(r) for r in side} for side in (records, reference)
-    )
-    change = change_between(theirs, mine, paired=ran_in_turn(records, reference))
-    return None if change is None else change.estimate
-
-
-def ran_in_turn(records: Sequence[TrialRecord], others: Sequence[TrialRecord]) -> bool:
-    """Whether both have the same repetitions, passes of the palindrome, and enough to be paired."""
-    passes, theirs = ({record.trial.repetition for record in side} for side in (records, others))
-    return len(passes) >= MIN_PAIRS and passes == theirs

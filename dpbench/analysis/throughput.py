@@ -22,10 +22,9 @@ MIN_SECONDS = 1e-9
 OUTLIER_DEVIATIONS = 14.826
 """Median absolute deviations above the median from which a step is an outlier: ten standard
 deviations of normal noise, as in hyperfine."""
-MIN_FOR_OUTLIERS = 10
-"""Fewest steps for outliers: with fewer, the median deviation rests on two or three of them."""
-MIN_FOR_WARM_UP = 10
-"""Fewest steps whose first ones can be judged: a fifth has to hold two."""
+MIN_STEPS = 10
+"""Fewest steps that are judged singly: with fewer, their median deviation rests on two or three of
+them, and a fifth does not hold two."""
 FEW_FIRST = 5
 FRACTIONS = (10, 5)
 """The first steps are a few, a tenth and a fifth of the window: short and long warm-ups."""
@@ -119,9 +118,10 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     From the window without synchronization: the mean of the rank that happens to be slowest in
     each step there. None if not measured.
     """
-    if (without := unsynced_steps(record)) is None:
-        return None
     windows = unsynced_windows(record)
+    if not windows:
+        return None
+    slowest_mean = max(window.mean_step_seconds for window in windows)
     # Ranks take the same number of steps; if one stopped early, the others' last have no partner.
     common = min(len(window.step_seconds) for window in windows)
     steps = np.array([window.step_seconds[:common] for window in windows])
@@ -131,9 +131,9 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     spans = np.add.reduceat(steps, np.arange(0, common, period), axis=1)
     slowest = float(spans.mean(axis=1).max())
     if slowest < MIN_SECONDS:
-        return max(without)
+        return slowest_mean
     # As a ratio, because on CUDA the host times the window and the device its steps.
-    return float(spans.max(axis=0).mean()) * (max(without) / slowest)
+    return float(spans.max(axis=0).mean()) * (slowest_mean / slowest)
 
 
 def slowest_rank_step_seconds(record: TrialRecord) -> float:
@@ -142,23 +142,16 @@ def slowest_rank_step_seconds(record: TrialRecord) -> float:
 
 
 def unsynced_windows(record: TrialRecord) -> list[Window]:
-    """The windows without synchronization of the ranks that have one."""
-    return [rank.windows["unsynced"] for rank in record.ranks if "unsynced" in rank.windows]
-
-
-def unsynced_steps(record: TrialRecord) -> list[float] | None:
-    """Mean step seconds of every rank without synchronization; None unless all measured it."""
-    windows = unsynced_windows(record)
-    if len(windows) < len(record.ranks):
-        return None
-    if not all(window.step_seconds and window.seconds >= MIN_SECONDS for window in windows):
-        return None
-    return [window.mean_step_seconds for window in windows]
+    """The windows without synchronization of all ranks; [] unless all measured it."""
+    windows = [rank.windows["unsynced"] for rank in record.ranks if "unsynced" in rank.windows]
+    measured = [one for one in windows if one.step_seconds and one.seconds >= MIN_SECONDS]
+    return measured if len(measured) == len(record.ranks) else []
 
 
 def rank_step_seconds(record: TrialRecord) -> list[float]:
     """Mean step of every rank, from the window in which it waits least for others."""
-    return unsynced_steps(record) or [rank.timed.mean_step_seconds for rank in record.ranks]
+    windows = unsynced_windows(record) or [rank.timed for rank in record.ranks]
+    return [window.mean_step_seconds for window in windows]
 
 
 def rank_skew(record: TrialRecord) -> float | None:
@@ -200,8 +193,8 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
     Returns:
         None if the windows do not begin with slow steps, are short, or are of one repetition.
     """
-    length = min(map(len, windows))
-    if length < MIN_FOR_WARM_UP or len(windows) < 2:
+    length = min(map(len, windows), default=0)
+    if length < MIN_STEPS or len(windows) < 2:
         return None
     tried = {length // fraction for fraction in FRACTIONS}
     tried |= {FEW_FIRST} if max(tried) > FEW_FIRST else set()
@@ -227,7 +220,7 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
 
 def outlier_limit(steps: Floats) -> float:
     """Seconds above which a step is an outlier; infinite for too few steps."""
-    if len(steps) < MIN_FOR_OUTLIERS:
+    if len(steps) < MIN_STEPS:
         return np.inf
     median = np.median(steps)
     deviation = np.median(np.abs(steps - median))

@@ -51,12 +51,12 @@ class Results:
         """The headline: the fastest configuration of each architecture, and how well it scales."""
         if self.spec is None:
             return "Collectives only: no training was measured."
-        return " ".join(headline_sentences(self._analysis.headlines))
+        return " ".join(headline_sentences(self._analysis.fastest))
 
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per configuration, with the ends of intervals."""
-        return frames.to_frame(self._analysis.rows)
+        return frames.row_frame(self._analysis.rows)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -104,7 +104,7 @@ class Results:
         """
         if kind not in CHARTS:
             raise UnknownName("chart", kind, CHARTS)
-        charts = {one.work_label: one for one in self._analysis.by_work}
+        charts = {one.work: one for one in self._analysis.by_work}
         if work is None and len(charts) == 1:
             (work,) = charts
         if work not in charts:

@@ -152,7 +152,7 @@ def plot(options: PlotOptions) -> None:
     drawn, empty = 0, []
     with house_style():
         for kind, shown in charts:
-            stem = stem_of(kind.name, shown.work_label)
+            stem = stem_of(kind.name, shown.work)
             try:
                 figure = kind.draw(shown)
             except NothingToDraw as reason:

@@ -62,9 +62,9 @@ def rows_text(
     if name not in FORMATS:
         raise UnknownName(option_words("format"), name, FORMATS)
     if name in DATA_FORMATS:
-        from dpbench.analysis.frames import to_frame
+        from dpbench.analysis.frames import row_frame
 
-        return frame_text(to_frame(rows), name, GEM_KEYS if columns == GEM else columns)
+        return frame_text(row_frame(rows), name, GEM_KEYS if columns == GEM else columns)
     if name == "markdown":
         return f"{_chosen_table(rows, columns, with_reasons=True).markdown}\n"
     return f"{terminal_table(rows, columns).text(width)}\n"
@@ -147,7 +147,9 @@ def configurations_table(
         return words
 
     def column(metric: Metric) -> Column:
-        style = "share" if metric.interval_of in keys else metric.style
+        # An efficiency has the relative interval of its speedup.
+        has_both = metric.key == "efficiency" and "speedup" in keys
+        style = "share" if has_both else metric.style
         shown = replace(metric.counting(map(one_line, items)), style=style)
         return metric_column(shown, rows, text)
 

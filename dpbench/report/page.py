@@ -123,7 +123,7 @@ def build_page(analysis: Analysis, *, charts: bool = False) -> Page:
     return Page(
         title=one_line(analysis.name),
         about=" · ".join(map(one_line, _about(analysis))),
-        headline=tuple(headline_sentences(analysis.headlines if analysis.rows else {})),
+        headline=tuple(headline_sentences(analysis.fastest if analysis.rows else {})),
         warnings=(*analysis.unfinished, *notes_of(analysis, "warning")),
         advice=tuple(cause_lines(analysis.explanations, is_busy=analysis.disturbance.is_busy)),
         sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [])),
@@ -142,7 +142,7 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
             yield PageChart(
                 kind=kind,
                 title=visible(figure.get_suptitle()),
-                svg=inline_svg(figure, salt=f"{kind.name} {shown.work_label}"),
+                svg=inline_svg(figure, salt=f"{kind.name} {shown.work}"),
                 width_points=round(figure.get_figwidth() * POINTS_PER_INCH),
             )
 

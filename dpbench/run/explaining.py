@@ -9,6 +9,7 @@ from pathlib import Path
 from dpbench.analysis.analyze import analyze
 from dpbench.analysis.diagnosis.causes import causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation, choose
+from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.rows import noise_lines
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, load_sweep
@@ -77,7 +78,8 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_cl
     if not options.script_and_arguments:
         command = ["report", str(folder), "--open"]
     elif not is_clear:
-        if (repetitions := explanation.repetitions_needed) is None:
+        repetitions = repetitions_to_state(explanation.row.noisy_estimates)
+        if repetitions is None or explanation.row.is_disturbed:
             return ""
         again = options.command_line("repetitions", *once)
         command = ["explain", "--repetitions", str(repetitions), *again]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.comparison import compare_sides
-from dpbench.analysis.frames import to_frame
+from dpbench.analysis.frames import row_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.remarks import environment_notes, hints
 from dpbench.analysis.resources import peak_items_per_second
@@ -37,7 +37,7 @@ def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
     assert row.speedup is not None
     assert (row.speedup.value, row.notes) == (pytest.approx(1.5), ())
     assert cell(TABLE_METRICS["group_size"], row) == "2 (1+1)"
-    assert to_frame([row])["nodes"].item() == "1+1"
+    assert row_frame([row])["nodes"].item() == "1+1"
 
 
 def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other() -> None:

@@ -32,6 +32,9 @@ def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> N
         "measure again before acting on this"
     )
     assert (found.is_busy, found.is_heavy) == (True, False)
+    for disturbed, is_heavy in ((1, False), (6, True)):  # of ten: 0.1 and 0.57 of the cores
+        found = disturbance_of(trials([load(1.9)] * disturbed + [load(0.0)] * (10 - disturbed)))
+        assert (found.is_busy, found.is_heavy) == (True, is_heavy)
 
 
 def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:

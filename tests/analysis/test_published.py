@@ -117,4 +117,4 @@ def test_a_table_with_single_has_speedups_over_it(tmp_path: Path) -> None:
     )
     found = {row.label: row.speedup.value for row in rows if row.speedup}
     assert found == pytest.approx({"ddp ×1": 0.9, "ddp ×2": 1.5, "single ×1": 1.0})
-    assert {row.speedup_reference for row in rows} == {"single"}
+    assert {row.reference and row.reference.label for row in rows} == {None, "single ×1"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.frames import to_frame
+from dpbench.analysis.frames import row_frame
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import Status, TrialRecord
 from tests.analysis.builders import WRONG, rank, record, run, runs, trial, window
@@ -14,7 +14,7 @@ from tests.analysis.builders import WRONG, rank, record, run, runs, trial, windo
 
 def frame_row(row: Row) -> dict[str, object]:
     """The row as programs read it, without what is missing."""
-    return to_frame([row]).iloc[0].dropna().to_dict()
+    return row_frame([row]).iloc[0].dropna().to_dict()
 
 
 def test_repetitions_become_one_row() -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.frames import to_frame
+from dpbench.analysis.frames import row_frame
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
 from dpbench.report.configurations import frame_text, rows_text
@@ -29,8 +29,8 @@ verified"""
 
 def test_json_rows_have_exactly_the_keys() -> None:
     rows = json.loads(rows_text(summarize(sample_records()), format="json"))
-    assert not set(REQUIRED.split()) - {*to_frame([]).columns}
-    assert all(list(row) == [*to_frame([]).columns] for row in rows)
+    assert not set(REQUIRED.split()) - {*row_frame([]).columns}
+    assert all(list(row) == [*row_frame([]).columns] for row in rows)
     assert {row["item"] for row in rows if row["images_per_second"]} == {"images"}
     failed = next(row for row in rows if row["status"] == "failed")
     assert failed["reason"].startswith("1 of 3 repetitions failed: rank 1")
@@ -40,7 +40,7 @@ def test_json_rows_have_exactly_the_keys() -> None:
 def test_csv_has_the_same_keys() -> None:
     text = rows_text(summarize(sample_records()), format="csv")
     rows = [*csv.DictReader(io.StringIO(text))]
-    assert list(rows[0]) == [*to_frame([]).columns]
+    assert list(rows[0]) == [*row_frame([]).columns]
     assert float(rows[0]["images_per_second"]) > 0
 
 
@@ -115,7 +115,7 @@ def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
         workload = replace(trial().workload, learning_rate_rule=rule)
         rows = summarize([run(trial(group_size=n, workload=workload), 100.0) for n in (1, 2)])
         assert words in rows_text(rows, columns="learning_rate")
-        assert to_frame(rows)["learning_rate_rule"].tolist() == [rule, rule]
+        assert row_frame(rows)["learning_rate_rule"].tolist() == [rule, rule]
 
 
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1+2", "-2+3", "@SUM(A1)", "\t=1"])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.frames import to_frame
+from dpbench.analysis.frames import row_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
@@ -56,7 +56,7 @@ def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either()
     for name in ("images_per_second", "exposed_communication_seconds"):
         assert cell(TABLE_METRICS[name], wild) == "too noisy"
         assert cell(TABLE_METRICS[name], calm) not in ("too noisy", MISSING)
-    assert to_frame([wild])["exposed_communication_seconds"].notna().all()
+    assert row_frame([wild])["exposed_communication_seconds"].notna().all()
 
 
 def test_a_ratio_without_an_interval_is_not_printed_beside_a_speed_that_is_too_noisy() -> None:

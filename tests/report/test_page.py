@@ -65,7 +65,7 @@ def test_throughput_is_first_and_open() -> None:
 
 def test_the_headline_is_that_of_the_terminal() -> None:
     assert whole().headline == (
-        *headline_sentences(analysis(sample_records(repetitions=2)).headlines),
+        *headline_sentences(analysis(sample_records(repetitions=2)).fastest),
     )
     assert whole().about.endswith("gradients of 18 of 19 configurations match a single process")
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import Breakdown, Factor, Part, is_large_loss
+from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.throughput import after_first_segment, slow_steps
 from dpbench.messages import option_words
-from dpbench.records.trial import ScriptFacts, TrialRecord
+from dpbench.records.trial import ScriptFacts, TrialRecord, Window
 
 SLOW_INPUT = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
@@ -24,7 +24,7 @@ SURE = 0.01
 SEVERAL = 1.5
 """Forward passes per optimizer step from which a script is said to take several."""
 HALF = 0.5
-"""Share of a loss from which slow steps are its cause."""
+"""Share of a loss from which a cause explains it."""
 SLOW_CLOCK = 0.95
 """Share of the other ranks' clock up to which a GPU's own is the cause that they wait."""
 ORDINARY_WAITING = 0.1
@@ -36,10 +36,6 @@ LEAVES = ", which leaves about a quarter of it"
 SCRIPT_ACCUMULATES = f"gradient accumulation over {LESS_OFTEN} micro-steps with no_sync(){LEAVES}"
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
-HIDDEN_BY_PAUSES: set[Part] = {"contention", "wrapper", "waiting"}
-"""Parts that slow steps enlarge, whatever causes them."""
-CONTAINED: dict[str, Part] = {"reductions": "communication", "sync batch norm": "wrapper"}
-"""Causes that say more of a loss than its factor does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,8 +49,12 @@ class Cause:
     """What to do and what that brings, or that nothing helps: "try --backends shm"."""
     share: Estimate | None = None
     """Share of the step's seconds; None if it was not measured."""
+    parts: tuple[Part, ...] = ()
+    """The parts of the factor that it names, or is a part of."""
     is_bound: bool = False
-    """Whether the share is that of a loss of which it is a part."""
+    """Whether it is only a part of that factor, so that its share is the most that it can cost."""
+    explains: tuple[Part, ...] = ()
+    """Parts of a step whose losses it makes, so that they are no causes of their own."""
     is_wrong: bool = False
     """Whether the training is wrong, at any speed."""
     option: str = ""
@@ -66,11 +66,18 @@ class Cause:
         return self.share is not None and not self.is_bound and self.share.ends[0] < SURE
 
     @property
-    def order(self) -> tuple[bool, bool, float]:
+    def order(self) -> tuple[bool, bool, float, bool]:
         """What is wrong comes first, then the largest share, and behind those that are sure the
-        uncertain ones; last what was not measured."""
+        uncertain ones; last what was not measured. A part comes after the factor that has it."""
         is_last = self.share is None or self.is_uncertain
-        return not self.is_wrong, is_last, -self.share.value if self.share else 0.0
+        share = -self.share.value if self.share else 0.0
+        return not self.is_wrong, is_last, share, self.is_bound
+
+    def explained_by(self, other: Cause) -> bool:
+        """Whether the larger part of the factor that it names is due to another cause."""
+        if self.is_bound or not self.parts or not {*self.parts} <= {*other.explains}:
+            return False
+        return bool(self.share and other.share and other.share.value >= HALF * self.share.value)
 
 
 def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
@@ -80,24 +87,25 @@ def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
     A factor is blamed if the whole interval of its share lies above 0, or that of its ratio below
     1, and it costs 5 % of the step or more, even where the speed is too noisy to state; each is
     tested singly, without a correction for their number. With a single repetition none is blamed,
-    as there is no interval, and none with slow first steps, which are in all of them. A setting
-    that the sweep has is advised only if it loses less there. Of one replica in a sweep of several,
-    only slow steps are named.
+    as there is no interval, none with slow first steps, which are in all of them, and none of a
+    row that scales linearly. A setting that the sweep has is advised only if it loses less there.
+    Of one replica in a sweep of several, only slow steps are named.
     """
     causes = [*_slow_steps(explanation)]
     is_alone = explanation.row.group_size == 1
     if is_alone and any(other.group_size > 1 for other in explanation.breakdowns):
         return tuple(causes)
     first_steps = [*_slow_first_steps(explanation)]
-    is_warm = not first_steps
-    causes += [*_sync_batch_norm(explanation), *first_steps]
-    if explanation.configuration.workload.script and explanation.communicates:
-        facts = _script_facts(explanation)
-        causes += [*_wrong(facts), *_averaging(facts, explanation.breakdown)]
-        causes += [*(_input_pipeline(explanation, facts[0]) if is_warm else ())]
-        causes += _devices_and_threads(explanation.row.records[0])
-    causes += [*(_factors(explanation, causes) if is_warm else ()), *_loading(explanation)]
-    return tuple(sorted(causes, key=lambda cause: cause.order))
+    causes += [*first_steps, *_loading(explanation)]
+    if explanation.script_facts:
+        causes += [*_wrong(explanation.script_facts)]
+        causes += [*_devices_and_threads(explanation.row.records[0])]
+        causes += [*(() if first_steps else _input_pipeline(explanation))]
+    if not explanation.is_linear:
+        causes += [*_sync_batch_norm(explanation), *_averaging(explanation)]
+        causes += [*(() if first_steps else _factors(explanation))]
+    found = [one for one in causes if not any(map(one.explained_by, causes))]
+    return tuple(sorted(found, key=lambda cause: cause.order))
 
 
 def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
@@ -114,6 +122,7 @@ def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
     yield Cause(
         kind="slow steps",
         share=slow.share,
+        explains=("contention", "wrapper", "waiting"),
         text=f"rare slow steps (1 in {slow.interval:.0f}, {longer} longer than the others)",
         remedy=WAS_BUSY if explanation.row.is_disturbed else remedy,
     )
@@ -132,22 +141,6 @@ def _slow_first_steps(explanation: Explanation) -> Iterator[Cause]:
         )
 
 
-def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
-    """Layers that communicate in steps without synchronization, too."""
-    ranks = [rank for record in explanation.row.records for rank in record.ranks]
-    layers = max(rank.sync_batch_norms for rank in ranks)
-    if layers and explanation.trains_together:
-        share, within = explanation.breakdown.around("wrapper")
-        yield Cause(
-            kind="sync batch norm",
-            share=share,
-            is_bound=True,
-            text=f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
-            f"forward pass, with and without averaging of gradients{within}",
-            remedy="use GroupNorm, or BatchNorm with a larger batch per rank: both stay local",
-        )
-
-
 def _loading(explanation: Explanation) -> Iterator[Cause]:
     """A loader that is as slow in `single` costs no efficiency, and still costs time."""
     if explanation.phases is None or not is_large_loss(explanation.phases.data_share):
@@ -157,109 +150,195 @@ def _loading(explanation: Explanation) -> Iterator[Cause]:
     if not (configuration.data_workers or configuration.prefetch):
         more = {"prefetch": 2, **more}
     words = " ".join(option_words(name, value) for name, value in more.items())
+    is_measured = replace(configuration, **more) in explanation.breakdowns
     yield Cause(
         kind="data",
         share=explanation.phases.data_share,
         text="loading data, on every rank",
-        remedy=_try(_setting(explanation, words, **more), "cheaper transforms"),
+        remedy=_try("" if is_measured else words, "cheaper transforms"),
     )
 
 
-def _factors(explanation: Explanation, known: Sequence[Cause]) -> Iterator[Cause]:
-    """The large losses among the factors, except those that a known cause says more of."""
-    paused = sum(one.share.value for one in known if one.kind == "slow steps" and one.share)
-    contained = {CONTAINED.get(one.kind) for one in known}
-    offset = [loss for loss, _ in explanation.offset_pairs]
+def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
+    """Layers that communicate in steps without synchronization, too: a part of the wrapper."""
+    layers = max(rank.sync_batch_norms for rank in explanation.row.ranks)
+    if layers and explanation.trains_together:
+        share, parts = explanation.breakdown.around("wrapper")
+        yield Cause(
+            kind="sync batch norm",
+            share=share,
+            parts=parts,
+            is_bound=True,
+            explains=parts,
+            text=f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
+            "forward pass, with and without averaging of gradients",
+            remedy="use GroupNorm, or BatchNorm with a larger batch per rank: both stay local",
+        )
+
+
+def _averaging(explanation: Explanation) -> Iterator[Cause]:
+    """What DistributedDataParallel does more often than it has to: a part of communication."""
+    facts = explanation.script_facts
+    if not facts:
+        return
+    share, parts = explanation.breakdown.around("communication")
+    per_step = fmean(one.reducing_forwards / one.steps for one in facts)
+    if per_step >= SEVERAL:
+        yield Cause(
+            kind="reductions",
+            share=share and share.scaled(1 - 1 / per_step, unit="of the step"),
+            parts=parts,
+            is_bound=True,
+            explains=parts,
+            text=f"averaging gradients {per_step:.3g} times per optimizer step instead of once",
+            remedy="put with model.no_sync(): around forward and backward of all micro-steps but "
+            "the last, which then averages them once",
+        )
+    if all(one.finds_unused and not one.has_unused for one in facts):
+        yield Cause(
+            kind="find unused",
+            share=share,
+            parts=parts,
+            is_bound=True,
+            text="the search for unused parameters in every step, although all had a gradient",
+            remedy="leave find_unused_parameters=True out of DistributedDataParallel(…)",
+            option="--find-unused auto,off",
+        )
+
+
+def _factors(explanation: Explanation) -> Iterator[Cause]:
+    """The large losses among the factors, except those that a gain makes up for, and waiting as
+    any script has it."""
     slowest = explanation.slowest_rank
     has_slow_rank = slowest is not None and slowest.is_slow
-    ordinary = ORDINARY_WAITING if explanation.configuration.workload.script else 0.0
+    is_script = bool(explanation.configuration.workload.script)
+    ordinary = ORDINARY_WAITING if is_script and not has_slow_rank else 0.0
+    offset = [loss for loss, _ in explanation.offset_losses]
     for factor in explanation.breakdown.factors:
-        is_hidden = HIDDEN_BY_PAUSES.issuperset(factor.parts)
-        if is_hidden and paused >= HALF * factor.share.value > 0:
-            continue  # the larger part of it are slow steps
-        if "waiting" in factor.parts and factor.share.value < ordinary and not has_slow_rank:
-            continue
-        if factor in offset:
-            continue
-        if factor.is_large_loss and contained.isdisjoint(factor.parts):
-            yield _of_factor(factor, explanation)
+        is_ordinary = "waiting" in factor.parts and factor.share.value < ordinary
+        if factor.is_large_loss and not is_ordinary and factor not in offset:
+            cause = _of_factor(factor, explanation)
+            yield replace(cause, share=factor.share, parts=factor.parts)
 
 
 def _of_factor(factor: Factor, explanation: Explanation) -> Cause:
-    configuration, option = explanation.configuration, ""
+    """The cause of a loss, without its share."""
     # One process has one clock: it hides the work of driving all replicas.
-    is_single = len(factor.parts) == 1 or factor.parts == ONE_CLOCK
-    kind: str = factor.parts[0] if is_single else "not separated"
+    is_separated = len(factor.parts) == 1 or factor.parts == ONE_CLOCK
+    kind: str = factor.parts[0] if is_separated else "not separated"
+    text, remedy = " or ".join(factor.parts), "measure what separates them, see below"
     match kind:
         case "granularity":
             text = "granularity, as a small shard takes longer per sample"
             remedy = f"try a larger {option_words('batch_sizes')} or fewer replicas"
         case "contention":
-            copies = configuration.group_size
+            copies = explanation.configuration.group_size
             text = f"contention, as {copies} copies slow each other without communicating"
             remedy = "no setting removes it, as they share cores and memory bandwidth"
-            if configuration.devices[0] != "cpu":
+            if explanation.configuration.devices[0] != "cpu":
                 remedy = "try fewer replicas per host, as they share power, PCIe and its cores"
         case "wrapper":
-            text, remedy = _wrapper(explanation)
+            return _wrapper(explanation)
         case "waiting":
-            text, remedy = _waiting(explanation)
+            return _waiting(explanation)
         case "communication":
-            text, remedy, option = _communication(explanation)
-        case _:
-            text, remedy = " or ".join(factor.parts), "measure what separates them, see below"
-    return Cause(kind=kind, share=factor.share, text=text, remedy=remedy, option=option)
+            return _communication(explanation)
+    return Cause(kind=kind, text=text, remedy=remedy)
 
 
-def _wrapper(explanation: Explanation) -> tuple[str, str]:
-    """What it is, and its remedy."""
+def _wrapper(explanation: Explanation) -> Cause:
     configuration = explanation.configuration
     traits = configuration.traits
-    if configuration.workload.script:
-        text = "what a rank does beside its own training (hooks, buckets, other collectives)"
-        if _forward_passes(explanation) >= SEVERAL:
-            return text, "remove collectives of its own, such as a loss that is averaged to log"
-        return text, _try(SCRIPT_ACCUMULATES, "a larger batch: it is a cost per step")
-    if traits.one_process and configuration.group_size > 1:
-        text = "driving all replicas from one process, where they wait for each other"
-        return text, _try("ddp, which has a process for each replica")
+    text = "the wrapper's own work, a cost per step"
     alternative = traits.alternative or ""
-    return "the wrapper's own work, a cost per step", _try(
+    remedy = _try(
         _setting(explanation, alternative, "wrapper", implementation=alternative),
         _averaging_less_often(explanation, "wrapper"),
         f"a larger {option_words('batch_sizes')}",
     )
-
-
-def _communication(explanation: Explanation) -> tuple[str, str, str]:
-    """What it is, its remedy, and the option of `dpbench sweep` that measures what that brings to a
-    script."""
-    configuration, name = explanation.configuration, _faster_backend(explanation)
-    traits = configuration.traits
     if configuration.workload.script:
-        imports = "import dpbench.parallel and " if name == "shm" else ""
-        words = f'{imports}init_process_group("{name}")' if name else ""
-        backend = _setting(explanation, words, "communication", backend=name)
-        others = [SCRIPT_ACCUMULATES, "a larger batch"]
-        if _forward_passes(explanation) >= SEVERAL:
-            others = ["a larger batch or more micro-steps per optimizer step"]
-        is_unmeasured = bool(words) and backend == words
-        option = f"--backends gloo,{name}" if is_unmeasured else ""
-        return "exposed communication", _try(backend, *others), option
-    words = option_words("backends", name) if name else ""
-    first = _setting(explanation, words, "communication", backend=name)
+        text = "what a rank does beside its own training (hooks, buckets, other collectives)"
+        remedy = _try(SCRIPT_ACCUMULATES, "a larger batch: it is a cost per step")
+        if _accumulates(explanation):
+            remedy = "remove collectives of its own, such as a loss that is averaged to log"
+    elif traits.one_process and configuration.group_size > 1:
+        text = "driving all replicas from one process, where they wait for each other"
+        remedy = _try("ddp, which has a process for each replica")
+    return Cause(kind="wrapper", text=text, remedy=remedy)
+
+
+def _waiting(explanation: Explanation) -> Cause:
+    slowest = explanation.slowest_rank
+    text = "waiting for the rank that is slowest in each step, not always the same one"
+    remedy = (
+        "make samples equally long, end other work on the devices, or pin ranks to cores "
+        "(dpbench.load(DIR).steps has the time of each step and rank)"
+    )
+    if not explanation.communicates:
+        text = "copies that are slower than the typical one"
+        remedy = "end other work on their devices"
+    elif slowest is not None and slowest.is_slow:
+        text = (
+            f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
+            f"{slowest.repetitions} repetitions"
+        )
+        remedy = (
+            "end other work on its device, and compare the number and length of its samples with "
+            "those of other ranks"
+        )
+        if why := _slow_clock(explanation, slowest.rank):
+            text = f"{text}, {why}"
+            remedy = (
+                "improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"
+            )
+    return Cause(kind="waiting", text=text, remedy=remedy)
+
+
+def _slow_clock(explanation: Explanation, slowest: int) -> str:
+    """By how much the GPU of a rank has a slower clock than the others, and why; "" if not."""
+    states = [
+        (rank.rank == slowest, state) for rank in explanation.row.ranks for state in rank.timed.gpu
+    ]
+    slow, others = (
+        [state for is_slow, state in states if is_slow is which] for which in (True, False)
+    )
+    if not (slow and others):
+        return ""
+    mine, theirs = (median(state.sm_clock_mhz for state in some) for some in (slow, others))
+    if mine > SLOW_CLOCK * theirs:
+        return ""
+    reasons = dict.fromkeys(reason for state in slow for reason in state.slowdowns)
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return f"with an SM clock of {mine:,.0f} MHz against {theirs:,.0f}{why}"
+
+
+def _communication(explanation: Explanation) -> Cause:
+    configuration, name = explanation.configuration, _faster_backend(explanation)
+    traits, is_script = configuration.traits, bool(configuration.workload.script)
     text = f"exposed communication on {configuration.backend}"
-    if traits.one_process:
+    words = option_words("backends", name) if name else ""
+    if is_script and name:
+        imports = "import dpbench.parallel and " if name == "shm" else ""
+        words = f'{imports}init_process_group("{name}")'
+    first, option = _setting(explanation, words, "communication", backend=name), ""
+    others = [_averaging_less_often(explanation, "communication")]
+    if is_script:
+        text, others = "exposed communication", [SCRIPT_ACCUMULATES, "a larger batch"]
+        if _accumulates(explanation):
+            others = ["a larger batch or more micro-steps per optimizer step"]
+        # A setting that the sweep does not have is advised in no more than its words.
+        option = f"--backends gloo,{name}" if words and first == words else ""
+    elif traits.one_process:
         text, first = "gathering gradients in one process", "ddp"
     elif traits.averages_parameters:
         text = f"exposed averaging of parameters on {configuration.backend}"
-    return text, _try(first, _averaging_less_often(explanation, "communication")), ""
+    return Cause(kind="communication", text=text, remedy=_try(first, *others), option=option)
 
 
 def _faster_backend(explanation: Explanation) -> str:
     """The backend that is known to be faster than that of a row on its devices, or ""."""
     configuration = explanation.configuration
-    classes = {rank.group_class for record in explanation.row.records for rank in record.ranks}
+    classes = {rank.group_class for rank in explanation.row.ranks}
     is_on_gloo = configuration.backend == "gloo" or classes == {"ProcessGroupGloo"}
     if configuration.devices[0] != "cpu":
         return "nccl" if is_on_gloo or configuration.backend == "shm" else ""
@@ -273,27 +352,19 @@ def _averaging_less_often(explanation: Explanation, part: Part) -> str:
     if configuration.traits.averages_parameters:
         option = field = "sync_every"
     steps = LESS_OFTEN * getattr(configuration, field)
-    return _setting(explanation, option_words(option, steps), part, LEAVES, **{field: steps})
+    return _setting(explanation, f"{option_words(option, steps)}{LEAVES}", part, **{field: steps})
 
 
-def _setting(
-    explanation: Explanation,
-    words: str,
-    part: Part | None = None,
-    brings: str = "",
-    **settings: Any,
-) -> str:
-    """The words of settings to try, and what that brings; "" if the sweep has them and does not
-    show that they lose less to a part of the step."""
+def _setting(explanation: Explanation, words: str, part: Part, **settings: Any) -> str:
+    """The words of settings to try; if the sweep has them, that they lose less to a part of the
+    step, or "" where it does not show that."""
     measured = explanation.breakdowns.get(replace(explanation.configuration, **settings))
     if measured is None or not words:
-        return f"{words}{brings}"
-    if part is None:
-        return ""
+        return words
     # Whole steps differ less clearly: they include all disturbances that backends share.
     mine, theirs = explanation.breakdown.of(part), measured.of(part)
     is_less = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
-    return f"{words}, which reduces it in this sweep" if is_less else ""
+    return f"{words.removesuffix(LEAVES)}, which reduces it in this sweep" if is_less else ""
 
 
 def _try(*remedies: str) -> str:
@@ -302,49 +373,10 @@ def _try(*remedies: str) -> str:
     return f"try {', or '.join(known)}" if known else "no setting helps that this sweep lacks"
 
 
-def _waiting(explanation: Explanation) -> tuple[str, str]:
-    """What it is, and its remedy."""
-    slowest = explanation.slowest_rank
-    if not explanation.communicates:
-        return "copies that are slower than the typical one", "end other work on their devices"
-    if slowest is None or not slowest.is_slow:
-        return (
-            "waiting for the rank that is slowest in each step, not always the same one",
-            "make samples equally long, end other work on the devices, or pin ranks to cores "
-            "(dpbench.load(DIR).steps has the time of each step and rank)",
-        )
-    text = (
-        f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
-        f"{slowest.repetitions} repetitions"
-    )
-    ranks = [rank for record in explanation.row.records for rank in record.ranks]
-    slow = [state for rank in ranks if rank.rank == slowest.rank for state in rank.timed.gpu]
-    others = [state for rank in ranks if rank.rank != slowest.rank for state in rank.timed.gpu]
-    if slow and others:
-        mine, theirs = (median(state.sm_clock_mhz for state in some) for some in (slow, others))
-        if mine <= SLOW_CLOCK * theirs:
-            reasons = dict.fromkeys(reason for state in slow for reason in state.slowdowns)
-            why = f" ({', '.join(reasons)})" if reasons else ""
-            return (
-                f"{text}, with an SM clock of {mine:,.0f} MHz against {theirs:,.0f}{why}",
-                "improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)",
-            )
-    return text, (
-        "end other work on its device, and compare the number and length of its samples with "
-        "those of other ranks"
-    )
-
-
-def _script_facts(explanation: Explanation) -> list[ScriptFacts]:
-    """What each rank and repetition of a training script was seen to do."""
-    ranks = [rank for record in explanation.row.records for rank in record.ranks]
-    return [rank.script for rank in ranks if rank.script]
-
-
-def _forward_passes(explanation: Explanation) -> float:
-    """Forward passes of training in an optimizer step of a script: more than one if it accumulates
-    gradients, none if it has no DistributedDataParallel."""
-    return fmean(one.forwards / one.steps for one in _script_facts(explanation))
+def _accumulates(explanation: Explanation) -> bool:
+    """Whether a script has several forward passes in an optimizer step."""
+    facts = explanation.script_facts
+    return bool(facts) and fmean(one.forwards / one.steps for one in facts) >= SEVERAL
 
 
 def _wrong(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
@@ -378,25 +410,27 @@ def _wrong(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
         )
 
 
-def _input_pipeline(explanation: Explanation, facts: ScriptFacts) -> Iterator[Cause]:
+def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     """Steps as they are against those on a batch that stays in memory, from the second segment on.
     A slow input pipeline costs one rank as much, so it is a loss of time and not one of scaling.
 
     More workers are advised unless the sweep has them, or ranks and workers fill the cores.
     """
-    records, configuration = explanation.row.records, explanation.configuration
+
+    def slowest(windows: Iterable[Window]) -> float:
+        return max(after_first_segment(window).mean_step_seconds for window in windows)
+
     as_is, kept = list[float](), list[float]()
-    for record in records:
-        cached = [rank.windows["cached"] for rank in record.ranks if "cached" in rank.windows]
-        if len(cached) == len(record.ranks):
-            timed = [rank.timed for rank in record.ranks]
-            for steps, windows in ((as_is, timed), (kept, cached)):
-                steps.append(max(after_first_segment(each).mean_step_seconds for each in windows))
+    for record in explanation.row.records:
+        if all("cached" in rank.windows for rank in record.ranks):
+            as_is.append(slowest(rank.timed for rank in record.ranks))
+            kept.append(slowest(rank.windows["cached"] for rank in record.ranks))
     if not kept:
         return
     share = mean([1 - a / b for a, b in zip(kept, as_is, strict=True)], unit="of the step")
     if share.value < SLOW_INPUT or not is_large_loss(share):
         return
+    facts, record = explanation.script_facts[0], explanation.row.records[0]
     workers = facts.loader_workers or 0
     more_workers = max(2, 2 * workers)
     wanted = [f"num_workers={more_workers}"]
@@ -405,64 +439,32 @@ def _input_pipeline(explanation: Explanation, facts: ScriptFacts) -> Iterator[Ca
     remedy = f"try DataLoader({', '.join(wanted)}); this run had num_workers={workers}"
     option = f"--data-workers {workers},{more_workers}"
     cheaper = "make its transforms cheaper, cache their output or run them before training"
-    first = records[0]
-    threads = first.ranks[0].threads or 1
-    cores = first.host_load.cores if first.host_load else 0
     # A rank on a GPU leaves its core to its workers most of the time.
-    is_on_cpu = first.trial.devices[0] == "cpu"
-    busy = max(threads, 1 + workers) if is_on_cpu else workers
-    more = [
+    threads = (record.ranks[0].threads or 1) if record.trial.devices[0] == "cpu" else 0
+    busy = len(record.ranks) * max(threads, workers + bool(threads))
+    cores = record.host_load.cores if record.host_load else 0
+    settings = explanation.configuration
+    measured = [
         other.data_workers
         for other in explanation.breakdowns
-        if other.data_workers is not None and other.data_workers > workers
-        if replace(other, data_workers=configuration.data_workers) == configuration
+        if (other.data_workers or 0) > workers
+        if replace(other, data_workers=settings.data_workers) == settings
     ]
-    if more:
-        remedy = f"{cheaper}; num_workers={','.join(map(str, sorted(more)))} was measured, too"
-        option = ""
-    elif 0 < cores <= len(first.ranks) * busy:
-        each = f"{units.counted(threads, 'thread')} and num_workers={workers}"
-        remedy = (
-            f"{cheaper}, or use fewer ranks on this machine; {len(first.ranks)} ranks, each with "
-            f"{each}, already fill {units.counted(cores, 'core')}, for which more workers would "
-            "compete"
-        )
-        option = ""
-    seconds = [units.seconds(float(f"{fmean(steps):.2g}")) for steps in (kept, as_is)]
+    if measured:
+        counts = ",".join(map(str, sorted(measured)))
+        remedy, option = f"{cheaper}; num_workers={counts} was measured, too", ""
+    elif 0 < cores <= busy:
+        full = f"{len(record.ranks)} with their workers already fill {units.counted(cores, 'core')}"
+        remedy, option = f"{cheaper}, or use fewer ranks, as {full}", ""
+    at_best, now = (units.seconds(float(f"{fmean(steps):.2g}")) for steps in (kept, as_is))
     yield Cause(
         kind="input pipeline",
         share=share,
-        text=f"the input pipeline ({seconds[1]} a step; at best {seconds[0]}, as with the batch "
-        "kept in memory)",
+        text=f"the input pipeline ({now} a step; at best {at_best}, as with the batch kept in "
+        "memory)",
         remedy=remedy,
         option=option,
     )
-
-
-def _averaging(facts: Sequence[ScriptFacts], breakdown: Breakdown) -> Iterator[Cause]:
-    """What DistributedDataParallel does more often than it has to: a part of communication."""
-    share, within = breakdown.around("communication")
-    per_step = fmean(one.reducing_forwards / one.steps for one in facts)
-    if per_step >= SEVERAL:
-        yield Cause(
-            kind="reductions",
-            share=share and share.scaled(1 - 1 / per_step, unit="of the step"),
-            is_bound=True,
-            text=f"averaging gradients {per_step:.3g} times per optimizer step instead of "
-            f"once{within}",
-            remedy="put with model.no_sync(): around forward and backward of all micro-steps but "
-            "the last, which then averages them once",
-        )
-    if all(one.finds_unused and not one.has_unused for one in facts):
-        yield Cause(
-            kind="find unused",
-            share=share,
-            is_bound=True,
-            text="the search for unused parameters in every step, although all had a "
-            f"gradient{within}",
-            remedy="leave find_unused_parameters=True out of DistributedDataParallel(…)",
-            option="--find-unused auto,off",
-        )
 
 
 def _devices_and_threads(record: TrialRecord) -> Iterator[Cause]:
@@ -482,17 +484,15 @@ def _devices_and_threads(record: TrialRecord) -> Iterator[Cause]:
     cores = record.host_load.cores if record.host_load else 0
     threads = max(rank.threads or 0 for rank in record.ranks)
     per_rank = max(1, cores // ranks)
-    given = option_words("threads", per_rank)
-    if cores and threads > 1 and ranks * threads > cores:
+    has_too_many = threads > 1 and ranks * threads > cores > 0
+    if has_too_many or (threads == 1 and trial.devices[0] == "cpu" and cores >= 2 * ranks):
+        option = option_words("threads", per_rank)
+        remedy = f"set OMP_NUM_THREADS={per_rank}, or try {option}"
+        if has_too_many:
+            remedy = f"call torch.set_num_threads({per_rank}), or remove that call and use {option}"
         yield Cause(
             kind="threads",
-            text=f"{ranks} ranks compute with {threads} threads each, on "
+            text=f"{ranks} ranks compute with {units.counted(threads, 'thread')} each, on "
             f"{units.counted(cores, 'core')}",
-            remedy=f"call torch.set_num_threads({per_rank}), or remove that call and use {given}",
-        )
-    elif threads == 1 and trial.devices[0] == "cpu" and cores >= 2 * ranks:
-        yield Cause(
-            kind="threads",
-            text=f"{ranks} ranks compute with one thread each, on {units.counted(cores, 'core')}",
-            remedy=f"set OMP_NUM_THREADS={per_rank}, or try {given}",
+            remedy=remedy,
         )

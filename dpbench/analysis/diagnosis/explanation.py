@@ -24,11 +24,10 @@ from dpbench.analysis.diagnosis.factors import (
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.noise import is_disturbed, repetitions_to_state
 from dpbench.analysis.rows import Row
-from dpbench.analysis.throughput import rank_step_seconds, unsynced_steps
+from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
 from dpbench.messages import option_words
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import ScriptFacts, TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -71,17 +70,29 @@ class Explanation:
     def phases(self) -> StepPhases | None:
         return step_phases(self.row.records)
 
+    @cached_property
+    def script_facts(self) -> tuple[ScriptFacts, ...]:
+        """What its ranks did, if they train a script together; () otherwise."""
+        return tuple(rank.script for rank in self.row.ranks if rank.script and self.communicates)
+
     @property
-    def offset_pairs(self) -> tuple[tuple[Factor, Factor], ...]:
-        """Large losses, each with a neighboring gain beyond the noise that makes up for half of it
-        or more, so that the time between the two says little: steps without synchronization may
-        be slower than those with it."""
-        pairs = (sorted(pair, key=_ratio) for pair in pairwise(self.breakdown.factors))
+    def is_linear(self) -> bool:
+        """Whether its efficiency is not clearly below 100 %, so that nothing is lost to scaling."""
+        reached = self.row.efficiency
+        return reached is not None and not reached.is_too_noisy and reached.ends[1] >= 1
+
+    @property
+    def offset_losses(self) -> tuple[tuple[Factor, Factor], ...]:
+        """Large losses, each with a gain beyond the noise that makes up for half of it or more, so
+        that neither says much: steps without synchronization, from which two times come, may be
+        slower than those with it."""
+        factors = self.breakdown.factors
+        near = (*pairwise(factors), *zip(factors, factors[2:], strict=False))
+        pairs = (sorted(pair, key=lambda factor: factor.value.value) for pair in near)
         return tuple(
             (loss, gain)
             for loss, gain in pairs
-            if loss.is_large_loss and gain.excludes_one and _ratio(gain) > 1
-            if loss.share.value <= -2 * gain.share.value
+            if loss.is_large_loss and gain.is_gain and loss.share.value <= -2 * gain.share.value
         )
 
     @property
@@ -94,7 +105,7 @@ class Explanation:
                 f"{self.row.label}: its factors give no efficiency, because `single`{batch} has no "
                 "completed repetition in common with it"
             )
-        for loss, gain in self.offset_pairs:
+        for loss, gain in self.offset_losses:
             parts = " and ".join((*loss.parts, *gain.parts))
             share = units.percent(max(0.0, loss.share.value + gain.share.value))
             notes.append(f"{parts} offset each other: together they cost {share} of the step")
@@ -108,20 +119,21 @@ class Explanation:
 
     def _not_measured(self, stage: int) -> str:
         """Why a stage of a step was not measured, and how it can be."""
-        configuration, name = self.configuration, self.configuration.implementation
-        runs_alone = SHARDED not in self.breakdown.missing
-        if configuration.workload.script and (
-            stage == SHARDED or (stage == CONTENDED and not runs_alone)
-        ):
+        settings, name = self.configuration, self.configuration.implementation
+        is_script, runs_alone = (
+            bool(settings.workload.script),
+            SHARDED not in self.breakdown.missing,
+        )
+        if is_script and not runs_alone and stage in (SHARDED, CONTENDED):
             return "the script does not run on one rank alone"
-        if configuration.workload.script and stage != CONTENDED:
-            return "the script has no DistributedDataParallel whose averaging could be left out"
         if stage == SHARDED:
-            sizes = ",".join(str(size) for size in sorted(set(configuration.replica_batch_sizes)))
+            sizes = ",".join(map(str, sorted({*settings.replica_batch_sizes})))
             return f"no `single` at batch {sizes}; add {sizes} to {option_words('batch_sizes')}"
         if stage == CONTENDED:
             return f"no `independent` rows; add independent to {option_words('implementations')}"
-        if configuration.process_count == 1:
+        if is_script:
+            return "the script has no DistributedDataParallel whose averaging could be left out"
+        if settings.process_count == 1:
             return f"{name} drives all replicas from one process, which has one clock"
         return f"{name} has no window without synchronization"
 
@@ -139,18 +151,6 @@ class Explanation:
     def is_too_noisy(self) -> bool:
         """Whether its speed is too noisy to explain."""
         return bool(self.row.noisy_estimates)
-
-    @property
-    def repetitions_needed(self) -> int | None:
-        """Number of repetitions, as noisy as these, that would give an efficiency; None if
-        MAX_ADVISED would not, or if other processes would disturb them, too."""
-        if any(map(is_disturbed, (*self.row.records, *self.row.reference))):
-            return None
-        return repetitions_to_state(self.row.noisy_estimates)
-
-
-def _ratio(factor: Factor) -> float:
-    return factor.value.value
 
 
 def choose(explanations: Sequence[Explanation], *, by_user: bool) -> tuple[Explanation, ...]:
@@ -194,7 +194,7 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
     With synchronization all ranks take equally long, as the fast ones wait.
     """
     traits = records[0].trial.traits
-    if traits.communicates and any(unsynced_steps(record) is None for record in records):
+    if traits.communicates and not all(map(unsynced_windows, records)):
         return None
     steps = np.array([rank_step_seconds(record) for record in records])
     if steps.shape[1] < 2:

@@ -31,6 +31,8 @@ from itertools import pairwise
 from statistics import fmean, median, median_low
 from typing import Literal, get_args
 
+import numpy as np
+
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean
 from dpbench.analysis.scaling import UNITY
 from dpbench.analysis.throughput import (
@@ -66,6 +68,11 @@ class Factor:
     """Share of the reached step's seconds that it costs; negative for a gain."""
 
     @property
+    def is_gain(self) -> bool:
+        """Whether its ratio shows a gain beyond the noise."""
+        return self.excludes_one and self.value.value > 1
+
+    @property
     def excludes_one(self) -> bool:
         """Whether its ratio, compared on logarithms, excludes 1, whatever the share's interval."""
         low, high = self.value.ends
@@ -85,9 +92,8 @@ class Breakdown:
 
     factors: tuple[Factor, ...]
     step_seconds: Estimate
-    """Step seconds with synchronization, the slowest rank's mean."""
-    repetitions: tuple[int, ...]
-    """Repetitions in which all times behind the factors were measured."""
+    """Step seconds with synchronization, the slowest rank's mean, over the repetitions in which all
+    times behind the factors were measured."""
     missing: tuple[int, ...]
     """Stages whose seconds were not measured."""
 
@@ -95,12 +101,10 @@ class Breakdown:
         """The factor that a part belongs to, alone or with others."""
         return next((factor for factor in self.factors if part in factor.parts), None)
 
-    def around(self, part: Part) -> tuple[Estimate | None, str]:
-        """The share of the factor that holds a part, and which it is: " (within wrapper)"."""
+    def around(self, part: Part) -> tuple[Estimate | None, tuple[Part, ...]]:
+        """The share of the factor that a part belongs to, and all parts of that."""
         factor = self.of(part)
-        if factor is None:
-            return None, ""
-        return factor.share, f" (within {' and '.join(factor.parts)})"
+        return (None, ()) if factor is None else (factor.share, factor.parts)
 
 
 def is_large_loss(share: Estimate) -> bool:
@@ -122,10 +126,9 @@ def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Break
         if having := {repetition for repetition in kept if place in measured[repetition]}:
             kept = having
             stages_kept.append(place)
-    places, repetitions = sorted(stages_kept), sorted(kept)
-    trial = records[0].trial
-    chosen = [[measured[repetition][place] for place in places] for repetition in repetitions]
-    reached = [seconds[-1] for seconds in chosen]
+    places, trial = sorted(stages_kept), records[0].trial
+    seconds = np.array([[measured[n][place] for place in places] for n in sorted(kept)])
+    reached = seconds[:, -1]
     # Parts that are 1 by definition, because such a trial does not have them.
     known: set[Part] = {"granularity"} if trial.scaling == "weak" else set()
     if trial.group_size == 1:
@@ -134,17 +137,14 @@ def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Break
         known |= {"wrapper", "communication"}
     factors = []
     for k, (first, last) in enumerate(pairwise(places)):
-        parts = PARTS[first:last]
-        before, after = zip(*(seconds[k : k + 2] for seconds in chosen), strict=True)
-        shares = [(b - a) / r for a, b, r in zip(before, after, reached, strict=True)]
-        quotients = [b / a for b, a in zip(before, after, strict=True)]
-        value = UNITY if known.issuperset(parts) else geometric_mean(quotients, unit="×")
-        share = mean(shares, unit="of the step")
+        parts, before, after = PARTS[first:last], seconds[:, k], seconds[:, k + 1]
+        ratio = geometric_mean((before / after).tolist(), unit="×")
+        share = mean(((after - before) / reached).tolist(), unit="of the step")
+        value = UNITY if known.issuperset(parts) else ratio
         factors.append(Factor(parts=parts, value=value, share=share))
     return Breakdown(
         factors=tuple(factors),
-        step_seconds=geometric_mean(reached, unit="s"),
-        repetitions=tuple(repetitions),
+        step_seconds=geometric_mean(reached.tolist(), unit="s"),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
     )
 

@@ -48,10 +48,6 @@ class Series:
     rows: tuple[Row, ...]
     """Measured rows by ascending group size, each with a throughput. Where the implementation was
     not measured at group size 1, they begin with `single`."""
-    single: Estimate | None = None
-    """Throughput of `single`, which efficiencies are against; None if there is no such row."""
-    items_per_replica: float | None = None
-    """Items of one replica in one optimizer step; None if the batch size is not known."""
 
     @property
     def label(self) -> str:
@@ -73,6 +69,21 @@ class Series:
     def speeds(self) -> tuple[Estimate, ...]:
         """The throughputs of all replicas."""
         return tuple(row.throughput for row in self.rows if row.throughput is not None)
+
+    @property
+    def items_per_replica(self) -> int | None:
+        """Items of one replica in one optimizer step; None if the batch size is not known."""
+        row, settings = self.rows[-1], self.configuration
+        if settings is None:
+            return row.batch_size
+        samples = settings.batch_size * settings.accumulation_steps
+        return samples * row.records[0].items_per_sample
+
+    @property
+    def single(self) -> Estimate | None:
+        """Throughput of `single`, which efficiencies are against; None if there is no such row."""
+        single = self.rows[-1].reference
+        return single.throughput if single and single.implementation == SINGLE else None
 
     @property
     def base(self) -> Estimate:
@@ -114,18 +125,18 @@ class Series:
         a step may take, or shorter if it is below 0.
         """
 
-        def banded(value: float, unit: str, *more: float) -> Estimate:
+        def banded(value: float, unit: str, *errors: float) -> Estimate:
             low, high = (
-                value * math.exp(sign * math.hypot(*(max(0.0, -sign * e) for e in errors), *more))
+                value * math.exp(sign * math.hypot(*(max(0.0, -sign * e) for e in errors)))
                 for sign in (-1, 1)
             )
             return Estimate(
                 value=value, low=low, high=high, unit=unit, sample_size=sample_size, basis="model"
             )
 
-        share = value / (n * self.base.value)
-        efficiency = banded(share, "of linear", noise_of(self.base))
-        return self._point(n, origin, banded(value, self.base.unit), efficiency)
+        share, noise = value / (n * self.base.value), noise_of(self.base)
+        efficiency = banded(share, "of linear", *errors, noise, -noise)
+        return self._point(n, origin, banded(value, self.base.unit, *errors), efficiency)
 
     def _point(
         self, n: int, origin: Origin, speed: Estimate, efficiency: Estimate
@@ -164,9 +175,6 @@ def series_of(
     that row. Configurations that exchange no gradients, which others are compared with, are left
     out without a note. Raises UsageError if there is no series, or a table has no throughputs.
     """
-    singles = {
-        row.configuration or row.batch_size: row for row in rows if row.implementation == SINGLE
-    }
     groups: dict[object, list[Row]] = {}
     for row in rows:
         if row.configuration is None and row.throughput is None:
@@ -188,19 +196,12 @@ def series_of(
         by_nodes = sorted(group, key=lambda row: -len(row.replicas_by_node))
         fewest = {row.group_size: row for row in by_nodes}
         ordered = sorted(fewest.values(), key=lambda row: row.group_size)
-        spec, items = ordered[0].configuration, ordered[0].batch_size
-        single = singles.get(spec.single if spec else items)
-        if single and single.throughput and ordered[0].group_size > 1:
+        first = ordered[0]
+        single = first.reference if first.speedup_reference == SINGLE else None
+        if single and single.throughput and first.group_size > 1:
             ordered.insert(0, single)
-        if spec is not None:
-            per_sample = ordered[0].records[0].items_per_sample
-            items = spec.batch_size * spec.accumulation_steps * per_sample
-        curve = Series(
-            rows=tuple(ordered),
-            single=None if single is None else single.throughput,
-            items_per_replica=items,
-        )
-        if spec is not None and spec.scaling == "strong":
+        curve = Series(rows=tuple(ordered))
+        if curve.configuration is not None and curve.configuration.scaling == "strong":
             notes.append(f"{curve.label}: {STRONG}")
         elif doubtful := [row for row in (single, *ordered) if row and row.noisy_estimates]:
             noisy += doubtful

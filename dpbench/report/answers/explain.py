@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
+from operator import neg
 from typing import Any
 
 from dpbench import units
@@ -14,7 +15,6 @@ from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import LARGE, Part
 from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.rows import MAX_LISTED, Row
-from dpbench.analysis.scaling import speedup_of
 from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph, plain_estimate
@@ -31,6 +31,8 @@ COSTS: dict[Part, str] = {
     "communication": "communication not hidden by overlap",
 }
 NOTHING_LARGE = f"no loss is both large ({units.percent(LARGE)} of a step) and beyond the noise"
+GAIN = "a gain: faster than what it is compared with"
+NOTHING_TO_GAIN = "that is linear within the noise: nothing to gain from better scaling"
 READING = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
@@ -93,7 +95,7 @@ def _compared(others: Sequence[Explanation], shown: Explanation) -> Iterator[str
     """How fast other configurations of a training script are, against the one that is shown."""
     together = [other for other in others if other.trains_together]
     for other in together[:MAX_LISTED]:
-        if ratio := speedup_of(other.row.records, shown.row.records):
+        if ratio := other.row.speedup_over(shown.row):
             yield f"{other.row.label}: {write(ratio, 'ratio')} × as fast as {shown.row.label}"
     if len(together) > MAX_LISTED:
         yield units.counted(len(together) - MAX_LISTED, "more configuration")
@@ -127,7 +129,8 @@ def verdict_sentence(explanation: Explanation, *, is_busy: bool = False) -> str:
             return f"{subject}: {step}."
         efficiency = write(row.efficiency, "percent")
         speedup = write(row.speedup, "ratio")
-        return f"{subject}: {speedup} × as fast as one rank, {efficiency} of linear scaling."
+        gain = f"; {NOTHING_TO_GAIN}" if explanation.is_linear else ""
+        return f"{subject}: {speedup} × as fast as one rank, {efficiency} of linear scaling{gain}."
     reached = f"takes {step}"
     if row.efficiency is not None:
         efficiency = write(row.efficiency, "percent")
@@ -137,7 +140,8 @@ def verdict_sentence(explanation: Explanation, *, is_busy: bool = False) -> str:
         for cause in causes_of(explanation)
         if cause.share and not (cause.is_bound or cause.is_uncertain)
     ]
-    loss = f"the largest significant loss is {losses[0]}" if losses else NOTHING_LARGE
+    loss = NOTHING_TO_GAIN if explanation.is_linear else NOTHING_LARGE
+    loss = f"the largest significant loss is {losses[0]}" if losses else loss
     loss = WAS_BUSY if is_busy else loss
     return f"{row.label} {reached}; {loss}."
 
@@ -153,7 +157,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             costs["wrapper"] = "one process drives all replicas"
         for factor in explanation.breakdown.factors:
             if factor.value.basis != "definition":
-                causes = "; ".join(costs[part] for part in factor.parts)
+                causes = GAIN if factor.is_gain else "; ".join(costs[part] for part in factor.parts)
                 rows.append((explanation.row.label, factor, causes))
     if all(factor.value.is_too_noisy for _, factor, _ in rows):
         rows = []
@@ -179,12 +183,14 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                 [
                     NOISY
                     if factor.value.is_too_noisy
+                    else f"gains {percentage(factor.share.mapped(neg, unit='of the step'))}"
+                    if factor.is_gain
                     else f"{plus_minus(factor.share, scale=100)} %"  # ≤ would say it may be no loss
                     if factor.excludes_one
                     else percentage(factor.share)
                     for _, factor, _ in rows
                 ],
-                meaning="Seconds lost ÷ measured step; negative for a gain.",
+                meaning="Seconds lost, or gained, ÷ measured step.",
                 sort=tuple(factor.share.value for _, factor, _ in rows),
             ),
             text_column(
@@ -232,8 +238,8 @@ def _price(causes: Sequence[Cause]) -> str:
     if not shares:
         return "cost not measured:"
     if causes[0].is_bound:
-        most = max(share.value for share in shares)
-        return f"up to about {max(round(100 * most), 1)} % of the step is"
+        most = max(round(100 * max(share.value for share in shares)), 1)
+        return f"up to about {most} % of the step, as a part of {' and '.join(causes[0].parts)}, is"
     if causes[0].is_uncertain:
         most = max(share.ends[1] for share in shares)
         return (
@@ -254,7 +260,7 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
         "group_size": row.group_size,
         "nodes": list(row.replicas_by_node),
         "batch_size": row.batch_size,
-        "repetitions": len(breakdown.repetitions),
+        "repetitions": breakdown.step_seconds.sample_size,
         "too_noisy": bool(row.noisy_estimates),
         "efficiency": plain_estimate(row.efficiency),
         "step_seconds": plain_estimate(breakdown.step_seconds),

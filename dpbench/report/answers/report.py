@@ -31,7 +31,7 @@ def report_answer(
     warnings, others = notes_of(analysis, "warning"), notes_of(analysis, "reading")
     first = [
         *analysis.unfinished,
-        *headline_sentences(analysis.headlines if analysis.sweep else {}),
+        *headline_sentences(analysis.fastest if analysis.sweep else {}),
         *(f"Warning: {warning}" for warning in warnings[:1]),
     ]
     parts = [] if page is None else [f"Report: {page}"]

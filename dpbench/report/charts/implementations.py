@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.estimate import Estimate, single_value
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
-from dpbench.analysis.scaling import UNITY, speedup_of
+from dpbench.analysis.scaling import UNITY
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
@@ -75,11 +75,8 @@ def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     reference = case[names.index(first)]
     ratios = {}
     for row in case:
-        # Of published rows the values are all there is.
-        speeds = [side.throughput.value for side in (row, reference) if side.throughput]
-        alone = single_value(speeds[0] / speeds[1], "×")
-        ratio = speedup_of(row.records, reference.records) or alone
-        ratios[row] = UNITY if row is reference else ratio
+        if (ratio := row.speedup_over(reference)) is not None:
+            ratios[row] = ratio
     return ratios
 
 

@@ -69,16 +69,14 @@ def _draw(analysis: Analysis, name: str, starts: Mapping[int | None, float]) -> 
             stated.setdefault(row.series, []).append((row, value))
     noisy = len(known) - sum(map(len, stated.values()))
     left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
-    singles = {
-        row.records: (row, value)
-        for row in analysis.rows
-        if row.implementation == SINGLE and row.records  # a published row has none
-        if (value := getattr(row, name)) and not value.is_too_noisy
-    }
     for line in stated.values():
+        references = dict.fromkeys(row.reference for row, _ in line if row.reference)
         if all(row.group_size > 1 for row, _ in line):
-            references = dict.fromkeys(row.reference for row, _ in line)
-            line[:0] = [singles[records] for records in references if records in singles]
+            line[:0] = [
+                (row, value)
+                for row in references
+                if (value := getattr(row, name)) and not value.is_too_noisy
+            ]
     lines = dict(islice(stated.items(), MAX_SERIES))
     points = [point for line in lines.values() for point in line]
     sizes = sorted({row.group_size for row, _ in points})

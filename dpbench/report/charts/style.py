@@ -244,7 +244,7 @@ def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
     """Puts the title above, which names the work where there are several. Below are one legend for
     all panels, how the intervals came about, what is not shown, and the environment."""
     figure, values, remarks = drawn
-    whole = f"{title}: {one_line(analysis.work_label)}" if analysis.work_label else title
+    whole = f"{title}: {one_line(analysis.work)}" if analysis.work else title
     figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
     environments = analysis.stored.environments if analysis.stored else {}
     words = []

@@ -13,6 +13,7 @@ from dpbench.analysis.diagnosis.causes import Cause, causes_of
 from dpbench.analysis.diagnosis.explanation import explain_rows
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import GpuState, TrialRecord
+from dpbench.report.answers.explain import factors_table, verdict_sentence
 from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window
 
 MS = 1e-3
@@ -127,13 +128,29 @@ def test_a_loss_has_the_remedy_that_was_not_tried(
     assert all(words in found[kind] for kind, words in expected.items())
 
 
-def test_a_loss_that_its_neighbor_makes_up_for_is_no_cause() -> None:
+@pytest.mark.parametrize(
+    ("unsynced", "loss", "share"), [((10, 14), "waiting", "17 %"), ((14, 14), "wrapper", "17 %")]
+)
+def test_a_loss_that_a_gain_makes_up_for_is_no_cause(
+    unsynced: tuple[int, int], loss: str, share: str
+) -> None:
     """Steps without synchronization take 14 ms on the slower rank, and those with it 12."""
-    records = [*ALONE, *COPIES, *row("ddp", [12, 12], [10, 14])]
+    records = [*ALONE, *COPIES, *row("ddp", [12, 12], unsynced)]
     assert causes_on(LABEL, records) == ()
     found = {one.row.label: one for one in explain_rows(summarize(records))}[LABEL]
-    together = "waiting and communication offset each other: together they cost 17 % of the step"
+    together = f"{loss} and communication offset each other: together they cost {share} of the step"
     assert found.not_separated == (together,)
+
+
+def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
+    """100 ± 26 % of linear scaling, in which the wrapper costs 9 % beyond the noise."""
+    alone = [steps_of("single", [ms * MS], repetition=n) for n, ms in enumerate((9, 10, 11))]
+    records = [*alone, *COPIES, *row("ddp", [10, 10], [11, 11])]
+    (found,) = (one for one in explain_rows(summarize(records)) if one.communicates)
+    assert found.is_linear
+    assert causes_of(found) == ()
+    assert verdict_sentence(found).endswith("nothing to gain from better scaling.")
+    assert "gains 10" in factors_table([found]).text()
 
 
 def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:

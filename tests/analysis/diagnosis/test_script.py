@@ -55,11 +55,10 @@ def test_causes_are_one_list_in_which_wrong_comes_first_and_unmeasured_last() ->
         "sampler.set_epoch(epoch) before each epoch",
         "40.3 ± 0.5 % of the step is the input pipeline (100 ms a step; at best 60 ms, as with the "
         "batch kept in memory): make its transforms cheaper, cache their output or run them before "
-        "training, or use fewer ranks on this machine; 2 ranks, each with 2 threads and "
-        "num_workers=0, already fill 2 cores, for which more workers would compete",
-        "up to about 38 % of the step is averaging gradients 4 times per optimizer step instead of "
-        "once (within communication): put with model.no_sync(): around forward and backward of all "
-        "micro-steps but the last, which then averages them once",
+        "training, or use fewer ranks, as 2 with their workers already fill 2 cores",
+        "up to about 38 % of the step, as a part of communication, is averaging gradients 4 times "
+        "per optimizer step instead of once: put with model.no_sync(): around forward and backward "
+        "of all micro-steps but the last, which then averages them once",
         "cost not measured: 2 ranks compute with 2 threads each, on 2 cores: "
         "call torch.set_num_threads(1), or remove that call and use --threads 1",
     ]
@@ -73,7 +72,7 @@ def test_causes_are_one_list_in_which_wrong_comes_first_and_unmeasured_last() ->
         ({"sync_batch_norms": 3}, "sync batch norm", 0.02, "SyncBatchNorm (3 layers), which"),
         ({"devices": ("cuda:0", "cuda:1"), "gpu": "A"}, "shared gpu", None, "on 1 GPU instead of"),
         ({"threads": 4, "cores": 4}, "threads", None, "with 4 threads each, on 4 cores"),
-        ({"threads": 1, "cores": 16}, "threads", None, "with one thread each, on 16 cores"),
+        ({"threads": 1, "cores": 16}, "threads", None, "with 1 thread each, on 16 cores"),
     ],
 )
 def test_each_fact_that_is_a_fault_is_named_with_the_most_that_it_can_cost(
@@ -113,6 +112,14 @@ def test_a_script_is_not_advised_what_it_has() -> None:
     on_gpus = {"devices": ("cuda:0", "cuda:1"), "group_class": "ProcessGroupGloo"}
     (nccl,) = lines(**slow, **on_gpus)
     assert ': try init_process_group("nccl"), or' in nccl
+
+
+def test_a_part_of_communication_follows_it_and_says_so() -> None:
+    whole, part = lines(unsynced=0.040, single=0.040, finds_unused=True)
+    assert whole.startswith("20.4 ± 0.7 % of the step is exposed communication: try")
+    assert part.startswith(
+        "up to about 20 % of the step, as a part of communication, is the search"
+    )
 
 
 def test_what_the_sweep_has_is_compared_and_not_advised() -> None:

@@ -74,7 +74,7 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
         )
         for n in sizes
     )
-    return Series(rows=tuple(rows), items_per_replica=1.0)
+    return Series(rows=tuple(rows))
 
 
 def topology(**changes: Any) -> Topology:

@@ -20,7 +20,7 @@ from tests.report.sample import analysis, stored_collectives
 
 def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
     ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (170, 187, 204))
-    (line,) = headline_sentences(analysis([*ours, *theirs]).headlines)
+    (line,) = headline_sentences(analysis([*ours, *theirs]).fastest)
     assert line.startswith("No clear winner: ddp/gloo ×1, batch 32, 2")
     assert line.endswith(" images/s, and torch-ddp/gloo ×1, batch 32 tie within 11 %.")
 
@@ -28,7 +28,7 @@ def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
 def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
     passes = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)
     records = [*runs(trial(), passes), *runs(trial("torch-ddp"), [0.95 * x for x in passes])]
-    (line,) = headline_sentences(analysis(records).headlines)
+    (line,) = headline_sentences(analysis(records).fastest)
     assert line.startswith("Fastest: ddp/gloo ×1, batch 32 at 1")
     assert line.endswith(
         "; repetition by repetition, ddp/gloo ×1, batch 32 is 1.053 ± 0 × as fast as "
@@ -38,7 +38,7 @@ def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
 
 def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
     steady, wild = runs(trial(), (1000, 999, 998)), runs(trial("torch-ddp"), (1000, 510, 20))
-    (line,) = headline_sentences(analysis([*steady, *wild]).headlines)
+    (line,) = headline_sentences(analysis([*steady, *wild]).fastest)
     assert line.startswith("No clear winner: ddp/gloo ×1, batch 32 at 999 ± 2 ")
     assert line.endswith(", but torch-ddp/gloo ×1, batch 32 is too noisy to compare with it.")
 
@@ -52,7 +52,7 @@ def test_one_repetition_has_no_intervals_which_is_said_once(verbose: bool) -> No
 
 
 def test_names_from_records_stay_on_one_line() -> None:
-    (line,) = headline_sentences(analysis([run(trial(), 100.0, item="<b>\x1b[31m\nrm")]).headlines)
+    (line,) = headline_sentences(analysis([run(trial(), 100.0, item="<b>\x1b[31m\nrm")]).fastest)
     assert line.isprintable()
     assert "<b> [31m rm/s" in line
 

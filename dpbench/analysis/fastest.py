@@ -1,31 +1,28 @@
-"""The headline of results: the fastest configuration.
+"""The fastest configuration of a table, and what it ties with.
 
 Copies that do not train together (`independent`) are never the fastest, nor are configurations that
 did not complete or had wrong gradients. If the interval of another configuration overlaps that of
-the fastest, the two are statistically tied, and the headline names it: overlap is a cautious test,
-which suits a fastest one that was picked out of many. One that ran only once is tied with
-everything.
+the fastest, the two are statistically tied: overlap is a cautious test, which suits a fastest one
+that was picked out of many. One that ran only once is tied with everything.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import geometric_mean
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate, geometric_mean
+from dpbench.analysis.change import change_between
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
-from dpbench.analysis.scaling import ran_in_turn, speedup_of
-from dpbench.analysis.throughput import items_per_second
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Headline:
+class Fastest:
     """The configuration with the highest speed, and what it ties with."""
 
     reason: str = ""
@@ -49,8 +46,8 @@ class Headline:
     disturbed one disturbed both; None where that says no more than the two speeds."""
 
 
-def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
-    """The headline of all rows of one table.
+def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
+    """The fastest of all rows of one table.
 
     Nothing is named as the fastest if the highest speed is too noisy to state, or if only `single`
     completed. On a machine that was too busy for figures to be trusted, the fastest is doubtful.
@@ -63,7 +60,7 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
         and row.implementation != INDEPENDENT
     ]
     if reason := _why_no_speed(rows, usable):
-        return Headline(reason=reason)
+        return Fastest(reason=reason)
     # Published times have no throughput; the least is the fastest.
     speeds = {row: row.throughput for row in usable if row.throughput}
     durations = {row: row.duration for row in usable if row.duration}
@@ -76,8 +73,8 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
     ratios = {
         row: ratio
         for row in others
-        if ran_in_turn(fastest.records, row.records)
-        if (ratio := speedup_of(fastest.records, row.records)) and not ratio.is_too_noisy
+        if fastest.ran_in_turn_with(row)
+        if (ratio := fastest.speedup_over(row)) and not ratio.is_too_noisy
     }
     rivals = tuple(row for row in overlapping if row not in ratios or ratios[row].ends[0] <= 1)
     disturbed, of_rows = sum(row.is_disturbed for row in usable), units.counted(len(usable), "row")
@@ -86,7 +83,7 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
         reason = doubt or "the speeds are too noisy"
     nearest = next(iter((*rivals, *others)), None)
     is_known = nearest in ratios and (reason or doubt or overlapping)
-    return Headline(
+    return Fastest(
         reason=reason,
         doubt=doubt,
         row=fastest,
@@ -99,14 +96,13 @@ def headline_of(rows: Sequence[Row], *, is_busy: bool = False) -> Headline:
 
 
 def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
-    """See `Headline.faster_backend`: the mean over configurations that all backends have, within
+    """See `Fastest.faster_backend`: the mean over configurations that all backends have, within
     each repetition."""
     speeds: dict[TrialSpec, dict[str, dict[int, float]]] = {}
     for row in rows:
         if row.configuration and row.group_size > 1:
             others = replace(row.configuration, backend="none")
-            by_repetition = {r.trial.repetition: items_per_second(r) for r in row.records}
-            speeds.setdefault(others, {})[row.configuration.backend] = by_repetition
+            speeds.setdefault(others, {})[row.configuration.backend] = row.speeds
     alike = [sides for sides in speeds.values() if len(sides) > 1]
     backends = {backend for sides in alike for backend in sides}
     alike = [sides for sides in alike if sides.keys() == backends]
@@ -114,14 +110,14 @@ def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
     common = sorted(set.intersection(*found)) if found else []
     if len(common) < 2:
         return None
-    logs = {
-        backend: [fmean(math.log(sides[backend][n]) for sides in alike) for n in common]
+    means = {
+        backend: {n: geometric_mean([sides[backend][n] for sides in alike]) for n in common}
         for backend in backends
     }
-    first, second = sorted(logs, key=lambda backend: fmean(logs[backend]), reverse=True)[:2]
-    gains = [math.exp(a - b) for a, b in zip(logs[first], logs[second], strict=True)]
-    ratio = geometric_mean(gains, "×")
-    return (first, ratio, second) if ratio.ends[0] > 1 else None
+    first, second, *_ = sorted(means, key=lambda name: -geometric_mean(means[name].values()))
+    change = change_between(means[second], means[first], paired=True)
+    is_clear = change is not None and change.estimate.ends[0] > 1
+    return (first, change.estimate, second) if change and is_clear else None
 
 
 def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:

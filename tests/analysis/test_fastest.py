@@ -1,4 +1,4 @@
-"""The headline: what is best, what is not told apart from it, or why none is."""
+"""The fastest row, what ties with it, or why none is named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.headline import Headline, headline_of
+from dpbench.analysis.fastest import Fastest, find_fastest
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, Status, TrialRecord
@@ -18,8 +18,8 @@ from tests.analysis.builders import noisy_sweep, record, runs, trial
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 
 
-def of(*groups: Sequence[TrialRecord]) -> Headline:
-    return headline_of(summarize([record for group in groups for record in group]))
+def of(*groups: Sequence[TrialRecord]) -> Fastest:
+    return find_fastest(summarize([record for group in groups for record in group]))
 
 
 def test_whoever_overlaps_the_best_is_named_nearest_first() -> None:
@@ -104,7 +104,7 @@ def test_single_is_not_the_fastest_where_what_was_asked_for_failed(
 
 
 def test_of_published_times_the_least_is_the_fastest() -> None:
-    found = headline_of(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
+    found = find_fastest(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
     assert found.row is not None
     assert found.row.group_size == 8
 
@@ -112,8 +112,8 @@ def test_of_published_times_the_least_is_the_fastest() -> None:
 def test_a_busy_machine_has_no_fastest_row_and_the_lead_of_repetitions_in_turn() -> None:
     load = HostLoad(cores=2, during=1.8, stolen=0.0)
     records = [replace(record, host_load=load) for record in (*FIRST, *SECOND)]
-    found = headline_of(summarize(records), is_busy=True)
+    found = find_fastest(summarize(records), is_busy=True)
     assert found.doubt == "other programs slowed down 2 of 2 rows"
     assert found.lead is not None
-    failed = headline_of(summarize([FAILED]), is_busy=True)
+    failed = find_fastest(summarize([FAILED]), is_busy=True)
     assert failed.reason == "no configuration completed (failed)"
