@@ -32,7 +32,7 @@ COSTS: dict[Part, str] = {
 }
 NOTHING_LARGE = f"no loss is both large ({units.percent(LARGE)} of a step) and beyond the noise"
 GAIN = "a gain: faster than what it is compared with"
-NOTHING_TO_GAIN = "that is linear within the noise: nothing to gain from better scaling"
+NOTHING_TO_GAIN = "within the noise there is nothing to gain from better scaling"
 READING = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
