@@ -445,9 +445,9 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     cores = record.host_load.cores if record.host_load else 0
     settings = explanation.configuration
     measured = [
-        other.data_workers
+        count
         for other in explanation.breakdowns
-        if (other.data_workers or 0) > workers
+        if (count := other.data_workers or 0) > workers
         if replace(other, data_workers=settings.data_workers) == settings
     ]
     if measured:

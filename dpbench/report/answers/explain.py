@@ -238,8 +238,8 @@ def _price(causes: Sequence[Cause]) -> str:
     if not shares:
         return "cost not measured:"
     if causes[0].is_bound:
-        most = max(round(100 * max(share.value for share in shares)), 1)
-        return f"up to about {most} % of the step, as a part of {' and '.join(causes[0].parts)}, is"
+        whole, bound = " and ".join(causes[0].parts), max(share.value for share in shares)
+        return f"up to about {max(round(100 * bound), 1)} % of the step, as a part of {whole}, is"
     if causes[0].is_uncertain:
         most = max(share.ends[1] for share in shares)
         return (
