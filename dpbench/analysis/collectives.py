@@ -49,7 +49,6 @@ COLLECTIVE_METRICS = (
     Metric(
         key="group_size", value_type="integer", meaning="Processes that take part.", header="Ranks"
     ),
-    Metric(key="dtype", value_type="text"),
     Metric(key="threads_per_replica", value_type="integer"),
     Metric(
         key="nbytes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,27 +23,20 @@ EXPECTED_PARTS = (
 )
 
 
+@dataclass(eq=False)
 class UserArchitecture:
     """An architecture of a user's model, batch and loss."""
 
-    item = "samples"
+    name: str
+    factory: Callable[[], Any]
+    """Returns a tuple that begins with the model."""
+    batch: Callable[..., tuple[Any, Any]]
+    """Makes n inputs and their targets, as batch(n, generator)."""
+    loss: Callable[[Any, Any], torch.Tensor]
+    item: str = "samples"
     default_dataset: str = "synthetic"
     notes: tuple[str, ...] = ()
-
-    def __init__(
-        self,
-        name: str,
-        factory: Callable[[], Any],
-        batch: Callable[..., tuple[Any, Any]],
-        loss: Callable[[Any, Any], torch.Tensor],
-    ) -> None:
-        """`factory` returns a tuple that begins with the model; `batch(n, generator)` makes n
-        inputs and their targets."""
-        self.name = name
-        self.factory = factory
-        self.batch = batch
-        self.loss = loss
-        self._last_built: weakref.ref[nn.Module] | None = None
+    _last_built: weakref.ref[nn.Module] | None = None
 
     def build_model(self) -> nn.Module:
         """A model from another call of the factory, initialized from torch's current random state.

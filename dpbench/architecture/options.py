@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
@@ -14,13 +16,10 @@ EMPTY = inspect.Parameter.empty
 REQUIRED = "required"
 
 
-def _as_it_looks(text: str) -> bool | int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text.lower(), text)
+def _as_it_looks(text: str) -> Any:
+    with suppress(ValueError):
+        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
+    return text
 
 
 UNTYPED = Annotated[Any, BeforeValidator(_as_it_looks)]

@@ -51,6 +51,7 @@ def report(options: ReportOptions) -> None:
         if options.file is not None:
             say(f"the table is in {options.file}")
         return
+    from dpbench.report.answers.report import report_answer
     from dpbench.report.page import page_path, page_path_in, write_page
 
     page = options.file
@@ -58,13 +59,14 @@ def report(options: ReportOptions) -> None:
         page = page_path_in(options.output)
     elif page is None and not is_table(path):
         page = page_path(path)
-    show(
+    answer = report_answer(
         chosen,
         page=page,
         columns=options.columns,
         to_explain=None if is_table(path) else path,
         verbose=options.verbose,
     )
+    print_result(answer.text)
     if page is not None:
         if options.file or options.charts or not is_current(page, path):  # it may have charts
             write_page(page, analysis, charts=options.charts)
@@ -99,28 +101,6 @@ def show_rows(
         print_result(text)
     else:
         write_output(file, text)
-
-
-def show(
-    analysis: Analysis,
-    *,
-    page: Path | None,
-    columns: str | None = None,
-    to_explain: Path | str | None = None,
-    verbose: bool = False,
-) -> None:
-    """Prints results for people, and where their `page` is; raises UsageError for `columns`."""
-    from dpbench.report.answers.comm import comm_answer
-    from dpbench.report.answers.report import report_answer
-
-    if (stored := analysis.collectives) is not None:
-        answer = comm_answer(stored, page=page)
-    else:
-        answer = report_answer(
-            analysis, columns=columns, page=page, to_explain=to_explain, verbose=verbose
-        )
-    print_result(answer.text)
-    warn(*(stored.warnings if stored else ()))
 
 
 @command(PlotOptions)

@@ -17,9 +17,10 @@ from dpbench.measure.device import set_device
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.shm import allocate_group_zeros
-from dpbench.records.collectives import Collective, CollectiveSpec, SizeTiming
+from dpbench.records.collectives import IN_PARTS, Collective, CollectiveSpec, SizeTiming
 from dpbench.rendezvous.process_group import RankGroup, rank_group
 
+DTYPE = torch.float32
 SAMPLE_SECONDS = 1e-3
 """Least duration of a sample."""
 SIZE_SECONDS = 0.6
@@ -29,8 +30,8 @@ PERIOD = 8191
 """Number of elements after which values repeat: a prime, so that a misplaced part hardly ever looks
 right."""
 TOLERANCE = 100
-"""Largest relative error that passes, in units of the dtype's rounding. A sum over a thousand ranks
-stays below a third of it; a misplaced element or a missing rank is above it ten times."""
+"""Largest relative error that passes, in units of the rounding of float32. A sum over a thousand
+ranks stays below a third of it; a misplaced element or a missing rank is above it ten times."""
 ROOT = 0
 
 
@@ -43,11 +44,10 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...
     device = torch.device(spec.devices[rank])
     torch.set_num_threads(spec.threads_per_replica)
     set_device(device)
-    dtype: torch.dtype = getattr(torch, spec.dtype)
     timings = []
     with rank_group(spec.backend, spec.group_size) as ranks:
         for nbytes in spec.sizes_bytes:
-            operation = CollectiveOperation(spec.collective, nbytes, dtype, device)
+            operation = CollectiveOperation(spec.collective, nbytes, device)
             error, wrong = operation.check()  # also the first call of the size
             if ranks.max(wrong is not None):
                 return wrong or ""
@@ -97,9 +97,7 @@ class CollectiveOperation:
     DistributedDataParallel holds its buckets. torch allocates all other tensors.
     """
 
-    def __init__(
-        self, collective: Collective, nbytes: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, collective: Collective, nbytes: int, device: torch.device) -> None:
         """Allocate the tensors; a collective itself where memory is shared.
 
         `nbytes` is the size as nccl-tests defines it, see dpbench.records.collectives.
@@ -107,16 +105,16 @@ class CollectiveOperation:
         self.collective = collective
         self.nbytes = nbytes
         self._rank, self._size = dist.get_rank(), dist.get_world_size()
-        parts = self._size if collective in ("all_gather", "reduce_scatter") else 1
-        share = nbytes // (dtype.itemsize * parts)
+        parts = self._size if collective in IN_PARTS else 1
+        share = nbytes // (DTYPE.itemsize * parts)
         group = dist.group.WORLD
         assert group is not None  # a process group is there
         self.whole = (
-            allocate_group_zeros(group, share, dtype, device)
+            allocate_group_zeros(group, share, DTYPE, device)
             if collective == "all_reduce"
-            else torch.zeros(share * parts, dtype=dtype, device=device)
+            else torch.zeros(share * parts, dtype=DTYPE, device=device)
         )
-        self._share = torch.zeros(share if parts > 1 else 0, dtype=dtype, device=device)
+        self._share = torch.zeros(share if parts > 1 else 0, dtype=DTYPE, device=device)
 
     def __call__(self) -> None:
         """Run the collective; on CUDA it is only queued when this returns."""
@@ -162,7 +160,7 @@ class CollectiveOperation:
             for number, values in enumerate(torch.split(result, PERIOD)):
                 expected = exact[start % PERIOD :][: len(values)]
                 errors = (values.double() - expected).abs() / expected
-                far = ~(errors <= TOLERANCE * torch.finfo(values.dtype).eps)  # a NaN is far too
+                far = ~(errors <= TOLERANCE * torch.finfo(DTYPE).eps)  # a NaN is far too
                 if wrong is None and far.any():
                     place = int(far.nonzero()[0])
                     wrong = (
@@ -178,4 +176,4 @@ class CollectiveOperation:
     def _thirds(self, rank: int) -> Tensor:
         """The values that a rank sends: two periods of them, to start anywhere in the first."""
         places = torch.arange(2 * PERIOD, device=self.whole.device) % PERIOD + 1
-        return (places.double() * (rank + 1) / (3 * PERIOD)).to(self.whole.dtype)
+        return (places.double() * (rank + 1) / (3 * PERIOD)).to(DTYPE)

@@ -36,6 +36,9 @@ MessageSizes = Annotated[
 ]
 
 
+USUAL_SIZES = TypeAdapter(MessageSizes).validate_python("4B-256MB")
+
+
 class CommOptions(Measuring):
     """Every option of `dpbench comm`; None leaves it to dpbench."""
 
@@ -54,11 +57,11 @@ class CommOptions(Measuring):
     group_sizes: CommaList[Annotated[int, Field(ge=2, le=MOST)]] | None = option(
         None, "Numbers of ranks to measure.", "N,N", usual="2, 4, 8, … up to --gpus"
     )
-    sizes: MessageSizes = option(
-        TypeAdapter(MessageSizes).validate_python("4B-256MB"),
+    sizes: MessageSizes | None = option(
+        None,
         "Message sizes: a range (each 4 times the previous) or a list; B, KB, MiB, ….",
         "FROM-TO|A,B",
-        usual="4B-256MB",
+        usual="4B-256MB, in equal parts for all ranks",
     )
     samples: Count = option(
         20, "Timed samples per size; large messages get fewer, at least 5.", "N"

@@ -16,11 +16,13 @@ from dpbench.specs.nodes import ReplicaCount
 
 Collective = Literal["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
+IN_PARTS: tuple[Collective, ...] = ("all_gather", "reduce_scatter")
+"""Collectives of which each rank holds an equal part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveSpec:
-    """One collective over a range of sizes in processes of its own."""
+    """One collective over a range of sizes of float32 values, in processes of its own."""
 
     collective: Collective
     backend: str
@@ -30,7 +32,6 @@ class CollectiveSpec:
     sizes_bytes: tuple[int, ...]
     """Rising."""
     threads_per_replica: int
-    dtype: str = "float32"
     samples: int = 20
     """Timed samples of each size; small messages take several calls a sample."""
     repetition: int = 0

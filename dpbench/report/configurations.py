@@ -219,9 +219,7 @@ def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> 
         frame = frame[list(parse_keys(columns, map(str, frame.columns)))]
 
     if format == "json":
-        plain = frame.astype(object).where(frame.notna(), None)
-        plain = plain.replace({math.inf: "inf", -math.inf: "-inf"})
-        return json_text(plain.to_dict("records"))
+        return json_text(plain_rows(frame))
     if format != "csv":
         raise UsageError(f"{format} has rows of configurations only; expected csv or json")
 
@@ -236,6 +234,13 @@ def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> 
         if not is_numeric_dtype(column.dtype)
     }
     return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))
+
+
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows as plain values, see `frame_text`."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    plain = plain.replace({math.inf: "inf", -math.inf: "-inf"})
+    return [{str(key): value for key, value in row.items()} for row in plain.to_dict("records")]
 
 
 def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:

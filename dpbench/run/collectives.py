@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -9,16 +10,18 @@ from typing import cast
 from dpbench import folders, units
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
-from dpbench.folders import LOGS_FOLDER, ResultsFolder, StoredCollectives
+from dpbench.folders import LOGS_FOLDER, ResultsFolder
 from dpbench.launch import collective_runner
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
-from dpbench.options.comm import ELEMENT_BYTES, CommOptions
-from dpbench.records.collectives import Collective, CollectiveSpec
+from dpbench.options.comm import ELEMENT_BYTES, USUAL_SIZES, CommOptions
+from dpbench.records.collectives import IN_PARTS, Collective, CollectiveSpec
+from dpbench.records.trial import Status
+from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.run.results import new_folder
+from dpbench.run.results import measured_answer, new_folder
 from dpbench.run.this_machine import (
     default_group_sizes,
     device_notes,
@@ -30,13 +33,10 @@ from dpbench.run.this_machine import (
 from dpbench.specs.sweep import palindrome
 from dpbench.specs.traits import BACKENDS
 
-IN_PARTS = ("all_gather", "reduce_scatter")
-"""Collectives of which each rank holds an equal part."""
 
-
-def measure_collectives(options: CommOptions, progress: TrialProgress) -> StoredCollectives:
-    """Raises UsageError for what cannot run here, and Interrupted, with what was stored, when a
-    signal ends it."""
+def comm(options: CommOptions, progress: TrialProgress) -> Answer:
+    """Measure the collectives of these options. Raises UsageError for what cannot run here, and
+    Interrupted, with what was stored, when a signal ends it."""
     folder = new_folder(options.results_dir, options.name, otherwise="collectives")
     machine = machine_here()
     environment = machine.environment
@@ -62,7 +62,22 @@ def measure_collectives(options: CommOptions, progress: TrialProgress) -> Stored
             results.append(record)
             progress.finished(record)
             done += 1
-    return folders.load_collectives(folder)
+    stored = folders.load_collectives(folder)
+    failed = any(record.status is not Status.COMPLETED for record in stored.records)
+    return replace(measured_answer(stored, options), exit_status=int(failed))
+
+
+def _sizes(asked: Sequence[int] | None, collective: str, group_size: int) -> tuple[int, ...]:
+    """The message sizes that are asked for, or the usual ones, rounded up to what every rank can
+    have an equal part of. Raises UsageError for one that would have to be rounded."""
+    whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
+    for size in asked or ():
+        if size % whole:
+            raise UsageError(
+                f"{option_words('sizes')}: got {size:,} B; expected a multiple of {whole} B, as "
+                f"{collective} gives each of {group_size} ranks an equal part"
+            )
+    return tuple(dict.fromkeys(asked or (-(-size // whole) * whole for size in USUAL_SIZES)))
 
 
 def build_collective_specs(
@@ -96,9 +111,7 @@ def build_collective_specs(
             raise UsageError(f"{option_words('backends', wrong[0])}: {unusable[wrong[0]]}")
         usable = [name for name in BACKENDS if name not in unusable]
         for collective in options.collectives:
-            whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
-            rounded = (-(-size // whole) * whole for size in options.sizes)
-            sizes = tuple(dict.fromkeys(rounded))
+            sizes = _sizes(options.sizes, collective, group_size)
             first_pass += [
                 CollectiveSpec(
                     collective=cast(Collective, collective),

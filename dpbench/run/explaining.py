@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,11 @@ from dpbench.report.progress.trials import TrialProgress
 from dpbench.report.table import keep_on_line
 from dpbench.run.results import filter_choices, latest_folder, select_rows
 from dpbench.specs.traits import SCRIPT
+
+MOST_REMEDIES = 2
+"""Most settings that the command to run next compares, with each other, too."""
+TAIL_LINES = 12
+"""Lines that are shown of what a script wrote to stderr before it failed."""
 
 
 def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
@@ -70,11 +76,11 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
 
 def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_clear: bool) -> str:
     """The command to run next with a script, on one line: measure more if it is not clear, or what
-    the remedy brings, or look at the page."""
+    the first remedies bring, or look at the page."""
     once = ("name", "as_json", "verbose", "quiet")
     # A loss of its own is worth more than one that is a part of another.
     causes = sorted(causes_of(explanation), key=lambda cause: cause.is_bound)
-    remedy = next((cause.option.split() for cause in causes if cause.option), None)
+    remedies = [*dict.fromkeys(cause.option for cause in causes if cause.option)][:MOST_REMEDIES]
     if not options.script_and_arguments:
         command = ["report", str(folder), "--open"]
     elif not is_clear:
@@ -83,8 +89,9 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_cl
             return ""
         again = options.command_line("repetitions", *once)
         command = ["explain", "--repetitions", str(repetitions), *again]
-    elif remedy:
-        command = ["sweep", "--group-sizes", MAX_WORD, *remedy, *options.command_line(*once)]
+    elif remedies:
+        words = " ".join(remedies).split()
+        command = ["sweep", "--group-sizes", MAX_WORD, *words, *options.command_line(*once)]
     else:
         command = ["report", str(folder), "--open"]
     return keep_on_line(f"Next: {shlex.join(['dpbench', *command])}")  # one line, to be copied
@@ -93,8 +100,9 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_cl
 def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
     """Measure the script as `dpbench sweep` does, in the largest group only, and return the folder.
 
-    A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do, and
-    Interrupted, which says how to finish and explain it.
+    A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do,
+    whose folder stays only if something was measured, and Interrupted, which says how to finish and
+    explain it.
     """
     from dpbench.run.sweep.measuring import measure
     from dpbench.run.sweep.plan import plan_sweep
@@ -111,9 +119,16 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
         except Interrupted as stopped:
             afterwards = shlex.join(["dpbench", "explain", str(plan.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None
-    say(f"records are in {stored.folder}")
-    for record in stored.records:
-        if record.status is not Status.COMPLETED and record.trial.implementation == SCRIPT:
-            kept = f"; its output is in {stored.folder / LOGS_FOLDER}"
-            raise TrainingFailed(f"{record.trial.workload.architecture}: {record.reason}{kept}")
-    return stored.folder
+    of_script = [one for one in stored.records if one.trial.implementation == SCRIPT]
+    failed = next((one for one in of_script if one.status is not Status.COMPLETED), None)
+    if failed is None:
+        say(f"records are in {stored.folder}")
+        return stored.folder
+    reason = f"{failed.trial.workload.architecture}: {failed.reason}"
+    logs = stored.folder / LOGS_FOLDER
+    if any(record.ranks for record in stored.records):
+        raise TrainingFailed(f"{reason}; its output is in {logs}")
+    printed = [path.read_text(errors="replace") for path in logs.glob("*/*.stderr")]
+    say(*max(printed, key=len, default="").splitlines()[-TAIL_LINES:])
+    shutil.rmtree(stored.folder)
+    raise TrainingFailed(reason)

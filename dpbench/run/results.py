@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpbench import folders
 from dpbench.errors import UsageError
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.rows import Row
     from dpbench.folders import StoredCollectives, StoredSweep
+    from dpbench.options.comm import CommOptions
+    from dpbench.options.sweep import SweepOptions
     from dpbench.records.collectives import CollectiveSpec
+    from dpbench.report.answer import Answer
 
 
 WRITTEN = (folders.TRIALS_FILE, folders.SWEEP_FILE, folders.COLLECTIVES_FILE, folders.COMM_FILE)
@@ -94,6 +97,32 @@ def read_analysis(path: Path) -> Analysis:
     if is_table(path):
         return analyze_table(path)
     return analyze(load_stored(path))
+
+
+def measured_answer(
+    stored: StoredSweep | StoredCollectives, options: CommOptions | SweepOptions, **shown: Any
+) -> Answer:
+    """What a command has measured, of which it writes the page; `shown` are further arguments of
+    `report_answer`. Says where the records and the output of failures are."""
+    from dpbench.analysis.analyze import analyze
+    from dpbench.analysis.frames import collective_frame, to_frame
+    from dpbench.records.trial import Status
+    from dpbench.report.answer import Answer
+    from dpbench.report.answers.report import report_answer
+    from dpbench.report.configurations import plain_rows
+    from dpbench.report.page import page_path, write_page
+
+    analysis, page = analyze(stored), page_path(stored.folder)
+    write_page(page, analysis, charts=options.charts)
+    logs, fine = stored.folder / folders.LOGS_FOLDER, (Status.COMPLETED, Status.SKIPPED)
+    if logs.is_dir() and any(record.status not in fine for record in stored.records):
+        say(f"the output of trials that failed is in {logs}")
+    if not options.as_json:
+        return report_answer(analysis, page=page, **shown)
+    say(f"records are in {stored.folder}")
+    measured = analysis.collectives
+    frame = collective_frame(measured.records) if measured else to_frame(analysis.rows)
+    return Answer(paragraphs=(), data=plain_rows(frame))
 
 
 def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:

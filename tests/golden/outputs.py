@@ -35,6 +35,7 @@ EXPECTED = Path(__file__).parent / "expected"
 FILES = {
     "wrong.toml": "batch-size = 8\nnope = 1\n",
     "file.py": "mine\n",
+    "my_model.py": "\ndef make(): ...\n",
     "train.py": "'a script'\n",
 }
 MADE: dict[str, list[TrialRecord]] = {

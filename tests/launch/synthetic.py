@@ -30,7 +30,7 @@ from dpbench.records.trial import (
     Verification,
     Window,
 )
-from dpbench.run.sweep.measuring import RunningSweep
+from dpbench.run.sweep.measuring import left_to_run, run_trial, unusable_configurations
 from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.run.this_machine import TEST_RUNNERS
 from dpbench.specs import SweepSpec, TrialSpec
@@ -105,8 +105,10 @@ def run_trials(
         command=(),
         stop_after_failure=stop_after_failure,
     )
-    sweep = RunningSweep(plan, runner or SyntheticRunner())
-    return [sweep.run(trial) for trial in sweep.left(spec.repetitions)]
+    runner, records = runner or SyntheticRunner(), list[TrialRecord]()
+    for trial in left_to_run(plan.trials, records, unusable_configurations(plan.trials, runner)):
+        records.append(run_trial(plan, trial, records, runner))
+    return records
 
 
 def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:

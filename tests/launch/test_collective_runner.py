@@ -46,8 +46,7 @@ def all_checked(backend: str, rank: int) -> list[str | None]:
     """What is wrong with each collective as it is, then with each that moves nothing."""
     with process_group(backend, device="cpu"):
         operations = [
-            CollectiveOperation(collective, MANY, torch.float32, torch.device("cpu"))
-            for collective in COLLECTIVES
+            CollectiveOperation(collective, MANY, torch.device("cpu")) for collective in COLLECTIVES
         ]
         found = [operation.check()[1] for operation in operations]
         for operation in operations:

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import TypeAdapter
 
-from dpbench.options.comm import CommOptions
-from dpbench.options.reading import read_options
-
-
-def parsed(text: str) -> tuple[int, ...]:
-    return read_options(CommOptions, {"sizes": text}).sizes
+from dpbench.options.comm import MessageSizes
 
 
 @pytest.mark.parametrize(
@@ -22,4 +18,4 @@ def parsed(text: str) -> tuple[int, ...]:
     ],
 )
 def test_a_range_holds_both_ends_and_a_list_rises(text: str, sizes: tuple[int, ...]) -> None:
-    assert parsed(text) == sizes
+    assert TypeAdapter(MessageSizes).validate_python(text) == sizes

@@ -10,7 +10,7 @@ NAMES = {
     "dp": "DataParallel with two replicas against the plain module",
     "sharded": "ShardedOptimizer against torch's ways to make an AdamW step",
     "shm": "all-reduce on shm against gloo",
-    "disturbance": "processor time of a plain torchrun script against a trial",
+    "disturbance": "processor time of a training script against a trial",
 }
 
 

@@ -8,15 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-import torch
-
 import dpbench
-from dpbench import architecture
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
 from dpbench.report.charts.kinds import CHARTS
+from dpbench.run.setup import list_names
 from tools.docs import ROOT
 from tools.law_errors import errors
 
@@ -84,17 +82,10 @@ def _flowing(help_text: str | None) -> str:
 
 
 def _architectures(_: str) -> str:
-    rows = []
-    for name in architecture.shipped_architectures():
-        loaded = architecture.load_architecture(name)
-        with torch.device("meta"):
-            count = sum(parameter.numel() for parameter in loaded.build_model().parameters())
-        options = ", ".join(
-            f"`{option}={default}`"
-            for option, default in architecture.architecture_options(name).items()
-        )
-        rows.append((f"`{name}`", f"{count:,}", loaded.item, loaded.default_dataset, options))
-    return _markdown(("architecture", "parameters", "item", "data", "options"), rows)
+    """What `dpbench list` says of those that ship."""
+    entries = list_names("architectures").data
+    rows = ((f"`{entry['name']}`", entry["description"]) for entry in entries)
+    return _markdown(("architecture", "what it is"), rows)
 
 
 def _charts(_: str) -> str:

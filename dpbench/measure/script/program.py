@@ -110,8 +110,7 @@ class ScriptRun:
         if self.watcher.steps == 0:
             return (
                 f"the script {how} before an optimizer took a step in this process; expected "
-                "training with a torch.optim optimizer; for a file that makes a model: dpbench "
-                "sweep --arch FILE:FUNCTION"
+                "training with a torch.optim optimizer"
             )
         return (
             f"the script {how} after {self.watcher.steps} optimizer steps; it needs about "

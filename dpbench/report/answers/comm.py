@@ -22,11 +22,12 @@ LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
 
 
 def comm_answer(stored: StoredCollectives, *, page: Path | None = None) -> Answer:
-    """A row for each collective, backend, group size and message size, with notes, and where the
-    page is."""
+    """What could not be read, a row for each collective, backend, group size and message size, with
+    notes, and where the page is."""
+    warnings = "\n".join(f"Warning: {one_line(warning)}" for warning in stored.warnings)
     table = collectives_table(collective_rows(stored.records))
     place = keep_on_line(f"Report: {page}") if page else ""
-    return Answer(paragraphs=(table, [*collective_notes(stored)], place))
+    return Answer(paragraphs=(warnings, table, [*collective_notes(stored)], place))
 
 
 def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
@@ -68,7 +69,7 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     specs = [row.spec for row in rows]
     devices = dict.fromkeys(device.partition(":")[0] for spec in specs for device in spec.devices)
     threads = units.span([spec.threads_per_replica for spec in specs], "thread")
-    yield f"{specs[0].dtype}, {threads} per rank, {'/'.join(devices)}"
+    yield f"float32, {threads} per rank, {'/'.join(devices)}"
     repeated = units.span([seconds.sample_size for seconds in times], "repetition")
     yield (
         "time: one call on the slowest rank, as the median over samples and the geometric mean "

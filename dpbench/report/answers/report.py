@@ -8,6 +8,7 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.report.answer import Answer
+from dpbench.report.answers.comm import comm_answer
 from dpbench.report.configurations import terminal_table
 from dpbench.report.headline import headline_sentences
 from dpbench.report.notes import notes_of
@@ -24,10 +25,13 @@ def report_answer(
 ) -> Answer:
     """Whether trials are missing, the verdict, at most one warning, the table, why rows failed or
     who measured them, how many repetitions were or would be enough, and below it where the report
-    is, what to explain next, and how many notes `verbose` would print.
+    is, what to explain next, and how many notes `verbose` would print. Collectives have a table of
+    their own.
 
     Raises UnknownName or UsageError for unknown columns.
     """
+    if analysis.collectives:
+        return comm_answer(analysis.collectives, page=page)
     warnings, others = notes_of(analysis, "warning"), notes_of(analysis, "reading")
     first = [
         *analysis.unfinished,

@@ -45,6 +45,10 @@ def _spec(record: TrialRecord | CollectiveRecord) -> Spec:
     return record.trial if isinstance(record, TrialRecord) else record.collective
 
 
+def _windows(spec: Spec) -> int:
+    return 2 if isinstance(spec, TrialSpec) and spec.has_unsynced_window else 1
+
+
 class TrialProgress:
     """Hears of every trial of a sweep, or measurement of a collective; use it as a context."""
 
@@ -98,9 +102,11 @@ class TrialProgress:
         self._took[_spec(record).configuration] = record.duration_seconds
         self._done += 1
         # Rows that have not run are larger than those that have.
-        longest = max(self._took.values())
-        waiting = self._planned[self._done :]
-        left = sum(self._took.get(spec.configuration, longest) for spec in waiting)
+        longest = max(took / _windows(spec) for spec, took in self._took.items())
+        left = sum(
+            self._took.get(spec.configuration, longest * _windows(spec))
+            for spec in self._planned[self._done :]
+        )
         rest = f", {units.seconds(ceil(left))} of measuring left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
         if record.status is Status.SKIPPED:

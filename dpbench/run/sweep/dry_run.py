@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import math
 from collections import Counter
 from dataclasses import replace
-from time import monotonic
 
 from dpbench import units
 from dpbench.folders import missing_trials
@@ -19,8 +17,10 @@ from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.specs.trial import MAX_FILLING_STEPS
 
 SECONDS_PER_TRIAL = 0.3
-"""Start, verification and end of a trial on two CPU ranks that are forked; `make bench` measures
-it."""
+"""The least time of a trial beside its windows: start, warm-up, phases and end of ranks on the
+CPU."""
+SECONDS_TO_IMPORT_TORCH = 1.0
+"""The same for a rank of a script, which is a Python of its own."""
 
 
 def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
@@ -46,8 +46,9 @@ def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
     if (window := plan.spec.base.window_seconds) is not None:
         windows = sum(2 if trial.has_unsynced_window else 1 for trial in left)
         is_script = any(trial.workload.script for trial in left)
-        start = SECONDS_PER_TRIAL + (_seconds_to_import_torch() if is_script else 0.0)
-        duration = f"at least {units.seconds(windows * window + len(left) * start)}"
+        start = SECONDS_PER_TRIAL + (SECONDS_TO_IMPORT_TORCH if is_script else 0.0)
+        least = windows * window + len(left) * start
+        duration = f"at least {units.seconds(math.floor(least) if least > 10 else least)}"
         if is_script:  # each trial runs all of it again
             duration += ", plus what the script does around its timed steps, in each trial"
         timed = f"{plan.spec.base.timed_steps} to {MAX_FILLING_STEPS:,}"
@@ -64,13 +65,6 @@ def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
     say(*plan.notes, *[summary] * options.as_json)
     rows = [PlannedRow(each, runs[each], reasons.get(each)) for each in configurations]
     return plan_answer(rows, summary)
-
-
-def _seconds_to_import_torch() -> float:
-    """The least time in which a script starts: each rank is a Python of its own."""
-    started = monotonic()
-    subprocess.run([sys.executable, "-c", "import torch"], check=False)
-    return monotonic() - started
 
 
 def _needs_in_words(plan: PlannedSweep) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from dpbench import folders, units
@@ -43,34 +42,45 @@ def measure(
     """Run the trials of the plan that are not stored yet, and store each record as it comes.
 
     `repetitions` are numbers to reach one after the other, in place of the plan's own.
-    Raises UsageError if none of the backends can be used, and Interrupted, whose message says what
-    is stored, if a signal ends the sweep.
+    Raises UsageError if none of the backends can be used, or the user's code changes meanwhile, and
+    Interrupted, whose message says what is stored, if a signal ends the sweep.
     """
+    trials = plan.trials
+
+    def stored_words() -> str:
+        left = missing_trials(trials, records)
+        return f"{units.stored(len(trials) - len(left), len(trials))} in {plan.folder}"
+
+    def interrupted_words() -> str:
+        return f"{stored_words()}{f'; to finish: {plan.to_finish}' if plan.to_finish else ''}"
+
     with runner_for(plan) as runner:
-        sweep = RunningSweep(plan, runner)
-        busy = load_warning(runner.load, plan.trials[0])
-        say(*plan.notes, *_skip_lines(sweep.unusable), *busy)
-        label = Labels.among(plan.trials).label
+        unusable = unusable_configurations(trials, runner)
+        records = kept_records(plan.earlier.records, unusable) if plan.earlier else []
+        busy = load_warning(runner.load, trials[0])
+        say(*plan.notes, *_skip_lines(unusable), *busy)
+        label = Labels.among(trials).label
         opened = (
             ResultsFolder(plan.folder)
             if plan.earlier
             else ResultsFolder.create(plan.folder, plan.command, plan.spec)
         )
-        with opened as results, interruptible(sweep.interrupted_words), progress:
+        with opened as results, interruptible(interrupted_words), progress:
             for node in plan.nodes:
                 results.add_environment(node.machine.environment)
             if plan.earlier:
-                say(f"resuming: {sweep.stored_words()}")
+                say(f"resuming: {stored_words()}")
             for count in repetitions or (plan.spec.repetitions,):
-                left = sweep.left(count)
-                waiting = [trial for trial in left if trial.configuration not in sweep.unusable]
-                progress.planned(waiting, label)
+                trials = plan_trials(plan.spec, count)
+                left = left_to_run(trials, records, unusable)
+                progress.planned([one for one in left if one.configuration not in unusable], label)
                 for trial in left:
-                    sweep.require_same_code()
+                    _require_same_code(plan, stored_words)
                     progress.started(trial)
-                    record = sweep.run(trial)
+                    record = run_trial(plan, trial, records, runner)
+                    records.append(record)
                     results.append(record)
-                    if trial.configuration not in sweep.unusable:
+                    if trial.configuration not in unusable:
                         progress.finished(record)
     return folders.load_sweep(plan.folder)
 
@@ -89,100 +99,81 @@ def follow(plan: PlannedSweep) -> None:
             plan.folder.rmdir()
 
 
-class RunningSweep:
-    """A sweep while it is measured: its records so far, and how its next trials run."""
-
-    def __init__(self, plan: PlannedSweep, runner: TrialRunner) -> None:
-        """Raises UsageError if none of the backends can be used."""
-        self._plan, self._runner = plan, runner
-        self.unusable = unusable_configurations(plan.trials, runner)
-        """Configurations that cannot run here, each with the reason."""
-        self._trials = plan.trials
-        self._records = defaultdict[TrialSpec, list[TrialRecord]](list)
-        for record in kept_records(plan.earlier.records, self.unusable) if plan.earlier else ():
-            self._records[record.trial.configuration].append(record)
-
-    def left(self, repetitions: int) -> list[TrialSpec]:
-        """The trials without a record, for so many repetitions. Those that cannot run come first,
-        so that they are stored before the others take minutes."""
-        self._trials = plan_trials(self._plan.spec, repetitions)
-        return sorted(self._missing(), key=lambda trial: trial.configuration not in self.unusable)
-
-    def run(self, trial: TrialSpec) -> TrialRecord:
-        """Run a trial, once more if something outside killed it.
-
-        A training script that has failed is not run again in the same way, and after a failure in
-        the largest group not at all with the same arguments.
-        """
-        repetitions = self._records[trial.configuration]
-
-        def run_now() -> TrialRecord:
-            reason = self.unusable.get(trial.configuration) or self._failed_before(trial)
-            if reason:
-                return TrialRecord(trial=trial, status=Status.SKIPPED, reason=reason)
-            limit = self._plan.spec.time_limit_seconds
-            return self._runner.run(_with_chosen_steps(trial, repetitions), limit)
-
-        nodes = self._plan.nodes[: trial.node_count]
-        environment_ids = [node.machine.environment.environment_id for node in nodes]
-        record = recorded(plain_label(trial), run_now, environment_ids)
-        record = replace(record, trial=trial)  # with the steps that it was planned with
-        repetitions.append(record)
-        return record
-
-    def require_same_code(self) -> None:
-        """Raise UsageError if the user's code has changed, since every trial loads it again."""
-        plan = self._plan
-        for workload in plan.spec.workloads:
-            if files_sha256(workload) != workload.files_sha256:
-                finish = plan.to_finish
-                back = f"put the old one back and finish with: {finish}"
-                raise UsageError(
-                    f"{named_files(workload)} has changed while the sweep ran, and what is left "
-                    f"would measure something else; {self.stored_words()} in {plan.folder}; "
-                    f"{back if finish else 'measure it again'}"
-                )
-
-    def stored_words(self) -> str:
-        """Such as "2 of 3 trials are stored"."""
-        return units.stored(len(self._trials) - len(self._missing()), len(self._trials))
-
-    def interrupted_words(self) -> str:
-        """What is stored, and how to finish."""
-        finish = self._plan.to_finish
-        rest = f"; to finish: {finish}" if finish else ""
-        return f"{self.stored_words()} in {self._plan.folder}{rest}"
-
-    def _missing(self) -> list[TrialSpec]:
-        return missing_trials(self._trials, [*chain.from_iterable(self._records.values())])
-
-    def _failed_before(self, trial: TrialSpec) -> str | None:
-        """Why a trial is not worth running: its script has failed in the same way, or in the
-        largest group (on one rank alone some cannot run); or, with --stop-after-failure, the same
-        has failed with as many replicas or fewer."""
-        configuration = trial.configuration
-        largest, stops = max(self._plan.spec.group_sizes), self._plan.stop_after_failure
-        for failed, records in self._records.items():
-            if all(record.status in (Status.COMPLETED, Status.SKIPPED) for record in records):
-                continue
-            if trial.script_command and trial.script_command == failed.script_command:
-                whole = failed.traits.communicates
-                again = (whole and failed.group_size == largest) or failed == configuration
-            else:
-                again = stops and failed.of_one_replica == configuration.of_one_replica
-                again = again and failed.group_size <= trial.group_size
-            if again:
-                return f"{plain_label(failed)} failed"
-        return None
+def left_to_run(
+    trials: Sequence[TrialSpec], records: Sequence[TrialRecord], unusable: Container[TrialSpec]
+) -> list[TrialSpec]:
+    """The trials without a record. Those whose configuration cannot run here come first, so that
+    they are stored before the others take minutes."""
+    missing = missing_trials(trials, records)
+    return sorted(missing, key=lambda trial: trial.configuration not in unusable)
 
 
-def _with_chosen_steps(trial: TrialSpec, repetitions: Sequence[TrialRecord]) -> TrialSpec:
+def run_trial(
+    plan: PlannedSweep, trial: TrialSpec, records: Sequence[TrialRecord], runner: TrialRunner
+) -> TrialRecord:
+    """Run a trial after those of the records, once more if something outside killed it. One that
+    cannot run here, or is not worth running after what failed, has a record with the reason."""
+
+    def run_now() -> TrialRecord:
+        lacking = runner.unusable_reason(trial.configuration)
+        if reason := lacking or _failed_before(plan, trial, records):
+            return TrialRecord(trial=trial, status=Status.SKIPPED, reason=reason)
+        return runner.run(_with_chosen_steps(trial, records), plan.spec.time_limit_seconds)
+
+    nodes = plan.nodes[: trial.node_count]
+    environment_ids = [node.machine.environment.environment_id for node in nodes]
+    record = recorded(plain_label(trial), run_now, environment_ids)
+    return replace(record, trial=trial)  # with the steps that it was planned with
+
+
+def _failed_before(
+    plan: PlannedSweep, trial: TrialSpec, records: Sequence[TrialRecord]
+) -> str | None:
+    """Why a trial is not worth running: its script has failed in the same way, or in the largest
+    group (on one rank alone some cannot run); or, with --stop-after-failure, the same has failed
+    with as many replicas or fewer."""
+    configuration, largest = trial.configuration, max(plan.spec.group_sizes)
+    for record in records:
+        if record.status in (Status.COMPLETED, Status.SKIPPED):
+            continue
+        failed = record.trial.configuration
+        if trial.script_command and trial.script_command == failed.script_command:
+            whole = failed.traits.communicates
+            again = (whole and failed.group_size == largest) or failed == configuration
+        else:
+            again = (
+                plan.stop_after_failure
+                and failed.of_one_replica == configuration.of_one_replica
+                and failed.group_size <= trial.group_size
+            )
+        if again:
+            return f"{plain_label(failed)} failed"
+    return None
+
+
+def _with_chosen_steps(trial: TrialSpec, records: Sequence[TrialRecord]) -> TrialSpec:
     """The trial with the timed steps that an earlier one of its repetitions chose to fill its
     window, so that all of a configuration train on the same samples."""
-    ran = next((record for record in repetitions if record.ranks), None)
-    if trial.window_seconds is None or ran is None:
-        return trial
-    return replace(trial, window_seconds=None, timed_steps=len(ran.ranks[0].timed.step_seconds))
+    configuration = trial.configuration
+    if trial.window_seconds is not None:
+        for record in records:
+            if record.ranks and record.trial.configuration == configuration:
+                steps = len(record.ranks[0].timed.step_seconds)
+                return replace(trial, window_seconds=None, timed_steps=steps)
+    return trial
+
+
+def _require_same_code(plan: PlannedSweep, stored_words: Callable[[], str]) -> None:
+    """Raise UsageError if the user's code has changed, since every trial loads it again."""
+    for workload in plan.spec.workloads:
+        if files_sha256(workload) != workload.files_sha256:
+            back = "measure it again"
+            if plan.to_finish:
+                back = f"put the old one back and finish with: {plan.to_finish}"
+            raise UsageError(
+                f"{named_files(workload)} has changed while the sweep ran, and what is left would "
+                f"measure something else; {stored_words()}; {back}"
+            )
 
 
 def kept_records(

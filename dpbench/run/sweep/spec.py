@@ -39,74 +39,82 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
 
     Raises UsageError for what the nodes cannot run.
     """
-    offered = tuple(len(node.devices) for node in nodes)
-    most = sum(offered)
-    default_sizes = default_group_sizes(most)
-    # At group size 1 SINGLE is measured in any case.
-    asked_sizes = options.group_sizes or default_sizes[1:] or default_sizes
-    group_sizes = tuple(
-        dict.fromkeys(most if size == MAX_WORD else int(size) for size in asked_sizes)
-    )
-    _require_devices(options, nodes, group_sizes)
+    group_sizes = _group_sizes(options, nodes)
     # The orders of other nodes name no steps.
     fills_window = options.fills_window and len(nodes) == 1
-    values: dict[str, Any] = {name: getattr(options, name) for name in SweepOptions.model_fields}
-    values["prefetch"] = options.loading
-    values["steps"] = options.steps or (MIN_STEPS if fills_window else DEFAULT_STEPS,)
-    window_seconds = DEFAULT_WINDOW_SECONDS
-    if options.script_and_arguments:
-        # OpenMP takes a number for each level of nesting.
-        of_openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
-        usual = {
-            "backends": (OWN_BACKEND,),
-            "batch_sizes": (OWN_BATCH_SIZE,),
-            "warmup": (DEFAULT_SCRIPT_WARMUP,),
-            "steps": (MIN_SCRIPT_STEPS,),
-            "threads": (int(of_openmp) if of_openmp.isdecimal() else 1,),  # as under torchrun
-        }
-        values |= {name: usual[name] for name in usual.keys() - options.model_fields_set}
-        window_seconds = DEFAULT_SCRIPT_WINDOW_SECONDS
-    asked, largest = values["threads"] or (None,), max(group_sizes)
-    values["threads"] = tuple(_threads(options, nodes, largest, threads) for threads in asked)
-    axes = {field: values[axis.option_field] for field, axis in AXES.items()}
-    del axes["architecture"]  # each has a workload of its own
-    first = {field: several[0] for field, several in axes.items()}
-    of_workload = {field: first.pop(field) for field in axes if field in WORKLOAD_FIELDS}
+    settings = _settings(options, nodes, max(group_sizes), fills_window=fills_window)
+    first = {field: values[0] for field, values in settings.items()}
+    of_workload = {field: first.pop(field) for field in settings if field in WORKLOAD_FIELDS}
     workloads, notes = _workloads(options, of_workload)
     notes += unread_notes(options.data_dir, [each.dataset for each in workloads])
     devices = tuple(device for node in nodes for device in node.devices)
+    is_script = bool(options.script_and_arguments)
+    window_seconds = DEFAULT_SCRIPT_WINDOW_SECONDS if is_script else DEFAULT_WINDOW_SECONDS
     base = TrialSpec(
         workload=workloads[0],
         implementation=SINGLE,
         backend="none",
         group_size=1,
-        batch_size=values["batch_sizes"][0],
         devices=devices[:1],
         window_seconds=window_seconds if fills_window else None,
         **first,
     )
+    usual_backend = OWN_BACKEND if is_script else "nccl" if nodes[0].machine.gpus else "gloo"
+    batch_sizes = settings.pop("batch_size")
     spec = SweepSpec(
         base=base,
         workloads=tuple(workloads),
         # Every speedup needs the first.
         implementations=tuple(dict.fromkeys((SINGLE, *options.measured_implementations))),
         largest_group_only=() if options.implementations else (INDEPENDENT,),
-        backends=values["backends"] or (("nccl",) if nodes[0].machine.gpus else ("gloo",)),
+        backends=options.backends or (usual_backend,),
         group_sizes=group_sizes,
-        batch_sizes=values["batch_sizes"],
+        batch_sizes=batch_sizes,
         devices=devices,
-        devices_by_node=offered if len(nodes) > 1 else (),
+        devices_by_node=tuple(len(node.devices) for node in nodes) if len(nodes) > 1 else (),
         repetitions=options.repetitions,
-        axes={field: several for field, several in axes.items() if len(several) > 1},
+        axes={field: values for field, values in settings.items() if len(values) > 1},
         time_limit_seconds=options.time_limit,
     )
     return spec, notes
 
 
-def _require_devices(
-    options: SweepOptions, nodes: Sequence[Node], group_sizes: tuple[int, ...]
-) -> None:
-    """Raise UsageError for groups, batches and dtypes that these nodes do not have."""
+def _settings(
+    options: SweepOptions, nodes: Sequence[Node], largest_group: int, *, fills_window: bool
+) -> dict[str, tuple[Any, ...]]:
+    """The values of each setting but architectures, by its field of the specification: those that
+    are given, or else what dpbench chooses."""
+    chosen: dict[str, tuple[Any, ...]] = {
+        "timed_steps": (MIN_STEPS if fills_window else DEFAULT_STEPS,),
+        "prefetch": options.loading,
+        "threads_per_replica": (None,),
+    }
+    if options.script_and_arguments:
+        # OpenMP takes a number for each level of nesting.
+        of_openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
+        chosen |= {
+            "batch_size": (OWN_BATCH_SIZE,),
+            "warmup_steps": (DEFAULT_SCRIPT_WARMUP,),
+            "timed_steps": (MIN_SCRIPT_STEPS,),
+            # As under torchrun.
+            "threads_per_replica": (int(of_openmp) if of_openmp.isdecimal() else 1,),
+        }
+    names = {"batch_size": "batch_sizes"}
+    names |= {field: axis.option_field for field, axis in AXES.items() if field != "architecture"}
+    settings = {field: getattr(options, name) for field, name in names.items()}
+    settings |= {field: chosen[field] for field in chosen if names[field] not in options.given}
+    settings["threads_per_replica"] = tuple(
+        _threads(options, nodes, largest_group, threads)
+        for threads in settings["threads_per_replica"]
+    )
+    return settings
+
+
+def _group_sizes(options: SweepOptions, nodes: Sequence[Node]) -> tuple[int, ...]:
+    """The group sizes that are asked for, or the usual ones.
+
+    Raises UsageError for groups and batches that these nodes do not have.
+    """
     kinds = [{device.partition(":")[0] for device in node.devices} for node in nodes]
     for number, kind in enumerate(kinds):
         if kind != kinds[0]:
@@ -116,21 +124,26 @@ def _require_devices(
                 "kind on all nodes"
             )
     most = sum(len(node.devices) for node in nodes)
-    if max(group_sizes) > most:
+    usual = default_group_sizes(most)
+    # At group size 1 SINGLE is measured in any case.
+    asked = options.group_sizes or usual[1:] or usual
+    sizes = tuple(dict.fromkeys(most if size == MAX_WORD else int(size) for size in asked))
+    smallest, largest = min(options.batch_sizes), max(sizes)
+    if largest > most:
         listed = " + ".join(str(len(node.devices)) for node in nodes)
         where = f"all nodes ({listed})" if len(nodes) > 1 else "this machine"
         raise UsageError(
-            f"{option_words('group_sizes')}: {max(group_sizes)} is above the "
+            f"{option_words('group_sizes')}: {largest} is above the "
             f"{units.counted(most, 'replica')} of {where}; expected at most {most}, or more "
             f"{option_words('gpus')}"
         )
-    smallest, largest = min(options.batch_sizes), max(group_sizes)
     if "strong" in options.scaling and smallest < largest:
         raise UsageError(
             f"{option_words('batch_sizes')}: with {option_words('scaling', 'strong')} {smallest} "
             f"is the global batch, smaller than the group of {largest}; expected at least "
             f"{largest}, a sample for every replica"
         )
+    return sizes
 
 
 def _threads(
@@ -175,10 +188,17 @@ def _workloads(
 
 
 def _require_script(script: Sequence[str]) -> None:
-    """Raise UsageError if there is no such script or module. Nothing of it runs here."""
+    """Raise UsageError if there is no such script or module, or the file makes a model
+    instead. Nothing of it runs here."""
     if script[0] != "-m":
         if not Path(script[0]).is_file():
             raise UsageError(f"no file {script[0]} here ({Path.cwd()})")
+        text = Path(script[0]).read_text(encoding="utf-8", errors="replace")
+        if "\ndef make(" in text and "optim" not in text:
+            raise UsageError(
+                f"{script[0]} makes a model and trains nothing; expected a training script; to "
+                f"measure the model: dpbench sweep --arch {script[0]}:make"
+            )
         return
     sys.path.insert(0, str(Path.cwd()))  # as python -m does
     try:

@@ -1,0 +1,61 @@
+"""What `dpbench sweep` answers, also where a launcher has started it or on one of several nodes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dpbench.messages import say
+from dpbench.rendezvous.placement import find_placement, remove_placement
+from dpbench.run.results import measured_answer
+
+if TYPE_CHECKING:
+    from dpbench.options.sweep import SweepOptions
+    from dpbench.report.answer import Answer
+    from dpbench.report.progress.trials import TrialProgress
+
+OWN_SCRIPT = "your_script.py"
+"""What is explained after a first look at this machine."""
+
+
+def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
+    """Measure the sweep of these options, or describe its plan; None in a process that leaves the
+    answer to the first one of its node, or to node 0.
+
+    Raises what `plan_sweep` and `measure` raise, and UsageError for a plan of several nodes.
+    """
+    placed = find_placement(os.environ)
+    remove_placement(os.environ)
+    if placed and placed.local_rank:
+        return None  # the node's first process starts the ranks of every trial
+    if placed and placed.local_size > 1 and options.gpus is None:
+        options = options.model_copy(update={"gpus": placed.local_size})
+    if placed or options.nnodes is not None:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
+    from dpbench.launch.signed_store import VARIABLE
+    from dpbench.rendezvous.process_group import DEBUG_VARIABLES
+    from dpbench.run.sweep.dry_run import describe_plan
+    from dpbench.run.sweep.measuring import exit_status, follow, measure
+    from dpbench.run.sweep.nodes import node_placement
+    from dpbench.run.sweep.plan import plan_sweep
+
+    placement = node_placement(options, placed)
+    if options.debug:  # ranks inherit it with the environment, and each trial records it
+        os.environ.update(DEBUG_VARIABLES)
+        words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
+        say(f"--debug: {words}; logs of trials that fail are kept")
+    token = os.environ.pop(VARIABLE, "").strip()  # ranks run user code, so they must not see it
+    # A plan may be for a machine with more devices.
+    planned = options.model_copy(update={"oversubscribe": True}) if options.dry_run else options
+    with plan_sweep(planned, placement, token) as plan:
+        if options.dry_run:
+            return describe_plan(plan, options)
+        if plan.here.number:
+            follow(plan)
+            return None
+        stored = measure(plan, progress)
+    to_explain = OWN_SCRIPT if options.preset == "quick" else stored.folder
+    answer = measured_answer(stored, options, to_explain=to_explain, verbose=options.verbose)
+    status = exit_status(stored.records, options.measured_implementations)
+    return replace(answer, exit_status=status)
