@@ -35,10 +35,13 @@ def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
         progress.planned(PALINDROME, plain_label)
         for one in (skipped, took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
             progress.finished(one)
+        progress.planned([A, B], plain_label)  # the second one has two windows
+        progress.finished(took(A, 2.0))
     assert out.getvalue().splitlines() == [
         "[2/4] ddp/gloo ×2, batch 8, repetition 1: 1,000 images/s (9 s), 9 s of measuring left",
         "[3/4] ddp/gloo ×2, batch 8, repetition 2: 1,000 images/s (4 s)",
         "[4/4] dp ×1, batch 8, repetition 2: 1,000 images/s (2 s)",
+        "[1/2] dp ×1, batch 8, repetition 1: 1,000 images/s (2 s), 4 s of measuring left",
     ]
 
 
