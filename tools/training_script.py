@@ -38,7 +38,7 @@ def main() -> None:
     data = TensorDataset(*samples)
     sampler = DistributedSampler[tuple[torch.Tensor, ...]](data)
     # Whole batches are indexed at once, as those of a trial are.
-    batches = BatchSampler(sampler, chosen.batch, drop_last=True)
+    batches = BatchSampler(sampler, chosen.batch, drop_last=True)  # type: ignore[arg-type]
     loader = DataLoader(data, batch_size=None, sampler=batches, pin_memory=bool(gpus))
 
     for epoch in range(1000):
