@@ -105,7 +105,7 @@ def measured_answer(
     """What a command has measured, of which it writes the page; `shown` are further arguments of
     `report_answer`. Says where the records and the output of failures are."""
     from dpbench.analysis.analyze import analyze
-    from dpbench.analysis.frames import collective_frame, to_frame
+    from dpbench.analysis.frames import collective_frame, row_frame
     from dpbench.records.trial import Status
     from dpbench.report.answer import Answer
     from dpbench.report.answers.report import report_answer
@@ -121,7 +121,7 @@ def measured_answer(
         return report_answer(analysis, page=page, **shown)
     say(f"records are in {stored.folder}")
     measured = analysis.collectives
-    frame = collective_frame(measured.records) if measured else to_frame(analysis.rows)
+    frame = collective_frame(measured.records) if measured else row_frame(analysis.rows)
     return Answer(paragraphs=(), data=plain_rows(frame))
 
 
