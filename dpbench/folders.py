@@ -52,24 +52,18 @@ MAX_NAME = 200
 MAX_FOLDERS_NAMED = 3
 """Most results folders that an error lists."""
 
-H = TypeVar("H")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CommHeader:
-    """The content of comm.json."""
+class Header:
+    """The content of sweep.json or comm.json."""
 
     schema_version: SchemaVersion
     command: tuple[str, ...]
     """The command line after "dpbench"."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepHeader(CommHeader):
-    """The content of sweep.json."""
-
-    sweep: SweepSpec
+    sweep: SweepSpec | None = None
+    """None for collectives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,11 +107,8 @@ class ResultsFolder:
         exists and holds something."""
         require_free(folder)
         make_folder(folder)
-        common: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "command": tuple(command)}
-        if spec is None:
-            write_object(folder / COMM_FILE, CommHeader(**common))
-        else:
-            write_object(folder / SWEEP_FILE, SweepHeader(**common, sweep=spec))
+        header = Header(schema_version=SCHEMA_VERSION, command=tuple(command), sweep=spec)
+        write_object(folder / (SWEEP_FILE if spec else COMM_FILE), header)
         return cls(folder)
 
     def append(self, record: TrialRecord | CollectiveRecord) -> None:
@@ -157,7 +148,9 @@ def holds_collectives(folder: Path) -> bool:
 
 def load_sweep(folder: Path) -> StoredSweep:
     """Read a results folder; raises FileError if it is not one, or is of another dpbench."""
-    header = _read_header(folder, SWEEP_FILE, SweepHeader, "dpbench sweep")
+    header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
+    if header.sweep is None:
+        raise FileError(f"{folder / SWEEP_FILE}: Header.sweep: missing")
     sweep = StoredSweep(spec=header.sweep, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
     used = {record.trial.implementation for record in sweep.records}
@@ -172,7 +165,7 @@ def load_sweep(folder: Path) -> StoredSweep:
 def load_collectives(folder: Path) -> StoredCollectives:
     """Read the collectives of a results folder; raises FileError if it holds none, or is of
     another dpbench."""
-    header = _read_header(folder, COMM_FILE, CommHeader, "dpbench comm")
+    header = _read_header(folder, COMM_FILE, "dpbench comm")
     return StoredCollectives(**_read_rest(folder, header, COLLECTIVES_FILE, CollectiveRecord))
 
 
@@ -187,7 +180,7 @@ def check_name(name: str) -> None:
         )
 
 
-def _read_header(folder: Path, file: str, kind: type[H], maker: str) -> H:
+def _read_header(folder: Path, file: str, maker: str) -> Header:
     if not os.path.lexists(folder / file):
         if not folder.exists() and os.path.lexists((usual := Path("results", folder)) / file):
             raise FileError(f"{folder} does not exist; did you mean {usual}?")
@@ -195,10 +188,10 @@ def _read_header(folder: Path, file: str, kind: type[H], maker: str) -> H:
         inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
         named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
         raise FileError(f"{folder} {lack}; expected a results folder of {maker}{named}")
-    return read_object(folder / file, kind)
+    return read_object(folder / file, Header)
 
 
-def _read_rest(folder: Path, header: CommHeader, file: str, kind: type[R]) -> dict[str, Any]:
+def _read_rest(folder: Path, header: Header, file: str, kind: type[R]) -> dict[str, Any]:
     """The fields of Stored, with the records of this file."""
     path, warnings = folder / file, tuple[str, ...]()
     reader = LineReader(path, lambda line: from_json(kind, line))

@@ -81,7 +81,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     folder, file = written(tmp_path / "s", RECORDS[:1]), folders.SWEEP_FILE
     content = json.loads((folder / file).read_text())
     (folder / file).write_text(json.dumps({**content, "schema_version": 99}) + "\n")
-    words = f"SweepHeader.schema_version: input should be {SCHEMA_VERSION}, got 99"
+    words = f"Header.schema_version: input should be {SCHEMA_VERSION}, got 99"
     with pytest.raises(FileError, match=words):
         folders.load_sweep(folder)
 
@@ -97,7 +97,7 @@ def test_a_plan_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
     content = json.loads((folder / "sweep.json").read_text())
     content["sweep"]["repetitions"] = 10**8
     (folder / "sweep.json").write_text(json.dumps(content))
-    words = r"sweep\.json: SweepHeader\.sweep\.repetitions: .*less than or equal"
+    words = r"sweep\.json: Header\.sweep\.repetitions: .*less than or equal"
     with pytest.raises(FileError, match=words):
         folders.load_sweep(folder)
 
