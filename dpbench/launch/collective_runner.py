@@ -3,12 +3,9 @@ of a backend by the smallest of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 
-from dpbench import units
 from dpbench.launch.failures import RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks, scratch_folder
@@ -42,33 +39,11 @@ def run_collective(
     return CollectiveRecord(collective=spec, status=Status.FAILED, reason=f"wrong result: {wrong}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SelfTest:
-    """Whether a backend works between two ranks; `seconds` is the median all-reduce of 4 KiB."""
-
-    backend: str
-    passed: bool
-    ranks: int
-    seconds: float | None = None
-    reason: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The result in words."""
-        if not self.passed:
-            return ("failed: " if self.ranks else "not usable: ") + (self.reason or "")
-        took = units.seconds(self.seconds) if self.seconds is not None else "not timed"
-        ranks = units.counted(self.ranks, "rank")
-        return f"works: 4 KiB all-reduce between {ranks} in {took} (median)"
-
-
-def self_test(backend: str, machine: Machine) -> SelfTest:
-    """Measure the all-reduce between two ranks (on one GPU, with NCCL: a single rank)."""
-    if reason := machine.missing_backends.get(backend):
-        return SelfTest(backend=backend, passed=False, ranks=0, reason=reason)
-    devices: tuple[str, ...] = ("cpu", "cpu")
-    if BACKENDS[backend].cuda_only:
-        devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus[:2])
+def self_test(backend: str, machine: Machine) -> CollectiveRecord:
+    """Run the smallest all-reduce of the backend between two ranks (on one GPU, with NCCL: a single
+    rank); skipped where the backend cannot be used."""
+    gpus = machine.gpus[:2] if BACKENDS[backend].cuda_only else ()
+    devices = tuple(f"cuda:{gpu.index}" for gpu in gpus) or ("cpu", "cpu")
     spec = CollectiveSpec(
         collective="all_reduce",
         backend=backend,
@@ -77,12 +52,7 @@ def self_test(backend: str, machine: Machine) -> SelfTest:
         sizes_bytes=(4096,),
         threads_per_replica=1,
     )
+    if reason := machine.missing_backends.get(backend):
+        return CollectiveRecord(collective=spec, status=Status.SKIPPED, reason=reason)
     with temporary_folder() as logs:
-        record = run_collective(spec, time_limit_seconds=SELF_TEST_SECONDS, logs=logs)
-    return SelfTest(
-        backend=backend,
-        passed=record.status is Status.COMPLETED,
-        ranks=len(devices),
-        seconds=max((median(timings[0].seconds) for timings in record.ranks), default=None),
-        reason=record.reason,
-    )
+        return run_collective(spec, time_limit_seconds=SELF_TEST_SECONDS, logs=logs)

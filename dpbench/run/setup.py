@@ -15,6 +15,7 @@ from dpbench.messages import say
 from dpbench.options.reading import PRESETS
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.train import TrainOptions
+from dpbench.records.trial import Status
 from dpbench.rendezvous.backends import missing_backends
 from dpbench.report.answer import Answer
 from dpbench.report.answers.doctor import doctor_answer
@@ -68,11 +69,11 @@ def examine(wanted_gpus: int | None) -> Answer:
     """Examine this machine. The exit status is 1 if a backend fails that should work, or there are
     fewer usable GPUs than wanted."""
     machine = inspect_machine()
-    tests = {name: self_test(name, machine) for name in BACKENDS}
+    tests = [self_test(name, machine) for name in BACKENDS]
     lacks_gpus = len(machine.gpus) < (wanted_gpus or 0)
     if lacks_gpus:
         usable = units.counted(len(machine.gpus), "usable GPU")
         say(f"--gpus {wanted_gpus}: this machine has {usable}")
-    fails = any(test.ranks and not test.passed for test in tests.values())
+    fails = any(test.status not in (Status.COMPLETED, Status.SKIPPED) for test in tests)
     answer = doctor_answer(machine.environment, tests)
     return replace(answer, exit_status=int(lacks_gpus or fails))

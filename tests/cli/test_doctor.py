@@ -9,26 +9,36 @@ import pytest
 import torch
 
 from dpbench.cli.app import run
-from dpbench.launch.collective_runner import SelfTest
 from dpbench.launch.machine import Machine
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, SizeTiming
 from dpbench.records.environment import usable_cores
+from dpbench.records.trial import Status
 from dpbench.run import setup
 from dpbench.specs.traits import BACKENDS
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: SelfTest) -> None:
-    def answer(backend: str, machine: Machine) -> SelfTest:
-        return by_backend.get(backend, replace(NCCL_MISSING, backend=backend))
+def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: CollectiveRecord) -> None:
+    def answer(backend: str, machine: Machine) -> CollectiveRecord:
+        tested = by_backend.get(backend, MISSING)
+        return replace(tested, collective=replace(tested.collective, backend=backend))
 
     monkeypatch.setattr(setup, "self_test", answer)
 
 
-GLOO_WORKS = SelfTest(backend="gloo", passed=True, ranks=2, seconds=2.5e-4)
-GLOO_FAILS = SelfTest(backend="gloo", passed=False, ranks=2, reason="rank 1 was killed by SIGKILL")
-SHM_WORKS = SelfTest(backend="shm", passed=True, ranks=2, seconds=1.1e-5)
-NCCL_MISSING = SelfTest(backend="nccl", passed=False, ranks=0, reason="no CUDA device")
+SPEC = CollectiveSpec(
+    collective="all_reduce",
+    backend="gloo",
+    group_size=2,
+    devices=("cpu", "cpu"),
+    sizes_bytes=(4096,),
+    threads_per_replica=1,
+)
+TIMING = SizeTiming(nbytes=4096, calls_per_sample=1, seconds=(2e-4, 2.5e-4, 1.0), largest_error=0.0)
+WORKS = CollectiveRecord(collective=SPEC, status=Status.COMPLETED, ranks=((TIMING,),) * 2)
+FAILS = CollectiveRecord(collective=SPEC, status=Status.FAILED, reason="rank 1 was killed")
+MISSING = CollectiveRecord(collective=SPEC, status=Status.SKIPPED, reason="no CUDA device")
 
 
 @without_cuda
@@ -51,7 +61,7 @@ def test_this_machine_is_well(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_has_the_environment_and_every_backend(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers(monkeypatch, gloo=GLOO_WORKS, shm=SHM_WORKS)
+    answers(monkeypatch, gloo=WORKS, shm=WORKS)
     assert run(["doctor", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert set(document) == {"environment", "backends"}
@@ -70,18 +80,18 @@ def test_json_has_the_environment_and_every_backend(
 @pytest.mark.parametrize(
     ("gloo", "words", "expected"),
     [
-        (GLOO_FAILS, [], "backend   gloo: failed: rank 1 was killed by SIGKILL"),
-        (GLOO_WORKS, ["--gpus", "999"], "--gpus 999: this machine has "),
+        (FAILS, [], "backend   gloo: failed: rank 1 was killed"),
+        (WORKS, ["--gpus", "999"], "--gpus 999: this machine has "),
     ],
 )
 def test_too_few_gpus_and_a_backend_that_fails_are_exit_status_1(
-    gloo: SelfTest,
+    gloo: CollectiveRecord,
     words: list[str],
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    answers(monkeypatch, gloo=gloo, shm=SHM_WORKS)
+    answers(monkeypatch, gloo=gloo, shm=WORKS)
     assert run(["doctor", *words]) == 1
     printed = "".join(capsys.readouterr())
     assert expected in printed

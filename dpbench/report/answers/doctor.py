@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from statistics import median
 
 from dpbench import units
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
+from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.table import Table, text_column
 from dpbench.requirements import PYTHON, TORCH
 
 
-def doctor_answer(environment: Environment, backends: Mapping[str, Any]) -> Answer:
-    """The machine, the versions, and whether each backend works; `backends` are dataclasses with a
-    `text`."""
+def doctor_answer(environment: Environment, tests: Sequence[CollectiveRecord]) -> Answer:
+    """The machine, the versions, and whether each backend works, from an all-reduce on each."""
     lines = (
         *environment_lines(environment),
         ("needs", f"Python {PYTHON}, torch {TORCH}, or later"),
-        *(("backend", f"{name}: {backend.text}") for name, backend in backends.items()),
+        *(("backend", f"{test.collective.backend}: {self_test_words(test)}") for test in tests),
     )
     return Answer(
         paragraphs=(environment_table(lines),),
         data={
             "environment": asdict(environment),
-            "backends": [asdict(backend) for backend in backends.values()],
+            "backends": [
+                {
+                    "backend": test.collective.backend,
+                    "passed": test.status is Status.COMPLETED,
+                    "ranks": test.collective.group_size if test.status is not Status.SKIPPED else 0,
+                    "seconds": median_seconds(test),
+                    "reason": test.reason,
+                }
+                for test in tests
+            ],
         },
     )
+
+
+def self_test_words(test: CollectiveRecord) -> str:
+    """Whether the backend works, in words."""
+    seconds = median_seconds(test)
+    if seconds is None:
+        return f"{'not usable' if test.status is Status.SKIPPED else 'failed'}: {test.reason}"
+    ranks = units.counted(test.collective.group_size, "rank")
+    return f"works: 4 KiB all-reduce between {ranks} in {units.seconds(seconds)} (median)"
+
+
+def median_seconds(test: CollectiveRecord) -> float | None:
+    """The time of the slowest rank; None if the test did not complete."""
+    return max((median(timings[0].seconds) for timings in test.ranks), default=None)
 
 
 def environment_table(lines: Iterable[tuple[str, str]]) -> Table:
