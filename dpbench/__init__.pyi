@@ -14,7 +14,7 @@ from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParall
 from dpbench.training.divergence import Diverged as Diverged
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer as ShardedOptimizer
 from dpbench.api.train import Trained as Trained
-from dpbench.training.dp_train import TrainingResult as TrainingResult
+from dpbench.api.dp_train import TrainingResult as TrainingResult
 from dpbench.parallel.groups import all_reduce as all_reduce
 from dpbench.analysis.scaling import analyze_scaling as analyze_scaling
 from dpbench.rendezvous.barrier import barrier as barrier
@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import broadcast as broadcast
 from dpbench.parallel.agreement import broadcast_checkpoint as broadcast_checkpoint
 from dpbench.parallel.agreement import check_sync as check_sync
 from torch.distributed.distributed_c10d import destroy_process_group as destroy_process_group
-from dpbench.training.dp_train import dp_train as dp_train
+from dpbench.api.dp_train import dp_train as dp_train
 from dpbench.launch.fork_world import fork_world as fork_world
 from dpbench.parallel.dp.scatter_gather import gather as gather
 from torch.distributed.distributed_c10d import get_rank as get_rank

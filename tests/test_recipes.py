@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 import dpbench
+from dpbench.api import dp_train
 from dpbench.launch.ranks import run_ranks
-from dpbench.training import dp_train
 
 pytestmark = pytest.mark.full
 
@@ -78,7 +78,7 @@ def test_dp_train_learns_a_regression_with_any_number_of_replicas() -> None:
 
 def test_the_regression_says_which_check_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dp_train, "average_replicas", forget)
-    with pytest.raises(SystemExit, match="failed: 1 replicas: a loss that falls; 2 replicas: a"):
+    with pytest.raises(SystemExit, match="failed: 1 replicas: a loss that falls"):
         runpy.run_path(str(FOLDER / "minimal_dp_train.py"), run_name="__main__")
 
 

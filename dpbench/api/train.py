@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -116,12 +117,11 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
     """
     launched = "RANK" in os.environ
     with measuring_call("dpbench.train", progress=progress, alone=not launched):
+        from dpbench.report.progress.training import TrainingProgress
         from dpbench.run.training.launched import train_in_launch
         from dpbench.run.training.running import train_here
 
         training = read_options(TrainOptions, {"arch": arch, **options}, "dpbench.train")
-        training = training.model_copy(update={"quiet": not progress})
-        trained = (train_in_launch if launched else train_here)(training)
-        assert trained is not None  # as it is no dry run
-    folder, finished = trained
+        shown = TrainingProgress(sys.stderr if progress else None)
+        folder, finished = (train_in_launch if launched else train_here)(training, shown)
     return Trained(folder=folder, finished=finished)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from dpbench.cli.signature import command
@@ -96,7 +97,7 @@ def comm(options: CommOptions) -> Answer:
 
 
 @command(TrainOptions)
-def train(options: TrainOptions) -> int:
+def train(options: TrainOptions) -> Answer | int:
     """Train a model, with evaluation, checkpoints and resume.
 
     dpbench train --gpus 2 --backend shm
@@ -108,12 +109,19 @@ def train(options: TrainOptions) -> int:
 
     if "RANK" not in os.environ and (placed := find_placement(os.environ)):
         os.environ.update(placed.variables)
-    if "RANK" in os.environ:
-        from dpbench.run.training.launched import train_in_launch
+    from dpbench.report.progress.training import TrainingProgress
+    from dpbench.run.training.launched import train_in_launch
+    from dpbench.run.training.plan import describe_training
+    from dpbench.run.training.running import train_here
 
-        train_in_launch(options)
-    else:
-        from dpbench.run.training.running import train_here
-
-        train_here(options)
+    if options.dry_run:
+        return describe_training(options)
+    progress = TrainingProgress(
+        sys.stderr if options.as_json or options.json_lines else sys.stdout,
+        quiet=options.quiet,
+        memory=options.memory,
+        json_lines=options.json_lines,
+        as_json=options.as_json,
+    )
+    (train_in_launch if "RANK" in os.environ else train_here)(options, progress)
     return 0

@@ -19,7 +19,8 @@ from torch.utils.data import Dataset as TorchDataset
 
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
-from dpbench.data.user_dataset import SampleSource
+from dpbench.data.datasets import Dataset
+from dpbench.data.user_dataset import UserDataset
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel import devices
 from dpbench.parallel.tree import map_tensors, tensors
@@ -95,7 +96,7 @@ def loaded_ahead(items: Iterable[T], depth: int, device: torch.device) -> Iterat
 class _Batches(TorchDataset[Any]):
     """The dataset of a worker: loads the samples for the indices of a batch."""
 
-    def __init__(self, source: SampleSource) -> None:
+    def __init__(self, source: Dataset | UserDataset) -> None:
         self._source = source
 
     def __getitems__(self, indices: list[int]) -> tuple[Samples, Samples] | str:
@@ -109,7 +110,12 @@ class _Batches(TorchDataset[Any]):
 
 @contextmanager
 def loaded_by_workers(
-    source: SampleSource, batches: Iterable[torch.Tensor], *, workers: int, prefetch: int, seed: int
+    source: Dataset | UserDataset,
+    batches: Iterable[torch.Tensor],
+    *,
+    workers: int,
+    prefetch: int,
+    seed: int,
 ) -> Iterator[Iterator[tuple[Samples, Samples]]]:
     """Start `workers` processes that load the samples of `batches`, which may be endless.
 

@@ -1,8 +1,8 @@
 """The samples that each rank trains on.
 
-A seed and an epoch give an order of all samples, and each rank takes a range of positions in it: of
+A seed and an epoch give an order of all samples. Each rank takes a range of positions in it: of
 every micro-step in a training (`EpochPlan`) and in a trial (`measure.batches.StepPlan`), of the
-whole epoch from a BalancedSampler.
+whole epoch from a BalancedSampler. Replicas of `dp_train` take turns in it (`shuffled_steps`).
 """
 
 from __future__ import annotations
@@ -127,6 +127,30 @@ class BalancedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return len(self._positions)
+
+
+def shuffled_steps(
+    samples: int, replicas: int, batch_size: int, steps: int, *, seed: int
+) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """The sample indices of each replica in each step; no step has one twice.
+
+    Every pass has each index once. A step may end one pass and begin the next. Replica r gets every
+    `replicas`-th index of a step, from the r-th. Raises ValueError if there are too few samples.
+    """
+    if not samples:
+        raise ValueError("data is empty, expected at least one sample for each replica")
+    if samples < (size := replicas * batch_size):
+        raise ValueError(
+            f"got {samples} samples for {size} in a step ({replicas} replicas × {batch_size}); use "
+            "fewer replicas or more data"
+        )
+    passes, order = SampleOrder(samples, seed=seed), list[int]()
+    while len(order) < steps * size:
+        indices = passes.indices(range(samples), epoch=len(order) // samples).tolist()
+        # Samples that are in the step that ends this pass come last in the next one.
+        order += sorted(indices, key=order[len(order) // size * size :].__contains__)
+    every = (order[begin : begin + size] for begin in range(0, steps * size, size))
+    return tuple(tuple(tuple(step[i::replicas]) for i in range(replicas)) for step in every)
 
 
 class EpochPlan:

@@ -16,7 +16,6 @@ from torch.utils.data import IterableDataset, default_collate
 from dpbench.architecture import load_function
 from dpbench.architecture.user_errors import described, seeded, user_errors_in
 from dpbench.data.batch import Samples
-from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
 
 
@@ -41,10 +40,6 @@ class UserDataset:
         items = [self.items[index] for index in wanted] if fetch_all is None else fetch_all(wanted)
         inputs, targets = collate(items)
         return inputs, targets
-
-
-SampleSource = Dataset | UserDataset
-"""Samples that batches can be taken from."""
 
 
 def load_user_dataset(name: str, *, seed: int) -> UserDataset:

@@ -19,7 +19,7 @@ from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.loading import loaded_ahead, loaded_by_workers, to_device
 from dpbench.data.sharding import SampleOrder
-from dpbench.data.user_dataset import SampleSource
+from dpbench.data.user_dataset import UserDataset
 from dpbench.errors import DataError
 from dpbench.measure.step import LoadSamples, StepIndices
 from dpbench.measure.window import segment_sizes
@@ -115,7 +115,7 @@ SEEDS_PER_RANK = 2**32
 
 @contextmanager
 def loading_batches(
-    trial: TrialSpec, rank: int, plan: StepPlan, source: SampleSource, device: torch.device
+    trial: TrialSpec, rank: int, plan: StepPlan, source: Dataset | UserDataset, device: torch.device
 ) -> Iterator[LoadSamples]:
     """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
     context. Those that are loaded ahead come in the order of the plan, which must not change then.

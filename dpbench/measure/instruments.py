@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from dpbench.architecture import Architecture, items_per_sample
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
-from dpbench.data.user_dataset import SampleSource
+from dpbench.data.user_dataset import UserDataset
 from dpbench.measure.batches import Segment
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.step import BenchmarkStepper, StepIndices
@@ -133,7 +133,7 @@ def trace_gradients(
 
 
 def flops_per_item(
-    architecture: Architecture, source: SampleSource, device: torch.device
+    architecture: Architecture, source: Dataset | UserDataset, device: torch.device
 ) -> float | None:
     """Count the operations of forward and backward of the plain model for one item, 2 per
     multiply-add; None, with a message on stderr, for a model that cannot run as the count needs.

@@ -22,7 +22,7 @@ import torch
 from dpbench.architecture import Architecture, items_per_sample, load_architecture
 from dpbench.data.datasets import Dataset, synthetic_dataset, synthetic_samples
 from dpbench.data.registry import SYNTHETIC, is_function, prepared_file
-from dpbench.data.user_dataset import SampleSource, load_user_dataset
+from dpbench.data.user_dataset import UserDataset, load_user_dataset
 from dpbench.measure.batches import Segment, StepPlan, loading_batches
 from dpbench.measure.device import (
     Peaks,
@@ -120,7 +120,9 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
     )
 
 
-def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> SampleSource:
+def _source(
+    trial: TrialSpec, architecture: Architecture, prepared: Path | None
+) -> Dataset | UserDataset:
     """The samples in host memory."""
     workload = trial.workload
     if is_function(workload.dataset):

@@ -32,7 +32,7 @@ from dpbench.architecture import Architecture
 from dpbench.architecture.user_errors import seeded
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
-from dpbench.data.user_dataset import SampleSource
+from dpbench.data.user_dataset import UserDataset
 from dpbench.measure.device import full_float32
 from dpbench.measure.implementations import averaging_weight, wrap
 from dpbench.measure.implementations.model import full_tensor
@@ -61,7 +61,11 @@ GradientList = list[torch.Tensor | None]
 
 
 def verify(
-    trial: TrialSpec, architecture: Architecture, dataset: SampleSource, rank: int, ranks: RankGroup
+    trial: TrialSpec,
+    architecture: Architecture,
+    dataset: Dataset | UserDataset,
+    rank: int,
+    ranks: RankGroup,
 ) -> Verification:
     """Compare this rank's gradients with one process; `passed` is the result of all ranks."""
     small = _shrunk(trial)

@@ -1,1 +1,1 @@
-"""The ranks of `dpbench train`; and `dp_train`, a training loop in one call."""
+"""The ranks of `dpbench train`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ from torch import Tensor
 from dpbench.codec import Float, decode, encode
 from dpbench.errors import FileError, UsageError
 from dpbench.files import write_inside, write_named
+from dpbench.measure.device import random_states, set_random_states
+from dpbench.measure.rank_model import RankModel
 from dpbench.messages import escaped, option_words
+from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
 HEADER = {"kind": "dpbench training checkpoint", "format_version": 4}
@@ -73,6 +77,50 @@ class Checkpoint:
 
 
 _PLAIN = [f.name for f in fields(Checkpoint) if f.name not in ("spec", "progress", "source")]
+
+
+def capture(
+    model: RankModel,
+    spec: TrainingSpec,
+    progress: Progress,
+    samples_sha256: str,
+    ranks: RankGroup,
+    devices: Sequence[torch.device],
+) -> Checkpoint | None:
+    """The state of the training, with live tensors; None on ranks other than 0. A collective."""
+    optimizer, is_local = model.optimizer.state_dict(), spec.traits.has_local_state
+    optimizers = ranks.gather_on_first(optimizer) if is_local else [optimizer]
+    states = ranks.gather_on_first(random_states(*devices))
+    if optimizers is None or states is None:
+        return None
+    return Checkpoint(
+        spec=spec,
+        progress=progress,
+        model=dict(model.module.state_dict()),
+        optimizers=optimizers,
+        scaler=model.scaler.state_dict() or None,
+        random_states=states,
+        samples_sha256=samples_sha256,
+    )
+
+
+def restore(checkpoint: Checkpoint, model: RankModel, rank: int) -> None:
+    """Give a rank the state in a checkpoint of the same spec, whose tensors may be changed from
+    then on. Raises UsageError if something in it does not fit."""
+    try:
+        model.module.load_state_dict(checkpoint.model)
+        saved = checkpoint.optimizers[rank if len(checkpoint.optimizers) > 1 else 0]
+        pairs = zip(model.optimizer.param_groups, saved["param_groups"], strict=True)
+        options = [{**now, "params": before["params"]} for now, before in pairs]
+        model.optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
+        if checkpoint.scaler is not None:
+            model.scaler.load_state_dict(checkpoint.scaler)
+        set_random_states(checkpoint.random_states[rank])
+    except Exception as error:  # an unexpected part of a file may raise any
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"{checkpoint.source}: it does not fit this training: {type(error).__name__}: {reason}"
+        ) from error
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:

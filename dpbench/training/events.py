@@ -31,6 +31,8 @@ class StartLine:
     """First epoch to be trained, or to be continued."""
     step: int
     """Number of optimizer steps that are already done."""
+    checkpoint: str | None = None
+    """The file that has their result."""
     item: str = "samples"
     """Unit of speeds; batches, steps and losses count samples."""
     items_per_sample: int = 1
@@ -117,13 +119,6 @@ class EpochLine:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NoteLine:
-    """A note for the user."""
-
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class EndLine:
     """The training is over, or stopped at --max-steps. Tuples have one entry per rank."""
 
@@ -157,12 +152,11 @@ class EndLine:
         return None if self.score is None else self.score.accuracy
 
 
-Event = StartLine | StepLine | EpochLine | NoteLine | EndLine
+Event = StartLine | StepLine | EpochLine | EndLine
 EVENT_KINDS: dict[str, type[Event]] = {
     "started": StartLine,
     "step": StepLine,
     "epoch": EpochLine,
-    "note": NoteLine,
     "finished": EndLine,
 }
 _NAMES = {kind: name for name, kind in EVENT_KINDS.items()}

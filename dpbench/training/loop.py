@@ -17,23 +17,28 @@ from time import perf_counter
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from dpbench.architecture import Architecture, items_per_sample
 from dpbench.codec import decode, encode
 from dpbench.data.datasets import Splits
 from dpbench.data.loading import loaded_ahead
 from dpbench.data.sharding import EpochPlan
-from dpbench.errors import DpbenchError, UsageError
+from dpbench.errors import DpbenchError
 from dpbench.measure.device import memory_peaks
+from dpbench.measure.rank_model import build_module, build_rank_model
 from dpbench.messages import option_words
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.parallel.agreement import tensors_sha256
+from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.rendezvous.process_group import RankGroup
 from dpbench.training.checkpoint import (
     BEST,
     Checkpoint,
     Progress,
+    capture,
     latest_checkpoint,
+    restore,
     save_checkpoint,
 )
 from dpbench.training.divergence import require_finite
@@ -41,7 +46,7 @@ from dpbench.training.evaluation import evaluate
 from dpbench.training.events import EndLine, EpochLine, Event, Score, StartLine, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import CHECKPOINTS, TrainingLog
-from dpbench.training.stepper import StepResult, TrainingStepper, time_forward
+from dpbench.training.step import StepResult, learning_rate, take_step, time_forward
 
 
 class OutOfSync(DpbenchError):
@@ -49,7 +54,7 @@ class OutOfSync(DpbenchError):
 
 
 @dataclass(slots=True)
-class TrainedTotals:
+class Totals:
     """Totals of the training since some moment, without evaluation; samples are those of all
     ranks."""
 
@@ -67,10 +72,10 @@ class TrainedTotals:
 
 
 class TrainingLoop:
-    """Trains from the start, or from the position set by `restore`, to the last epoch.
+    """Trains from the start, or from a checkpoint of the same spec, to the last epoch.
 
     Close it, so that another process can write to the log. Raises FileError if the run folder
-    cannot be used.
+    cannot be used, UsageError for a checkpoint that does not fit.
     """
 
     def __init__(
@@ -80,48 +85,38 @@ class TrainingLoop:
         architecture: Architecture,
         splits: Splits,
         devices: Sequence[torch.device],
+        checkpoint: Checkpoint | None,
     ) -> None:
-        self._log = TrainingLog(job.folder) if ranks.rank == 0 else None
         self.job, self.ranks, self.architecture = job, ranks, architecture
         self.splits, self.devices = splits, devices
-        self.progress = Progress()
-        self.totals = TrainedTotals()
+        self.progress = Progress() if checkpoint is None else checkpoint.progress
+        self._source = None if checkpoint is None else checkpoint.source
+        self.totals = Totals()
         """Totals since the loop began."""
         self.score: Score | None = None
         """Score of the last evaluation."""
         self.began = perf_counter()
-        self._line_totals = TrainedTotals()
+        self._line_totals = Totals()
         """Totals since the last line of the log."""
-        self._gradient_norm: float | None = None
         self._unread: list[StepResult] = []
         """Results of the steps since the last reading, on the device."""
-        self._divide(())
-        self.stepper = TrainingStepper(
-            job.spec, ranks, architecture, devices, self.plan.steps_per_epoch
-        )
+        self._divide(self.progress.shares)
+        # Initial parameters depend only on the seed. Each rank has its own random numbers for
+        # training, as in dropout: torch's, not those of Python and NumPy.
+        module = build_module(architecture, job.spec.workload, devices[0])
+        self.model = build_rank_model(module, architecture, job.spec, ranks.rank, devices[0])
         self._speeds: list[float] | None = None
         """Samples per second of this rank's forward passes in the epoch, for `--balance speed`."""
         if job.spec.balance == "speed":
-            self._speeds = time_forward(self.stepper.model.module, devices[0])
+            self._speeds = time_forward(module, devices[0])
+        if checkpoint is not None:
+            restore(checkpoint, self.model, ranks.rank)
+        self._log = TrainingLog(job.folder) if ranks.rank == 0 else None
 
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each rank's share of every batch; () means equal shares."""
         self.progress.shares = tuple(shares)
-        samples = len(self.splits.train)
-        self.plan = EpochPlan(self.job.spec, samples, shares=shares)
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from `checkpoint`, which has the same spec; raises UsageError if it does not
-        fit."""
-        if checkpoint.samples_sha256 != self.splits.sha256:
-            raise UsageError(
-                f"{checkpoint.source}: it does not fit this training: it was trained on other "
-                f"samples, with hash {checkpoint.samples_sha256[:12]}; those here have "
-                f"{self.splits.sha256[:12]}; use the data that it was trained on"
-            )
-        self.stepper.restore(checkpoint)
-        self.progress = checkpoint.progress
-        self._divide(self.progress.shares)
+        self.plan = EpochPlan(self.job.spec, len(self.splits.train), shares=shares)
 
     @property
     def _is_stopped(self) -> bool:
@@ -133,11 +128,11 @@ class TrainingLoop:
 
         Raises Diverged or OutOfSync, on all ranks alike.
         """
-        self.log(self._start_line())
+        self._add(self._start_line())
         while self.progress.epoch < self.job.spec.epochs and not self._is_stopped:
             seconds_before = self.totals.seconds
             self._train_steps()
-            self.stepper.sync_parameters()
+            self._sync_parameters()
             # The score of a part of an epoch is not compared with those of whole ones, so that a
             # resumption finds the best of them as if there had been no stop.
             self.score = None
@@ -146,7 +141,7 @@ class TrainingLoop:
         if self.score is None:
             self.score = self._evaluate()
         end = self._end_line()
-        self.log(end)
+        self._add(end)
         return end
 
     def _start_line(self) -> StartLine:
@@ -155,7 +150,7 @@ class TrainingLoop:
         own_samples = self.plan.samples_before(steps, self.ranks.rank)
         processes = self.ranks.gather([socket.gethostname(), os.getpid(), own_samples])
         hosts, pids, samples = zip(*processes, strict=True)
-        parameters = self.stepper.model.module.parameters()
+        parameters = self.model.module.parameters()
         return StartLine(
             world_size=self.ranks.size,
             hosts=hosts,
@@ -165,6 +160,7 @@ class TrainingLoop:
             parameters=sum(p.numel() for p in parameters if p.requires_grad),
             epoch=self.progress.epoch + 1,
             step=self.progress.step,
+            checkpoint=self._source,
             item=self.architecture.item,
             items_per_sample=items_per_sample(self.architecture),
         )
@@ -179,7 +175,8 @@ class TrainingLoop:
             begun = asked = perf_counter()
             for batches in steps:
                 waited = perf_counter() - asked
-                result = self.stepper.step(batches, progress.step)
+                rate, max_norm = self._learning_rate(progress.step), self.job.spec.max_norm
+                result = take_step(self.model, batches, progress.step, rate=rate, max_norm=max_norm)
                 self._unread.append(result)
                 samples = self.plan.samples_in(progress.epoch_step)
                 progress.step += 1
@@ -188,8 +185,9 @@ class TrainingLoop:
                 is_over = progress.epoch_step == self.plan.steps_per_epoch
                 line_is_due = progress.step % run.log_interval == 0
                 is_saved = self._is_stopped or is_due(run.checkpoint_every, progress.step)
+                norm = None
                 if line_is_due or is_saved or is_over:
-                    self._read_results()
+                    norm = self._read_results()
                 ended = perf_counter()
                 for totals in (self.totals, self._line_totals):
                     totals.seconds += ended - begun
@@ -197,7 +195,7 @@ class TrainingLoop:
                     totals.samples += samples
                 begun = ended
                 if line_is_due:
-                    self._log_line()
+                    self._log_line(norm)
                 if is_due(run.check_sync_every, progress.step):
                     self._check_ranks(f"epoch {progress.epoch + 1}, step {progress.step}")
                 if is_saved and not is_over:  # the end of an epoch saves one anyway
@@ -206,37 +204,44 @@ class TrainingLoop:
                     break
                 asked = perf_counter()
 
+    def _learning_rate(self, step: int) -> float:
+        return learning_rate(self.job.spec, step, self.plan.steps_per_epoch)
+
+    def _sync_parameters(self) -> None:
+        """Make all ranks one model: average parameters that each rank trained alone, and take rank
+        0's buffers, which ranks that average gradients have each filled from their own samples."""
+        self.model.parallel.sync_parameters()
+        if self.ranks.size > 1 and not self.job.spec.traits.has_local_state:
+            assert dist.group.WORLD is not None
+            broadcast_coalesced(self.model.module.buffers(), dist.group.WORLD)
+
     def _check_ranks(self, where: str) -> None:
         """Raise OutOfSync, on all ranks and with the tensors that differ, unless they hold the same
         model; a collective."""
         if self.ranks.size > 1:
-            self.stepper.sync_parameters()
+            self._sync_parameters()
             try:
-                check_sync(self.stepper.model.module)
+                check_sync(self.model.module)
             except RanksDiffer as error:
                 raise OutOfSync(f"{where}: {error}") from None
 
-    def _read_results(self) -> None:
+    def _read_results(self) -> float | None:
         """Read what the steps since the last reading have left on the device, with one wait for it;
-        a collective.
+        a collective. Returns the gradient norm of the last one, if it was clipped and is finite.
 
         Raises Diverged, the same on all ranks, with the first step and rank. Under float16 a loss
         may be infinite, as its step is skipped.
         """
         results, self._unread = self._unread, []
-        largest = torch.nn.utils.get_total_norm(self.stepper.model.module.parameters(), math.inf)
+        largest = torch.nn.utils.get_total_norm(self.model.module.parameters(), math.inf)
         norm = results[-1].gradient_norm
-        values = [
-            *(result.loss_sum for result in results),
-            largest,
-            largest if norm is None else norm,
-        ]
+        values = [largest, largest if norm is None else norm]
+        values += [result.loss_sum for result in results]
         rows = self.ranks.gather(torch.stack([value.double() for value in values]).tolist())
-        *losses, parameters, norms = zip(*rows, strict=True)
-        progress = self.progress
-        epoch = f"epoch {progress.epoch + 1}"
+        parameters, norms, *losses = zip(*rows, strict=True)
+        progress, epoch = self.progress, f"epoch {self.progress.epoch + 1}"
         for step, by_rank in enumerate(losses, start=progress.step - len(results) + 1):
-            if not self.stepper.model.scaler.is_enabled():
+            if not self.model.scaler.is_enabled():
                 for rank, loss in enumerate(by_rank):
                     require_finite("the loss", loss, f"{epoch}, step {step}, on rank {rank}")
             progress.epoch_loss_sum += sum(by_rank)
@@ -245,11 +250,11 @@ class TrainingLoop:
         for rank, value in enumerate(parameters):
             where = f"{epoch}, step {progress.step}, on rank {rank}"
             require_finite("a parameter", value, where)
-        self._gradient_norm = None if norm is None or not math.isfinite(norms[0]) else norms[0]
+        return None if norm is None or not math.isfinite(norms[0]) else norms[0]
 
-    def _log_line(self) -> None:
+    def _log_line(self, gradient_norm: float | None) -> None:
         progress, plan = self.progress, self.plan
-        totals, self._line_totals = self._line_totals, TrainedTotals()
+        totals, self._line_totals = self._line_totals, Totals()
         line = StepLine(
             epoch=progress.epoch + 1,
             step=progress.step,
@@ -258,14 +263,14 @@ class TrainingLoop:
             rank_processed=plan.samples_before(progress.epoch_step, rank=0),
             rank_total=plan.samples_before(plan.steps_per_epoch, rank=0),
             loss=totals.loss_sum / totals.samples,
-            learning_rate=self.stepper.learning_rate,
+            learning_rate=self._learning_rate(progress.step - 1),
             samples_per_second=totals.samples / totals.seconds,
             data_wait_share=totals.wait_share,
             elapsed_seconds=perf_counter() - self.began,
-            gradient_norm=self._gradient_norm,
+            gradient_norm=gradient_norm,
             skipped_steps=progress.skipped_steps,
         )
-        self.log(line)
+        self._add(line)
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, move on to the next epoch, and save a checkpoint."""
@@ -288,7 +293,7 @@ class TrainingLoop:
             epoch=progress.epoch,
             step=progress.step,
             train_loss=loss,
-            learning_rate=self.stepper.learning_rate,
+            learning_rate=self._learning_rate(progress.step - 1),
             epoch_seconds=seconds,
             evaluation_seconds=None if score is None else evaluation_seconds,
             score=score,
@@ -296,14 +301,14 @@ class TrainingLoop:
             best=best,
             shares=shares,
         )
-        self.log(line)
+        self._add(line)
 
     def _evaluate(self) -> Score | None:
         """The score of the model; None without evaluation."""
         if self.job.run.evaluation == "off":
             return None
         return evaluate(
-            self.stepper.model.module,
+            self.model.module,
             self.architecture,
             self.splits.test,
             device=self.devices[0],
@@ -314,12 +319,13 @@ class TrainingLoop:
 
     def _save(self, *, best: bool) -> str:
         """Save a checkpoint; returns the file's name."""
-        checkpoint, run = self.stepper.checkpoint(self.progress, self.splits.sha256), self.job.run
+        state = self.job.spec, self.progress, self.splits.sha256
+        checkpoint, run = capture(self.model, *state, self.ranks, self.devices), self.job.run
 
         def save() -> str:
             assert checkpoint is not None
-            kept, keep = self.job.folder / CHECKPOINTS, run.max_checkpoints
-            return save_checkpoint(kept, checkpoint, keep=keep, best=best, also=run.checkpoint).name
+            folder, keep, also = self.job.folder / CHECKPOINTS, run.max_checkpoints, run.checkpoint
+            return save_checkpoint(folder, checkpoint, keep=keep, best=best, also=also).name
 
         return self.ranks.on_first(save)
 
@@ -340,7 +346,7 @@ class TrainingLoop:
                     final_loss=loss,
                     epochs=progress.epoch,
                     steps=progress.step,
-                    state_sha256=state_sha256(self.stepper.model.module),
+                    state_sha256=state_sha256(self.model.module),
                     elapsed_seconds=perf_counter() - self.began,
                     samples=self.totals.samples,
                     peak_host_memory_bytes=host,
@@ -356,7 +362,7 @@ class TrainingLoop:
 
         return decode(EndLine, self.ranks.on_first(finish))
 
-    def log(self, event: Event) -> None:
+    def _add(self, event: Event) -> None:
         """Add an event to the log, on rank 0."""
         if self._log is not None:
             self._log.add(event)

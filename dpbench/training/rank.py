@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from dpbench import units
 from dpbench.architecture import load_architecture
 from dpbench.codec import differing_fields, encode
 from dpbench.data import datasets
@@ -26,7 +25,7 @@ from dpbench.messages import option_words
 from dpbench.rendezvous.process_group import RankGroup, enable_debug_logging, rank_group
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, from_bytes, latest_checkpoint
-from dpbench.training.events import EndLine, NoteLine
+from dpbench.training.events import EndLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.loop import TrainingLoop
 from dpbench.training.run_folder import CHECKPOINTS
@@ -58,17 +57,19 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
     architecture = load_architecture(workload.architecture)
     splits = datasets.load_splits(workload, job.prepared, architecture, train_samples)
     require_same(job, splits.sha256, ranks)
+    checkpoint = agreed_checkpoint(job, ranks)
+    if checkpoint is not None and checkpoint.samples_sha256 != splits.sha256:
+        raise UsageError(
+            f"{checkpoint.source}: it does not fit this training: it was trained on other "
+            f"samples, with hash {checkpoint.samples_sha256[:12]}; those here have "
+            f"{splits.sha256[:12]}; use the data that it was trained on"
+        )
     reset_peak_device_memory(*devices)
-    with closing(TrainingLoop(job, ranks, architecture, splits, devices)) as loop:
-        checkpoint = agreed_checkpoint(job, ranks)
-        if checkpoint is not None:
-            loop.restore(checkpoint)
-            steps = units.counted(checkpoint.progress.step, "optimizer step")
-            loop.log(NoteLine(text=f"resuming from {checkpoint.source}, after {steps}"))
-        elif job.resume is not None:
-            loop.log(NoteLine(text="there is no checkpoint: training starts from the beginning"))
-        with unused_parameters_named(loop.stepper.model.module):
-            return loop.train()
+    with (
+        closing(TrainingLoop(job, ranks, architecture, splits, devices, checkpoint)) as loop,
+        unused_parameters_named(loop.model.module),
+    ):
+        return loop.train()
 
 
 def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> None:

@@ -35,6 +35,7 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion
 from dpbench.specs.training import RESUME_LATEST, TrainingRunOptions, TrainingSpec
 from dpbench.training.events import Event, from_line, to_line
+from dpbench.training.job import TrainingJob
 
 RUN_FILE = "run.json"
 LOG_FILE = "log.jsonl"
@@ -92,23 +93,16 @@ class RunFolder:
         return cls(path, manifest)
 
     @classmethod
-    def begin(
-        cls,
-        path: Path,
-        spec: TrainingSpec,
-        run: TrainingRunOptions,
-        command: Sequence[str],
-        environment: Environment,
-        *,
-        earlier: RunFolder | None = None,
-    ) -> RunFolder:
-        """Write the specification of a training that starts in a new folder, or goes on in that of
-        an `earlier` one.
+    def begin(cls, job: TrainingJob, command: Sequence[str], environment: Environment) -> RunFolder:
+        """Write the specification of a job that starts in a new folder, or goes on in it.
 
         Raises FileError: a new one exists or cannot be made, or another training writes to the
         log.
         """
-        if earlier is None:
+        path, earlier = job.folder, tuple[RunStart, ...]()
+        if job.resume == RESUME_LATEST:
+            earlier = cls.open(path).manifest.starts
+        else:
             require_new_run(path)
             make_folder(path)
         start = RunStart(
@@ -116,9 +110,12 @@ class RunFolder:
             environment=environment,
             started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
         )
-        starts = (*(earlier.manifest.starts if earlier else ()), start)
         manifest = RunManifest(
-            schema_version=SCHEMA_VERSION, spec=spec, run=run, starts=starts, status="running"
+            schema_version=SCHEMA_VERSION,
+            spec=job.spec,
+            run=job.run,
+            starts=(*earlier, start),
+            status="running",
         )
         folder = cls(path, manifest)
         with closing(TrainingLog(path)):  # rank 0 opens it again, which may be another process

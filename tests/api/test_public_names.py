@@ -37,7 +37,7 @@ PARALLEL_ALONE = {
 
 OTHERS = {
     "BalancedSampler": "dataset_size * rank world_size shuffle seed",
-    "TrainingResult": "* model params loss_history norm_history indices elapsed_seconds",
+    "TrainingResult": "* model loss_history norm_history indices elapsed_seconds",
     "all_reduce": "tensor op group",
     "analyze_scaling": "start values kind * start_group_size",
     "barrier": "label * timeout process_group",

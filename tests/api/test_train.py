@@ -14,12 +14,10 @@ import torch
 import dpbench
 from dpbench.api.train import Trained
 from dpbench.errors import FileError, UsageError
-from dpbench.specs.training import TrainingRunOptions
-from dpbench.training.events import NoteLine
 from dpbench.training.loop import state_sha256
-from dpbench.training.run_folder import RunFolder, TrainingLog
-from tests.builders import HERE
-from tests.training.jobs import training_spec
+from dpbench.training.run_folder import TrainingLog
+from tests.training.jobs import training_job, training_spec
+from tests.training.test_events import STARTED
 
 TINY: dict[str, Any] = {
     "arch": "tests.launch.faulty:Healthy",
@@ -74,11 +72,11 @@ def test_a_run_folder_is_opened_without_running_anything(trained: Trained, tmp_p
 
 
 def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
-    folder = RunFolder.begin(tmp_path / "one", training_spec(), TrainingRunOptions(), [], HERE)
-    with closing(TrainingLog(folder.path)) as log:
-        log.add(NoteLine(text="begun"))
+    folder = training_job(tmp_path / "one", training_spec()).folder
+    with closing(TrainingLog(folder)) as log:
+        log.add(STARTED)
     with pytest.raises(FileError, match="training has not finished; dpbench train --resume"):
-        Trained.open(folder.path)
+        Trained.open(folder)
 
 
 def test_a_training_goes_on_with_the_same_arguments(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dpbench.cli.app import run
+from dpbench.report.progress import training as train_words
 from dpbench.run.interrupts import end_at_once
-from dpbench.run.training import output as train_words
 from dpbench.training.events import EndLine, StartLine, StepLine
 from dpbench.training.run_folder import RunFolder
 from tests.builders import TINY_TRAINING

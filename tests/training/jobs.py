@@ -57,8 +57,9 @@ def training_job(
     resume: str | None = None,
 ) -> TrainingJob:
     """With a new run folder."""
-    RunFolder.begin(folder, spec, run, ("train",), HERE)
-    return TrainingJob(spec=spec, run=run, folder=folder, prepared=None, resume=resume)
+    job = TrainingJob(spec=spec, run=run, folder=folder, prepared=None)
+    RunFolder.begin(job, ("train",), HERE)
+    return replace(job, resume=resume)
 
 
 def stored(folder: Path, name: str) -> Checkpoint:

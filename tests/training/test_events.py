@@ -12,7 +12,6 @@ from dpbench.training.events import (
     EndLine,
     EpochLine,
     Event,
-    NoteLine,
     StartLine,
     StepLine,
     from_line,
@@ -53,7 +52,7 @@ FINISHED = EndLine(
     peak_host_memory_bytes=(100 << 20, 160 << 20),
     data_wait_share=0.0,
 )
-EVENTS: tuple[Event, ...] = (STARTED, STEP, EPOCH, NoteLine(text="a note"), FINISHED)
+EVENTS: tuple[Event, ...] = (STARTED, STEP, EPOCH, FINISHED)
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)

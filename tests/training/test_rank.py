@@ -22,7 +22,7 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.rank import agreed_checkpoint, train_in_group
 from dpbench.training.run_folder import RunFolder
 from tests.parallel.ranks import run_ranks
-from tests.training import test_evaluation, test_stepper
+from tests.training import test_evaluation, test_step
 from tests.training.jobs import (
     ALONE,
     QUIET,
@@ -157,7 +157,7 @@ CASES = {
 def gloo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("gloo")
     resumed = partial(two_ranks_go_on_from_the_same_or_not_at_all, folder / "resume")
-    bodies = [*test_stepper.ON_TWO_RANKS, *test_evaluation.ON_TWO_RANKS, resumed]
+    bodies = [*test_step.ON_TWO_RANKS, *test_evaluation.ON_TWO_RANKS, resumed]
     return train_all(CASES, folder, bodies)
 
 

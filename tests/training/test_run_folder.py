@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpbench.errors import FileError
 from dpbench.specs.training import TrainingRunOptions
+from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RUN_FILE, RunFolder, TrainingLog
 from tests.builders import HERE
 from tests.training.jobs import training_spec
@@ -18,8 +20,12 @@ SPEC = training_spec()
 RUN = TrainingRunOptions(log_interval=7)
 
 
+def job(path: Path, **changes: Any) -> TrainingJob:
+    return TrainingJob(**{"spec": SPEC, "run": RUN, "folder": path, "prepared": None, **changes})
+
+
 def made(path: Path) -> RunFolder:
-    return RunFolder.begin(path, SPEC, RUN, ["train", "--epochs", "2"], HERE)
+    return RunFolder.begin(job(path), ["train", "--epochs", "2"], HERE)
 
 
 def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
@@ -47,7 +53,7 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     for place in (folder.path, folder.checkpoints):
         (place / "file.01234567.tmp").touch()  # of one that was killed
     again = ["train", "--resume", "one"]
-    RunFolder.begin(folder.path, longer, RUN, again, there, earlier=folder)
+    RunFolder.begin(job(folder.path, spec=longer, resume="auto"), again, there)
     header = RunFolder.open(folder.path).manifest
     assert (header.status, header.reason, header.spec) == ("running", None, longer)
     first, second = header.starts
@@ -61,11 +67,11 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     tmp_path: Path,
 ) -> None:
     first = made(tmp_path / "one")
-    second = RunFolder.open(first.path)
+    second = job(first.path, resume="auto")
     before = (first.path / RUN_FILE).read_bytes()
     in_use = pytest.raises(FileError, match="one is in use: another training is writing to it")
     with closing(TrainingLog(first.path)), in_use:
-        RunFolder.begin(second.path, SPEC, RUN, ["train"], HERE, earlier=second)
+        RunFolder.begin(second, ["train"], HERE)
     assert (first.path / RUN_FILE).read_bytes() == before
-    RunFolder.begin(second.path, SPEC, RUN, ["train"], HERE, earlier=second)
+    RunFolder.begin(second, ["train"], HERE)
     assert len(RunFolder.open(first.path).manifest.starts) == 2

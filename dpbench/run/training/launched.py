@@ -10,17 +10,15 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from dpbench.codec import decode, encode
-from dpbench.errors import DpbenchError, TrainingFailed, UsageError
+from dpbench.errors import TrainingFailed, UsageError
 from dpbench.launch.failures import is_of_lost_peer
 from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore, given_token
 from dpbench.messages import option_words, said_to
@@ -30,10 +28,11 @@ from dpbench.rendezvous.backends import missing_backends
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
+from dpbench.report.progress.training import TrainingProgress
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
 from dpbench.run.training.plan import build_spec, place_training, prepare_samples
-from dpbench.run.training.running import SAID_BY_RANKS, run_job
+from dpbench.run.training.running import run_job
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.events import EndLine
@@ -44,8 +43,7 @@ TIMED_OUT = ("timed out waiting", "did not come within")
 """Words of gloo, and of `barrier`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankDescription:
+class RankDescription(NamedTuple):
     """The report of a rank on itself."""
 
     device: str
@@ -54,79 +52,44 @@ class RankDescription:
     """Cores of its host."""
 
 
-class LaunchedRanks:
-    """The ranks of one launch, and the store in which they leave values for each other."""
-
-    def __init__(self, placement: Placement, environ: Mapping[str, str]) -> None:
-        """Waits for all ranks.
-
-        Raises RuntimeError if the store is not there in time, LaunchError naming the ranks that do
-        not come, UsageError for an invalid token or a GPU that is not there.
-        """
-        self.rank = placement.rank
-        token = given_token(environ) or ""
-        description = encode(_describe_rank(placement, environ))
-        timeout = timedelta(seconds=ARRIVAL_SECONDS)
-        of_all = PrefixStore("dpbench train", open_store(placement, environ, timeout))
-        # A program may train more than once in one launch, on every rank alike.
-        number = of_all.add(f"trainings of {self.rank}", 1)
-        store = PrefixStore(f"training {number}", of_all)
-        size = placement.world_size
-        self._store = SignedStore(store, token, "rank", member=self.rank, members=size)
-        described = self._store.wait_for_members(description, ARRIVAL_SECONDS)
-        self.descriptions = [decode(RankDescription, text) for text in described]
-        """The descriptions of all ranks."""
-        hosts = [rank.host for rank in self.descriptions]
-        self.preparer = hosts.index(hosts[self.rank])
-        """The first rank of this host, which prepares the samples here."""
-        self._preparers = sorted({hosts.index(host) for host in hosts})
-
-    def put(self, key: str, **values: object) -> None:
-        """Leave values for the other ranks, which json.dumps takes; an `error` with the `kind` of
-        exception is raised where they are waited for."""
-        self._store.put(key, values)
-
-    def wait_for(self, key: str) -> dict[str, Any]:
-        """The values that a rank leaves under the key, once they are there; raises the error that
-        it leaves instead, and TrainingFailed if the store is gone."""
-        try:
-            wait_until(lambda: self._store.get(key) is not None)
-            values = self._store.get(key)
-        except RuntimeError:  # of torch
-            raise TrainingFailed(
-                "the launch has ended; look at the output of its first rank"
-            ) from None
-        if "error" in values:
-            raise SAID_BY_RANKS.get(values["kind"], TrainingFailed)(values["error"])
-        return dict(values)
-
-    def wait_for_samples(self) -> Path:
-        """The folder with the samples of this host, once every host has its own: a download there
-        may take longer than the timeout of a process group. Raises what `wait_for` raises."""
-        places = {rank: self.wait_for(f"samples {rank}") for rank in self._preparers}
-        return Path(places[self.preparer]["folder"])
-
-
-def train_in_launch(options: TrainOptions) -> tuple[Path, EndLine]:
+def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
     """Train as the rank that the environment names.
 
-    Every rank returns the run folder and the end when all have trained, or raises DpbenchError.
+    Every rank returns the run folder and the end when all have trained, or raises DpbenchError;
+    only rank 0 has progress.
     """
     try:
         placement = Placement.read(os.environ)
     except ValueError as error:
         raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
     try:
-        ranks = LaunchedRanks(placement, os.environ)
-    except RuntimeError as error:
+        store = store_of_ranks(placement)
+        described = store.wait_for_members(describe_rank(placement, os.environ), ARRIVAL_SECONDS)
+    except RuntimeError as error:  # of torch
         raise TrainingFailed(str(error)) from None
-    if ranks.rank == 0:
-        return train_as_first(ranks, options)
+    ranks = [RankDescription(*each) for each in described]
+    if placement.rank == 0:
+        return train_as_first(store, ranks, options, progress)
     with said_to(lambda message: None):
-        return train_as_other(ranks, options)
+        return train_as_other(store, ranks, placement.rank, options)
 
 
-def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
+def store_of_ranks(placement: Placement) -> SignedStore:
+    """The store in which the ranks of this training leave values for each other.
+
+    Raises RuntimeError if it is not there in time, UsageError for an invalid token.
+    """
+    token = given_token(os.environ) or ""
+    of_all = PrefixStore(
+        "dpbench train", open_store(placement, os.environ, timedelta(seconds=ARRIVAL_SECONDS))
+    )
+    # A program may train more than once in one launch, on every rank alike.
+    store = PrefixStore(f"training {of_all.add(f'trainings of {placement.rank}', 1)}", of_all)
+    size = placement.world_size
+    return SignedStore(store, token, "rank", member=placement.rank, members=size)
+
+
+def describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
     """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any."""
     try:
         index = local_gpu_index(placement.rank, placement.world_size, environ)
@@ -145,55 +108,41 @@ def _describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDesc
     )
 
 
-def train_as_first(ranks: LaunchedRanks, options: TrainOptions) -> tuple[Path, EndLine]:
+def train_as_first(
+    store: SignedStore,
+    ranks: Sequence[RankDescription],
+    options: TrainOptions,
+    progress: TrainingProgress,
+) -> tuple[Path, EndLine]:
     """Train as rank 0, which decides, writes the run folder and shows what happens."""
-    if options.dry_run:
-        raise UsageError("--dry-run trains nothing; run it without the launcher")
-    spec = spec_of_world(options, ranks.descriptions)
-    planned = place_training(options, spec)
-    ranks.put("place", folder=str(planned.folder.absolute()), resume=planned.resume)
-
-    def train(job: TrainingJob) -> EndLine:
-        ranks.put("samples 0", folder=str(job.prepared))
-        return _train(ranks, job)
-
+    planned = place_training(options, spec_of_world(options, ranks))
+    store.put("place", {"folder": str(planned.folder.absolute()), "resume": planned.resume})
     environment = capture(cuda=torch.version.cuda)
-    trained = run_job(options, planned, environment, train)
-    assert trained is not None  # as it is no dry run
-    return trained
+    return run_job(options, planned, environment, partial(train_as_rank, rank=0), progress)
 
 
-def train_as_other(ranks: LaunchedRanks, options: TrainOptions) -> tuple[Path, EndLine]:
-    """Train as another rank; the first one of each host prepares its samples."""
-    spec = spec_of_world(options, ranks.descriptions)
-    place = ranks.wait_for("place")
-    key = f"samples {ranks.rank}"
-    with ExitStack() as stack:
-        if ranks.preparer == ranks.rank:
-            try:
-                folder, _ = stack.enter_context(prepare_samples(options, spec))
-            except DpbenchError as error:
-                said = f"rank {ranks.rank} on {platform.node()}: {error}"
-                ranks.put(key, error=said, kind=type(error).__name__)
-                raise
-            ranks.put(key, folder=str(folder))
-        job = TrainingJob(
-            spec=spec,
-            run=options.run,
-            folder=Path(place["folder"]),
-            prepared=None,
-            resume=place["resume"],
-        )
-        with as_exceptions():
-            return job.folder, _train(ranks, job)
-
-
-def _train(ranks: LaunchedRanks, job: TrainingJob) -> EndLine:
-    """Train once every host has its samples; if another rank has ended, the error is one line, as
-    that rank reports the cause."""
-    job = replace(job, prepared=ranks.wait_for_samples())
+def train_as_other(
+    store: SignedStore, ranks: Sequence[RankDescription], rank: int, options: TrainOptions
+) -> tuple[Path, EndLine]:
+    """Train as another rank. Each rank prepares the samples for itself."""
+    spec = spec_of_world(options, ranks)
     try:
-        return train_rank(job, ranks.rank)
+        wait_until(lambda: store.get("place") is not None)
+        place = store.get("place")
+    except RuntimeError:  # of torch
+        raise TrainingFailed("the launch has ended; look at the output of its first rank") from None
+    folder, resume = Path(place["folder"]), place["resume"]
+    with prepare_samples(options, spec) as (prepared, _), as_exceptions():
+        job = TrainingJob(
+            spec=spec, run=options.run, folder=folder, prepared=prepared, resume=resume
+        )
+        return folder, train_as_rank(job, rank)
+
+
+def train_as_rank(job: TrainingJob, rank: int) -> EndLine:
+    """Train; if another rank has ended, the error is one line, as that rank reports the cause."""
+    try:
+        return train_rank(job, rank)
     except RuntimeError as error:
         words = str(error).partition("\n")[0]
         if is_of_lost_peer(f"{type(error).__name__} {error}"):

@@ -22,10 +22,12 @@ from dpbench.data.registry import prepare_dataset, unread_notes
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import UsageError
 from dpbench.files import folder_name
-from dpbench.launch.machine import Machine
+from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words, say
 from dpbench.options.train import TrainOptions
+from dpbench.report.answer import Answer
+from dpbench.report.progress.training import size_answer
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import device_notes, devices_for, threads_for
 from dpbench.specs import WorkloadSpec
@@ -39,6 +41,16 @@ DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
 """As the MNIST example of torch has them."""
 DIGITS_LENGTH = {"epochs": 10, "gamma": 0.85}
 """The same for digits, of which two replicas would take too few steps in five epochs."""
+
+
+def describe_training(options: TrainOptions) -> Answer:
+    """The size of a step of the training that would run here. Raises what the training would."""
+    if "RANK" in os.environ:
+        raise UsageError("--dry-run trains nothing; run it without the launcher")
+    job = place_training(options, spec_here(options, inspect_machine()))
+    made = architecture.load_architecture(job.spec.workload.architecture)
+    with prepare_samples(options, job.spec) as (_, steps_per_epoch):
+        return size_answer(job, steps_per_epoch, made.item, architecture.items_per_sample(made))
 
 
 def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from signal import SIGINT
 
-from dpbench import architecture, units
+from dpbench import units
 from dpbench.errors import (
     DataError,
     DpbenchError,
@@ -32,10 +32,9 @@ from dpbench.launch.ranks import POLL_SECONDS, remove_scratch, run_ranks
 from dpbench.messages import option_words, say
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
+from dpbench.report.progress.training import TrainingProgress
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.training.output import conclude, event_printer, introduce
 from dpbench.run.training.plan import place_training, prepare_samples, spec_here
-from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import EndLine, Event
 from dpbench.training.job import TrainingJob
@@ -52,11 +51,11 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
 REFUSALS = (UsageError, DataError)
 
 
-def train_here(options: TrainOptions) -> tuple[Path, EndLine] | None:
+def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
     """Train in processes of its own on this host, and store what happens in the run folder.
 
-    Returns the folder and the end; None for a dry run, which prints the size of a step. Raises
-    TrainingFailed, Interrupted, or what a rank refused; each says how to continue.
+    Returns the folder and the end. Raises TrainingFailed, Interrupted, or what a rank refused; each
+    says how to continue.
     """
     machine = inspect_machine()
     planned = place_training(options, spec_here(options, machine))
@@ -81,7 +80,7 @@ def train_here(options: TrainOptions) -> tuple[Path, EndLine] | None:
             remove_scratch(scratch)
         return finished
 
-    return run_job(options, planned, machine.environment, train)
+    return run_job(options, planned, machine.environment, train, progress)
 
 
 def run_job(
@@ -89,35 +88,28 @@ def run_job(
     planned: TrainingJob,
     environment: Environment,
     train: Callable[[TrainingJob], EndLine],
-) -> tuple[Path, EndLine] | None:
-    """Prepare the samples of a planned job, train, and store and print what happens. Returns and
-    raises as `train_here`."""
-    spec, path = planned.spec, planned.folder
-    with prepare_samples(options, spec) as (samples, steps_per_epoch):
-        loaded = architecture.load_architecture(spec.workload.architecture)
-        items = architecture.items_per_sample(loaded)
-        contents = "" if items == 1 else f" of {items:,} {loaded.item}"
-        introduce(options, spec, steps_per_epoch, contents)
-        if options.dry_run:
-            return None
-        command = ("train", *options.command_line())
-        earlier = RunFolder.open(path) if planned.resume == RESUME_LATEST else None
-        folder = RunFolder.begin(path, spec, planned.run, command, environment, earlier=earlier)
+    progress: TrainingProgress,
+) -> tuple[Path, EndLine]:
+    """Prepare the samples of a planned job, train, and store what happens. Returns and raises as
+    `train_here`."""
+    path, epochs = planned.folder, planned.spec.epochs
+    with prepare_samples(options, planned.spec) as (samples, _):
+        folder = RunFolder.begin(planned, ("train", *options.command_line()), environment)
         with ended_well(options, folder):
             log = folder.follow()
             log.new()  # skips the events before the resumption
-            with as_exceptions(), following(log, event_printer(options, spec, path)):
+            progress.begin(planned)
+            with as_exceptions(), following(log, progress.hear):
                 finished = train(replace(planned, folder=path.absolute(), prepared=samples))
-    if finished.epochs >= spec.epochs:
+    if finished.epochs >= epochs:
         folder.set_status("completed")
     else:
         limit = option_words("max_steps", options.max_steps)
         folder.set_status("interrupted", limit)
         say(
             f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
-            f"{finished.epochs + 1} of {spec.epochs}; {_next_step(options, folder)}"
+            f"{finished.epochs + 1} of {epochs}; {_next_step(options, folder)}"
         )
-    conclude(options, finished, spec, path)
     return path, finished
 
 

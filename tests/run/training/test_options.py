@@ -12,7 +12,6 @@ from dpbench.cli.app import run
 from dpbench.messages import said_to
 from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
-from dpbench.run.training.output import batch_line
 from dpbench.run.training.plan import build_spec
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from tests.training.jobs import training_spec
@@ -96,7 +95,6 @@ def test_the_effective_batch_counts_replicas_and_accumulation(
         batch_size=batch_size, accumulation_steps=accumulation, group_size=replicas
     )
     assert spec.effective_batch_size == effective
-    assert f"= {effective} samples per step" in batch_line(spec, 3)
 
 
 @pytest.mark.usefixtures("signals", "here")
@@ -110,7 +108,6 @@ def test_the_size_of_a_step_is_told_before_anything_runs(
         assert run([*words, *more]) == 0
         assert capsys.readouterr().out == f"{size}, 10 epochs\n"
     assert run([*words, "--json"]) == 0
-    out, err = capsys.readouterr()
-    assert size in err
+    out, _ = capsys.readouterr()
     assert json.loads(out)["samples_per_step"] == 512
     assert not Path("runs").exists()

@@ -15,12 +15,12 @@ from dpbench.messages import said_to
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.plan import place_training
 from dpbench.run.training.running import following
-from dpbench.specs.training import TrainingRunOptions
-from dpbench.training.events import Event, NoteLine, to_line
+from dpbench.specs.training import TrainingSpec
+from dpbench.training.events import Event, to_line
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
-from tests.builders import HERE
-from tests.training.jobs import training_spec
+from tests.training.jobs import training_job, training_spec
+from tests.training.test_events import STEP
 
 SPEC = training_spec()
 OTHER = replace(SPEC, batch_size=8)
@@ -31,8 +31,8 @@ def runs(here: Path) -> Path:
     return Path("runs")
 
 
-def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFolder:
-    run = RunFolder.begin(runs / name, spec, TrainingRunOptions(), ["train"], HERE)
+def made(runs: Path, name: str, spec: TrainingSpec = SPEC, *checkpoints: str) -> RunFolder:
+    run = RunFolder.open(training_job(runs / name, spec).folder)
     for checkpoint in checkpoints:
         (run.checkpoints / checkpoint).touch()
     return run
@@ -93,15 +93,15 @@ def test_a_run_is_named_once(runs: Path) -> None:
 
 def test_every_event_is_passed_on_once_the_last_ones_at_the_end(runs: Path) -> None:
     folder, heard = made(runs, "one"), list[Event]()
-    notes = [NoteLine(text=text) for text in ("one", "two", "three")]
+    lines = [replace(STEP, step=step) for step in (1, 2, 3)]
 
-    def write(*events: NoteLine) -> None:
+    def write(*events: Event) -> None:
         with (folder.path / "log.jsonl").open("a") as log:
             log.writelines(f"{to_line(one)}\n" for one in events)
 
     with following(folder.follow(), heard.append):
-        write(*notes[:2])
+        write(*lines[:2])
         while len(heard) < 2:
             pass
-        write(notes[2])
-    assert heard == notes
+        write(lines[2])
+    assert heard == lines

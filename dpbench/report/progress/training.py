@@ -1,111 +1,119 @@
-"""What a training prints: lines for people, and JSON for programs."""
+"""What a training prints as it goes: lines for people, and JSON for programs."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
+from typing import TextIO
 
 from dpbench import units
-from dpbench.messages import in_python, print_result, say
-from dpbench.options.train import TrainOptions
+from dpbench.messages import print_result, say
+from dpbench.report.answer import Answer
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingSpec
 from dpbench.training.events import (
     EndLine,
     EpochLine,
     Event,
-    NoteLine,
     StartLine,
     StepLine,
     to_line,
 )
+from dpbench.training.job import TrainingJob
 from dpbench.units import counted
 
 UNEVEN_MEMORY = 1.2
 """Largest ÷ mean of the ranks, above which one of them holds the others back."""
 
 
-def _write(options: TrainOptions, line: str) -> None:
-    """Print a line for people, on stderr where stdout is for a program."""
-    apart = options.as_json or options.json_lines or in_python()
-    print(line, file=sys.stderr if apart else sys.stdout, flush=True)
+class TrainingProgress:
+    """Prints the events of a training as they come."""
 
+    def __init__(
+        self,
+        stream: TextIO | None,
+        *,
+        quiet: bool = False,
+        memory: bool = False,
+        json_lines: bool = False,
+        as_json: bool = False,
+    ) -> None:
+        """Lines for people go to `stream`, if there is one: only the end if `quiet`, and
+        every rank's memory with `memory`. With `json_lines` each event is a result of the command
+        in their place, and with `as_json` the end is one."""
+        self._stream, self._quiet, self._memory = stream, quiet, memory
+        self._json_lines, self._as_json = json_lines, as_json
 
-def introduce(
-    options: TrainOptions, spec: TrainingSpec, steps_per_epoch: int, contents: str
-) -> None:
-    """Print the size of a step, before anything runs; `contents` describes a sample.
+    def begin(self, job: TrainingJob) -> None:
+        """Tell the training whose events will come."""
+        self._job = job
 
-    With --dry-run this is the result: --quiet prints it too, and JSON has it.
-    """
-    most = options.max_steps
-    if options.dry_run and (options.as_json or options.json_lines):
-        sizes = {
-            "batch_size": spec.batch_size,
-            "group_size": spec.group_size,
-            "accumulation_steps": spec.accumulation_steps,
-            "samples_per_step": spec.effective_batch_size,
-            "steps_per_epoch": steps_per_epoch,
-            "epochs": spec.epochs,
-            "max_steps": most,
-        }
-        print_result(json.dumps(sizes) + "\n")
-    if options.dry_run or not (options.quiet or options.json_lines):
-        end = "" if most is None else f", at most {counted(most, 'step')}"
-        size = batch_line(spec, steps_per_epoch, contents)
-        _write(options, f"{size}, {counted(spec.epochs, 'epoch')}{end}")
-
-
-def event_printer(
-    options: TrainOptions, spec: TrainingSpec, folder: Path
-) -> Callable[[Event], None]:
-    """A function that prints the events of a training as they come: notes in any case, and the end
-    except for a Python call, which returns it."""
-    start: list[StartLine] = []
-
-    def print_event(event: Event) -> None:
+    def hear(self, event: Event) -> None:
+        """Print one event."""
         if isinstance(event, StartLine):
-            start[:] = [event]
-        if options.json_lines:
+            self._start = event
+            if event.checkpoint is not None:
+                done = counted(event.step, "optimizer step")
+                say(f"resuming from {event.checkpoint}, after {done}")
+            elif self._job.resume is not None:
+                say("there is no checkpoint: training starts from the beginning")
+        if self._json_lines:
             print_result(to_line(event) + "\n")
-        elif isinstance(event, NoteLine):
-            say(event.text)
         elif isinstance(event, EndLine):
-            if not in_python():
-                _write(options, finished_line(event, start[0], spec.epochs, str(folder)))
-        elif options.quiet:
-            return
-        elif isinstance(event, StartLine):
-            _write(options, started_line(event, spec))
-        elif isinstance(event, StepLine):
-            _write(options, step_line(event, start[0]))
-        elif isinstance(event, EpochLine):
-            _write(options, epoch_line(event))
+            self._print(finished_line(event, self._start, self._job))
+        elif not self._quiet:
+            self._print(*progress_lines(event, self._start, self._job))
+        if isinstance(event, EndLine) and self._memory:
+            self._print(*memory_lines(event, self._job.spec))
+        if isinstance(event, EndLine) and self._as_json:
+            ended = {**asdict(event), "folder": str(self._job.folder)}
+            print_result(json.dumps(ended) + "\n")
 
-    return print_event
-
-
-def conclude(options: TrainOptions, finished: EndLine, spec: TrainingSpec, folder: Path) -> None:
-    """Print what the options ask for of a training that has ended."""
-    if options.memory:
-        for line in memory_lines(finished, spec):
-            _write(options, line)
-    if options.as_json:
-        print_result(json.dumps({**asdict(finished), "folder": str(folder)}) + "\n")
+    def _print(self, *lines: str) -> None:
+        if self._stream is not None:
+            print(*lines, sep="\n", file=self._stream, flush=True)
 
 
-def batch_line(spec: TrainingSpec, steps_per_epoch: int, contents: str = "") -> str:
-    """Writes "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch",
-    with `contents` behind the samples."""
+def progress_lines(
+    event: StartLine | StepLine | EpochLine, start: StartLine, job: TrainingJob
+) -> tuple[str, ...]:
+    """The lines of an event before the end."""
+    if isinstance(event, StepLine):
+        return (step_line(event, start),)
+    if isinstance(event, EpochLine):
+        return (epoch_line(event),)
+    size = size_line(job, event.steps_per_epoch, event.item, event.items_per_sample)
+    return size, started_line(event, job.spec)
+
+
+def size_answer(job: TrainingJob, steps_per_epoch: int, item: str, items_per_sample: int) -> Answer:
+    """The size of a step, for --dry-run."""
+    spec = job.spec
+    sizes = {
+        "batch_size": spec.batch_size,
+        "group_size": spec.group_size,
+        "accumulation_steps": spec.accumulation_steps,
+        "samples_per_step": spec.effective_batch_size,
+        "steps_per_epoch": steps_per_epoch,
+        "epochs": spec.epochs,
+        "max_steps": job.run.max_steps,
+    }
+    return Answer(paragraphs=(size_line(job, steps_per_epoch, item, items_per_sample),), data=sizes)
+
+
+def size_line(job: TrainingJob, steps_per_epoch: int, item: str, items_per_sample: int) -> str:
+    """Writes "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch, 5
+    epochs"."""
+    spec, most = job.spec, job.run.max_steps
     factors = [f"batch {spec.batch_size:,}", counted(spec.group_size, "replica")]
     if spec.accumulation_steps > 1:
         factors.append(f"accumulation {spec.accumulation_steps:,}")
+    contents = "" if items_per_sample == 1 else f" of {items_per_sample:,} {item}"
     return (
         f"{' × '.join(factors)} = {counted(spec.effective_batch_size, 'sample')}{contents} "
-        f"per step, {counted(steps_per_epoch, 'step')} per epoch"
+        f"per step, {counted(steps_per_epoch, 'step')} per epoch, {counted(spec.epochs, 'epoch')}"
+        + ("" if most is None else f", at most {counted(most, 'step')}")
     )
 
 
@@ -168,13 +176,13 @@ def epoch_line(event: EpochLine) -> str:
     return f"epoch {event.epoch}: {', '.join(parts)}"
 
 
-def finished_line(event: EndLine, started: StartLine, epochs: int, folder: str) -> str:
+def finished_line(event: EndLine, started: StartLine, job: TrainingJob) -> str:
     """Writes "finished: test accuracy 97.2 %, final loss 0.0123; 115 steps, 21 s, 3,412 images/s
-    with evaluation; state 0123456789ab; in runs/x"; or "stopped: …" before all `epochs`."""
+    with evaluation; state 0123456789ab; in runs/x"; or "stopped: …" before all epochs."""
     reached = f"final loss {event.final_loss:.4f}"
     if event.test_accuracy is not None:
         reached = f"test accuracy {100 * event.test_accuracy:.1f} %, {reached}"
-    how = "finished" if event.epochs >= epochs else "stopped"
+    how = "finished" if event.epochs >= job.spec.epochs else "stopped"
     line = f"{how}: {reached}; {counted(event.steps, 'step')}"
     if event.skipped_steps:
         line += f" ({event.skipped_steps:,} skipped: gradients overflowed in float16)"
@@ -182,7 +190,7 @@ def finished_line(event: EndLine, started: StartLine, epochs: int, folder: str) 
         seconds = units.seconds(event.elapsed_seconds)
         rate = rate_words(event.samples / event.elapsed_seconds, started)
         line += f", {seconds}, {rate} with evaluation"
-    return f"{line}; state {event.state_sha256[:12]}; in {folder}"
+    return f"{line}; state {event.state_sha256[:12]}; in {job.folder}"
 
 
 def memory_lines(event: EndLine, spec: TrainingSpec) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,18 +12,25 @@ import torch
 
 from dpbench.architecture import load_architecture
 from dpbench.data.batch import Batch
-from dpbench.training.stepper import TrainingStepper, learning_rate
-from tests.training.jobs import ALONE, ranks_here, training_spec
+from dpbench.measure.rank_model import RankModel, build_module, build_rank_model
+from dpbench.specs.training import TrainingSpec
+from dpbench.training.step import learning_rate, take_step
+from tests.training.jobs import ranks_here, training_spec
 
 CPU = torch.device("cpu")
 
 
-def alone(architecture: str = "Plain", **changes: Any) -> TrainingStepper:
-    spec = training_spec(
-        architecture, implementation="single", backend="none", group_size=1, **changes
-    )
+def model_of(spec: TrainingSpec, rank: int = 0) -> RankModel:
     made = load_architecture(spec.workload.architecture)
-    return TrainingStepper(spec, ALONE, made, [CPU], steps_per_epoch=6)
+    return build_rank_model(build_module(made, spec.workload, CPU), made, spec, rank, CPU)
+
+
+def alone(architecture: str = "Plain", **changes: Any) -> RankModel:
+    changes |= {"implementation": "single", "backend": "none", "group_size": 1}
+    return model_of(training_spec(architecture, **changes))
+
+
+step = partial(take_step, number=0, rate=0.1, max_norm=None)
 
 
 def batches_of(*sizes: int) -> tuple[Batch, ...]:
@@ -36,29 +43,27 @@ def batches_of(*sizes: int) -> tuple[Batch, ...]:
     return tuple(Batch(x, y, size / whole, size) for x, y, size in parts)
 
 
-def gradient(stepper: TrainingStepper) -> torch.Tensor:
+def gradient(model: RankModel) -> torch.Tensor:
     """Of all parameters, in one row."""
-    return torch.cat(
-        [p.grad.flatten() for p in stepper.model.module.parameters() if p.grad is not None]
-    )
+    return torch.cat([p.grad.flatten() for p in model.module.parameters() if p.grad is not None])
 
 
 @pytest.mark.parametrize("sizes", [(12,), (6, 6), (5, 4, 2, 1)])
 def test_uneven_micro_batches_give_the_gradient_of_the_whole_step(sizes: tuple[int, ...]) -> None:
     whole, parts = alone(), alone()
-    one = whole.step(batches_of(12), 0)
-    other = parts.step(batches_of(*sizes), 0)
+    one = step(whole, batches_of(12))
+    other = step(parts, batches_of(*sizes))
     torch.testing.assert_close(gradient(parts), gradient(whole), rtol=0, atol=1e-14)
     assert float(other.loss_sum) == pytest.approx(float(one.loss_sum), rel=1e-12)
 
 
 def test_a_gradient_below_the_norm_is_left_alone_to_the_bit_and_one_above_is_cut() -> None:
     free = alone()
-    free.step(batches_of(12), 0)
+    step(free, batches_of(12))
     norm = float(gradient(free).norm())
     for limit, cut in ((norm * 1.01, False), (norm * 0.5, True)):
-        clipped = alone(max_norm=limit)
-        outcome = clipped.step(batches_of(7, 5) if cut else batches_of(12), 0)
+        clipped = alone()
+        outcome = step(clipped, batches_of(7, 5) if cut else batches_of(12), max_norm=limit)
         assert outcome.gradient_norm is not None
         assert float(outcome.gradient_norm) == pytest.approx(norm, rel=1e-12)  # before the cut
         if cut:
@@ -70,34 +75,29 @@ def test_a_gradient_below_the_norm_is_left_alone_to_the_bit_and_one_above_is_cut
 def test_parameters_come_from_the_seed_and_random_numbers_from_the_rank_too() -> None:
     """Of rank 1 too, although there is one process here."""
     spec = training_spec("Noisy", implementation="single", backend="none", group_size=2)
-    noisy = load_architecture(spec.workload.architecture)
-    drawn = []
-    for rank in (0, 1, 0):
-        ranks: Any = SimpleNamespace(rank=rank)
-        stepper = TrainingStepper(spec, ranks, noisy, [CPU], steps_per_epoch=6)
-        drawn.append((parameters(stepper), float(torch.rand(()))))
+    drawn = [(parameters(model_of(spec, rank)), float(torch.rand(()))) for rank in (0, 1, 0)]
     (one, mask_of_0), (other, mask_of_1), (_, again) = drawn
     assert torch.equal(one, other)
     assert mask_of_0 != mask_of_1
     assert mask_of_0 == again
 
 
-def parameters(stepper: TrainingStepper) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in stepper.model.module.parameters()])
+def parameters(model: RankModel) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.module.parameters()])
 
 
 def test_the_forward_pass_has_the_dtype_and_the_gradients_stay_float32() -> None:
     reference = alone("Single")
-    reference.step(batches_of(12), 0)
+    step(reference, batches_of(12))
     for dtype, expected in (("bf16", torch.bfloat16), ("f16", torch.float16)):
-        stepper = alone("Single", dtype=dtype)
+        model = alone("Single", dtype=dtype)
         seen: list[torch.dtype] = []
-        stepper.model.module.register_forward_hook(
+        model.module.register_forward_hook(
             lambda _, __, output, seen=seen: seen.append(output.dtype)
         )
-        stepper.step(batches_of(12), 0)
-        assert (seen.pop(), gradient(stepper).dtype) == (expected, torch.float32)
-        torch.testing.assert_close(gradient(stepper), gradient(reference), rtol=0.05, atol=0.01)
+        step(model, batches_of(12))
+        assert (seen.pop(), gradient(model).dtype) == (expected, torch.float32)
+        torch.testing.assert_close(gradient(model), gradient(reference), rtol=0.05, atol=0.01)
 
 
 def overflowing(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
@@ -106,12 +106,12 @@ def overflowing(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
 
 
 def test_gradients_are_cut_in_their_true_size_under_a_loss_scale() -> None:
-    stepper, reference = alone("Single", dtype="f16", max_norm=0.01), alone("Single")
-    reference.step(batches_of(12), 0)
-    norm = stepper.step(batches_of(12), 0).gradient_norm
+    model, reference = alone("Single", dtype="f16"), alone("Single")
+    step(reference, batches_of(12))
+    norm = step(model, batches_of(12), max_norm=0.01).gradient_norm
     assert norm is not None
     assert float(norm) == pytest.approx(float(gradient(reference).norm()), rel=0.05)
-    assert float(gradient(stepper).norm()) == pytest.approx(0.01, rel=1e-3)
+    assert float(gradient(model).norm()) == pytest.approx(0.01, rel=1e-3)
 
 
 @pytest.mark.parametrize(("gamma", "steps_per_epoch"), [(0.7, 3), (0.5, 1), (1.0, 2)])
@@ -141,50 +141,42 @@ def test_the_warm_up_is_a_line_from_the_workloads_rate_to_the_scaled_one() -> No
     assert made == pytest.approx(by_hand, rel=1e-12)
 
 
-def stepper_of(implementation: str, **changes: Any) -> TrainingStepper:
-    spec = training_spec("Single", implementation=implementation, **changes)
-    made = load_architecture(spec.workload.architecture)
-    return TrainingStepper(spec, ranks_here(), made, [CPU], steps_per_epoch=6)
-
-
 def everyone(value: Any) -> list[Any]:
     """The value of each rank."""
     return ranks_here().gather(value)
 
 
 def an_overflow_on_one_rank_leaves_the_step_out_on_all(rank: int) -> None:
-    for implementation, sync_every in (("ddp", 1), ("torch-ddp", 1), ("local-sgd", 2)):
-        stepper = stepper_of(implementation, sync_every=sync_every, dtype="f16", max_norm=1.0)
-        skipped, scales = [], []
+    for name, sync_every in (("ddp", 1), ("torch-ddp", 1), ("local-sgd", 2)):
+        spec = training_spec("Single", implementation=name, sync_every=sync_every, dtype="f16")
+        model, skipped, scales = model_of(spec, rank), [], []
         for number in range(4):
             batches = batches_of(3, 2)
             overflows = (number, rank) == (1, 1)
-            outcome = stepper.step(overflowing(batches) if overflows else batches, number)
-            skipped.append(outcome.skipped)
-            scales.append(stepper.model.scaler.get_scale())
-        stepper.sync_parameters()
+            batches = overflowing(batches) if overflows else batches
+            skipped.append(step(model, batches, number=number, max_norm=1.0).skipped)
+            scales.append(model.scaler.get_scale())
+        model.parallel.sync_parameters()
         assert skipped == [False, True, False, False]
         assert scales == [65536.0, 32768.0, 32768.0, 32768.0]
-        first, second = everyone(parameters(stepper).tolist())
+        first, second = everyone(parameters(model).tolist())
         assert first == second
         assert all(map(math.isfinite, first))
 
 
 def a_step_is_reduced_once_however_many_micro_steps_it_has(rank: int) -> None:
     """Each rank has other samples; local-sgd averages every second step."""
-    for implementation, sync_every, expected in (
-        ("ddp", 1, [1, 2, 3, 4]),
-        ("local-sgd", 2, [0, 1, 1, 2]),
-    ):
-        stepper, reductions, equal = stepper_of(implementation, sync_every=sync_every), [], []
+    for name, sync_every, expected in (("ddp", 1, [1, 2, 3, 4]), ("local-sgd", 2, [0, 1, 1, 2])):
+        spec = training_spec("Single", implementation=name, sync_every=sync_every)
+        model, reduced, equal = model_of(spec, rank), [], []
         for number in range(4):
             batches = batches_of(3, 2, 1)
             theirs = [replace(batch, inputs=batch.inputs + rank) for batch in batches]
-            stepper.step(theirs, number)
-            reductions.append(stepper.model.parallel.reduced_bytes() / parameters(stepper).nbytes)
-            first, second = everyone(parameters(stepper).tolist())
+            step(model, theirs, number=number)
+            reduced.append(model.parallel.reduced_bytes() / parameters(model).nbytes)
+            first, second = everyone(parameters(model).tolist())
             equal.append(first == second)
-        assert reductions == expected
+        assert reduced == expected
         assert equal == ([True] * 4 if sync_every == 1 else [False, True, False, True])
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dpbench.options.train import TrainOptions
-from dpbench.run.training import output as words
+from dpbench.report.progress import training as words
 from dpbench.specs import WorkloadSpec
-from dpbench.training.events import NoteLine, Score
+from dpbench.training.events import Score, StartLine
+from dpbench.training.job import TrainingJob
 from tests.training import test_events as events
-from tests.training.jobs import training_spec
+from tests.training.jobs import QUIET, training_spec
 
 SPEC = training_spec(workload=WorkloadSpec(architecture="mlp", dataset="digits"))
+JOB = TrainingJob(spec=SPEC, run=QUIET, folder=Path("runs/one"), prepared=None)
 STARTED = replace(events.STARTED, item="images")
 STEP = replace(events.STEP, loss=0.4213)
 EPOCH = replace(
@@ -25,7 +27,6 @@ EPOCH = replace(
     checkpoint="step-00000023.pt",
 )
 FINISHED = replace(events.FINISHED, score=Score(loss=0.1, correct=972, total=1000))
-EVENTS = (STARTED, STEP, EPOCH, NoteLine(text="a note"), FINISHED)
 ONE = replace(STARTED, world_size=1)
 STEP_LINE = (
     "epoch 1  step 20  [1,280/1,442 (89 %), rank 0: 640/721]  loss 0.4213  lr 1.0e+00  "
@@ -70,9 +71,9 @@ def test_an_epoch_says_what_was_reached() -> None:
 def test_speeds_count_the_items_of_a_sample() -> None:
     of_text = replace(STARTED, item="tokens", items_per_sample=64)
     assert words.step_line(STEP, of_text).endswith("218,394 tokens/s")
-    ended = words.finished_line(FINISHED, of_text, FINISHED.epochs, "runs/one")
+    ended = words.finished_line(FINISHED, of_text, JOB)
     assert "s, 21,973 tokens/s with" in ended
-    assert "= 8 samples of 64 tokens per step" in words.batch_line(SPEC, 6, " of 64 tokens")
+    assert "= 8 samples of 64 tokens per step" in words.size_line(JOB, 6, "tokens", 64)
 
 
 def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
@@ -98,25 +99,32 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
     ]
 
 
-def printed(options: TrainOptions, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    print_event = words.event_printer(options, SPEC, Path("runs/one"))
-    for event in EVENTS:
-        print_event(event)
-    captured = capsys.readouterr()
-    return captured.out, captured.err
+def printed(job: TrainingJob = JOB, start: StartLine = STARTED, **options: bool) -> str:
+    stream = io.StringIO()
+    progress = words.TrainingProgress(stream, **options)
+    progress.begin(job)
+    for event in (start, STEP, EPOCH, FINISHED):
+        progress.hear(event)
+    return stream.getvalue()
 
 
 def test_json_lines_are_the_log_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    out, _ = printed(TrainOptions(json_lines=True), capsys)
-    lines = [json.loads(line) for line in out.splitlines()]
-    assert [line["kind"] for line in lines] == ["started", "step", "epoch", "note", "finished"]
+    assert printed(json_lines=True) == ""
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["kind"] for line in lines] == ["started", "step", "epoch", "finished"]
     assert lines[1]["samples_per_second"] == 3412.4
 
 
-def test_lines_are_printed_as_events_come_and_notes_in_any_case(
+def test_lines_are_printed_as_events_come_and_where_it_goes_on_in_any_case(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    end = words.finished_line(FINISHED, STARTED, SPEC.epochs, "runs/one")
-    lines = "\n".join([words.started_line(STARTED, SPEC), STEP_LINE, EPOCH_LINE, end, ""])
-    assert printed(TrainOptions(), capsys) == (lines, "dpbench: a note\n")
-    assert printed(TrainOptions(quiet=True), capsys) == (f"{end}\n", "dpbench: a note\n")
+    size, end = words.size_line(JOB, 12, "images", 1), words.finished_line(FINISHED, STARTED, JOB)
+    lines = [size, words.started_line(STARTED, SPEC), STEP_LINE, EPOCH_LINE, end]
+    assert printed().splitlines() == lines
+    again = replace(JOB, resume="auto")
+    assert printed(again, quiet=True).splitlines() == [end]
+    printed(again, replace(STARTED, step=1, checkpoint="a.pt"), quiet=True)
+    assert capsys.readouterr().err.splitlines() == [
+        "dpbench: there is no checkpoint: training starts from the beginning",
+        "dpbench: resuming from a.pt, after 1 optimizer step",
+    ]
