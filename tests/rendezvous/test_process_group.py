@@ -1,4 +1,5 @@
-"""A process group that names who is missing, and is left whatever happens."""
+"""A process group that names who is missing, and is left whatever happens; what its ranks say to
+each other."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from dpbench.launch.fork_world import fork_world
 from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous import process_group as process_groups
 from dpbench.rendezvous.placement import LOOPBACK, Placement
-from dpbench.rendezvous.process_group import process_group
+from dpbench.rendezvous.process_group import RankGroup, process_group, rank_group
 from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store, serve_store
 from tests.ports import free_port, listening
 
@@ -245,3 +247,50 @@ def test_nccl_is_warm_when_the_block_begins() -> None:
         dist.all_reduce(torch.ones(1, device=ranks.device))
         torch.cuda.synchronize()
         assert time.monotonic() - start < (ranks.comm_init_seconds or 0)
+
+
+def of_all_ranks(rank: int) -> list[object]:
+    found: list[object] = []
+    for backend in ("gloo", "shm", "none"):
+        with rank_group(backend, 2, timeout=LONG) as ranks:
+            ranks.barrier()
+            found.append(ranks.rank == rank)
+            found.append(ranks.max(rank))
+            found.append(ranks.gather([rank, 0.1]))
+            found.append(ranks.on_first(lambda: b"first"))
+            found.append(ranks.gather_on_first({"rank": rank}))
+        assert not dist.is_initialized()
+    with rank_group("gloo", 2, timeout=LONG) as ranks:  # never on the group's or a model's device
+        assert ranks.control is not None
+        ranks.control.bound_device_id = torch.device("cuda:0")  # which is not here
+        torch.set_default_device("meta")
+        ranks.barrier()
+        assert (ranks.max(rank), ranks.on_first(lambda: 5)) == (1.0, 5)
+        assert ranks.gather_on_first(rank) == (None if rank else [0, 1])
+        torch.set_default_device("cpu")
+        what_rank_0_raises_is_heard_by_all(ranks)
+    return found
+
+
+def what_rank_0_raises_is_heard_by_all(ranks: RankGroup) -> None:
+    def fail() -> None:
+        raise ValueError("no samples\nand more")
+
+    heard = "^cannot complete: rank 0 failed .*: ValueError: no samples$"
+    words = heard if ranks.rank else "^no samples"
+    with pytest.raises(RuntimeError if ranks.rank else ValueError, match=words):
+        ranks.on_first(fail)
+    assert ranks.on_first(lambda: 5) == 5
+
+
+def test_every_rank_gets_what_all_have() -> None:
+    expected = [True, 1.0, [[0, 0.1], [1, 0.1]], b"first", [{"rank": 0}, {"rank": 1}]] * 3
+    on_others = [None if isinstance(one, list) and {"rank": 0} in one else one for one in expected]
+    assert fork_world(of_all_ranks, 2, timeout=LONG) == [expected, on_others]
+
+
+def test_one_process_gets_its_own() -> None:
+    with rank_group("threads", 1) as ranks:
+        assert ranks == RankGroup()
+        assert ranks.gather([1, 2]) == [[1, 2]]
+        assert ranks.on_first(lambda: 3) == 3
