@@ -97,7 +97,7 @@ def comm(options: CommOptions) -> Answer:
 
 
 @command(TrainOptions)
-def train(options: TrainOptions) -> Answer | int:
+def train(options: TrainOptions) -> Answer | None:
     """Train a model, with evaluation, checkpoints and resume.
 
     dpbench train --gpus 2 --backend shm
@@ -124,4 +124,4 @@ def train(options: TrainOptions) -> Answer | int:
         as_json=options.as_json,
     )
     (train_in_launch if "RANK" in os.environ else train_here)(options, progress)
-    return 0
+    return None

@@ -26,13 +26,13 @@ from dpbench.messages import escaped, option_words
 from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
-HEADER = {"kind": "dpbench training checkpoint", "format_version": 4}
+HEADER = {"kind": "dpbench training checkpoint", "format_version": 5}
 MAX_REASON = 160
 BEST = "best.pt"
 
 
 @dataclass(kw_only=True, slots=True)
-class Progress:
+class Position:
     """Position between two optimizer steps, and sums up to it; the same on all ranks."""
 
     epoch: int = 0
@@ -60,7 +60,7 @@ class Checkpoint:
     """
 
     spec: TrainingSpec
-    progress: Progress
+    position: Position
     model: dict[str, Tensor]
     """The state dict of the bare module."""
     optimizers: list[dict[str, Any]]
@@ -76,13 +76,13 @@ class Checkpoint:
     """File from which it was read; not stored."""
 
 
-_PLAIN = [f.name for f in fields(Checkpoint) if f.name not in ("spec", "progress", "source")]
+_PLAIN = [f.name for f in fields(Checkpoint) if f.name not in ("spec", "position", "source")]
 
 
 def capture(
     model: RankModel,
     spec: TrainingSpec,
-    progress: Progress,
+    position: Position,
     samples_sha256: str,
     ranks: RankGroup,
     devices: Sequence[torch.device],
@@ -95,7 +95,7 @@ def capture(
         return None
     return Checkpoint(
         spec=spec,
-        progress=progress,
+        position=position,
         model=dict(model.module.state_dict()),
         optimizers=optimizers,
         scaler=model.scaler.state_dict() or None,
@@ -126,9 +126,9 @@ def restore(checkpoint: Checkpoint, model: RankModel, rank: int) -> None:
 def to_bytes(checkpoint: Checkpoint) -> bytes:
     """The content of the checkpoint's file."""
     content = {name: getattr(checkpoint, name) for name in _PLAIN}
-    spec, progress = encode(checkpoint.spec), encode(checkpoint.progress)
+    spec, position = encode(checkpoint.spec), encode(checkpoint.position)
     file = io.BytesIO()
-    torch.save({**HEADER, "spec": spec, "progress": progress, **content}, file)
+    torch.save({**HEADER, "spec": spec, "position": position, **content}, file)
     return file.getvalue()
 
 
@@ -153,7 +153,7 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
     try:
         return Checkpoint(
             spec=decode(TrainingSpec, content["spec"]),
-            progress=decode(Progress, content["progress"]),
+            position=decode(Position, content["position"]),
             source=where,
             **{name: content[name] for name in _PLAIN},
         )
@@ -181,7 +181,7 @@ def save_checkpoint(
     Returns the file; raises FileError if it cannot be written.
     """
     data = to_bytes(checkpoint)
-    path = folder / f"step-{checkpoint.progress.step:08}.pt"
+    path = folder / f"step-{checkpoint.position.step:08}.pt"
     # The best first: if it were lost, this step would never be the best again.
     targets = [path.with_name(BEST), path] if best else [path]
     try:

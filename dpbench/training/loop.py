@@ -35,7 +35,7 @@ from dpbench.rendezvous.process_group import RankGroup
 from dpbench.training.checkpoint import (
     BEST,
     Checkpoint,
-    Progress,
+    Position,
     capture,
     latest_checkpoint,
     restore,
@@ -89,7 +89,7 @@ class TrainingLoop:
     ) -> None:
         self.job, self.ranks, self.architecture = job, ranks, architecture
         self.splits, self.devices = splits, devices
-        self.progress = Progress() if checkpoint is None else checkpoint.progress
+        self.position = Position() if checkpoint is None else checkpoint.position
         self._source = None if checkpoint is None else checkpoint.source
         self.totals = Totals()
         """Totals since the loop began."""
@@ -100,7 +100,7 @@ class TrainingLoop:
         """Totals since the last line of the log."""
         self._unread: list[StepResult] = []
         """Results of the steps since the last reading, on the device."""
-        self._divide(self.progress.shares)
+        self._divide(self.position.shares)
         # Initial parameters depend only on the seed. Each rank has its own random numbers for
         # training, as in dropout: torch's, not those of Python and NumPy.
         module = build_module(architecture, job.spec.workload, devices[0])
@@ -115,13 +115,13 @@ class TrainingLoop:
 
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each rank's share of every batch; () means equal shares."""
-        self.progress.shares = tuple(shares)
+        self.position.shares = tuple(shares)
         self.plan = EpochPlan(self.job.spec, len(self.splits.train), shares=shares)
 
     @property
     def _is_stopped(self) -> bool:
         most = self.job.run.max_steps
-        return most is not None and self.progress.step >= most
+        return most is not None and self.position.step >= most
 
     def train(self) -> EndLine:
         """Train the remaining epochs, or up to the last step, and evaluate at that point.
@@ -129,14 +129,14 @@ class TrainingLoop:
         Raises Diverged or OutOfSync, on all ranks alike.
         """
         self._add(self._start_line())
-        while self.progress.epoch < self.job.spec.epochs and not self._is_stopped:
+        while self.position.epoch < self.job.spec.epochs and not self._is_stopped:
             seconds_before = self.totals.seconds
             self._train_steps()
             self._sync_parameters()
             # The score of a part of an epoch is not compared with those of whole ones, so that a
             # resumption finds the best of them as if there had been no stop.
             self.score = None
-            if self.progress.epoch_step == self.plan.steps_per_epoch:
+            if self.position.epoch_step == self.plan.steps_per_epoch:
                 self._end_epoch(self.totals.seconds - seconds_before)
         if self.score is None:
             self.score = self._evaluate()
@@ -158,8 +158,8 @@ class TrainingLoop:
             samples_per_rank=samples,
             steps_per_epoch=steps,
             parameters=sum(p.numel() for p in parameters if p.requires_grad),
-            epoch=self.progress.epoch + 1,
-            step=self.progress.step,
+            epoch=self.position.epoch + 1,
+            step=self.position.step,
             checkpoint=self._source,
             item=self.architecture.item,
             items_per_sample=items_per_sample(self.architecture),
@@ -167,24 +167,24 @@ class TrainingLoop:
 
     def _train_steps(self) -> None:
         """Make the steps of the rest of an epoch, up to the last step of the training."""
-        progress, run = self.progress, self.job.run
+        position, run = self.position, self.job.run
         batches_of_steps = self.plan.batches(
-            self.splits.train, progress.epoch, progress.epoch_step, self.ranks.rank
+            self.splits.train, position.epoch, position.epoch_step, self.ranks.rank
         )
         with loaded_ahead(batches_of_steps, run.prefetch, self.devices[0]) as steps:
             begun = asked = perf_counter()
             for batches in steps:
                 waited = perf_counter() - asked
-                rate, max_norm = self._learning_rate(progress.step), self.job.spec.max_norm
-                result = take_step(self.model, batches, progress.step, rate=rate, max_norm=max_norm)
+                rate, max_norm = self._learning_rate(position.step), self.job.spec.max_norm
+                result = take_step(self.model, batches, position.step, rate=rate, max_norm=max_norm)
                 self._unread.append(result)
-                samples = self.plan.samples_in(progress.epoch_step)
-                progress.step += 1
-                progress.epoch_step += 1
-                progress.skipped_steps += result.skipped
-                is_over = progress.epoch_step == self.plan.steps_per_epoch
-                line_is_due = progress.step % run.log_interval == 0
-                is_saved = self._is_stopped or is_due(run.checkpoint_every, progress.step)
+                samples = self.plan.samples_in(position.epoch_step)
+                position.step += 1
+                position.epoch_step += 1
+                position.skipped_steps += result.skipped
+                is_over = position.epoch_step == self.plan.steps_per_epoch
+                line_is_due = position.step % run.log_interval == 0
+                is_saved = self._is_stopped or is_due(run.checkpoint_every, position.step)
                 norm = None
                 if line_is_due or is_saved or is_over:
                     norm = self._read_results()
@@ -196,8 +196,8 @@ class TrainingLoop:
                 begun = ended
                 if line_is_due:
                     self._log_line(norm)
-                if is_due(run.check_sync_every, progress.step):
-                    self._check_ranks(f"epoch {progress.epoch + 1}, step {progress.step}")
+                if is_due(run.check_sync_every, position.step):
+                    self._check_ranks(f"epoch {position.epoch + 1}, step {position.step}")
                 if is_saved and not is_over:  # the end of an epoch saves one anyway
                     self._save(best=False)
                 if self._is_stopped:
@@ -239,61 +239,61 @@ class TrainingLoop:
         values += [result.loss_sum for result in results]
         rows = self.ranks.gather(torch.stack([value.double() for value in values]).tolist())
         parameters, norms, *losses = zip(*rows, strict=True)
-        progress, epoch = self.progress, f"epoch {self.progress.epoch + 1}"
-        for step, by_rank in enumerate(losses, start=progress.step - len(results) + 1):
+        position, epoch = self.position, f"epoch {self.position.epoch + 1}"
+        for step, by_rank in enumerate(losses, start=position.step - len(results) + 1):
             if not self.model.scaler.is_enabled():
                 for rank, loss in enumerate(by_rank):
                     require_finite("the loss", loss, f"{epoch}, step {step}, on rank {rank}")
-            progress.epoch_loss_sum += sum(by_rank)
+            position.epoch_loss_sum += sum(by_rank)
             self._line_totals.loss_sum += sum(by_rank)
         # A finite loss may have gradients that are not.
         for rank, value in enumerate(parameters):
-            where = f"{epoch}, step {progress.step}, on rank {rank}"
+            where = f"{epoch}, step {position.step}, on rank {rank}"
             require_finite("a parameter", value, where)
         return None if norm is None or not math.isfinite(norms[0]) else norms[0]
 
     def _log_line(self, gradient_norm: float | None) -> None:
-        progress, plan = self.progress, self.plan
+        position, plan = self.position, self.plan
         totals, self._line_totals = self._line_totals, Totals()
         line = StepLine(
-            epoch=progress.epoch + 1,
-            step=progress.step,
-            processed=plan.samples_before(progress.epoch_step),
+            epoch=position.epoch + 1,
+            step=position.step,
+            processed=plan.samples_before(position.epoch_step),
             total=plan.samples_before(plan.steps_per_epoch),
-            rank_processed=plan.samples_before(progress.epoch_step, rank=0),
+            rank_processed=plan.samples_before(position.epoch_step, rank=0),
             rank_total=plan.samples_before(plan.steps_per_epoch, rank=0),
             loss=totals.loss_sum / totals.samples,
-            learning_rate=self._learning_rate(progress.step - 1),
+            learning_rate=self._learning_rate(position.step - 1),
             samples_per_second=totals.samples / totals.seconds,
             data_wait_share=totals.wait_share,
             elapsed_seconds=perf_counter() - self.began,
             gradient_norm=gradient_norm,
-            skipped_steps=progress.skipped_steps,
+            skipped_steps=position.skipped_steps,
         )
         self._add(line)
 
     def _end_epoch(self, seconds: float) -> None:
         """Evaluate, move on to the next epoch, and save a checkpoint."""
-        progress, shares, begun = self.progress, self.progress.shares, perf_counter()
+        position, shares, begun = self.position, self.position.shares, perf_counter()
         self.score = score = self._evaluate()
         evaluation_seconds = perf_counter() - begun
-        best = score is not None and score.improves(progress.best_metric)
+        best = score is not None and score.improves(position.best_metric)
         if score is not None and best:
-            progress.best_metric = score.metric
-        loss = progress.epoch_loss_sum / self.plan.samples_before(self.plan.steps_per_epoch)
+            position.best_metric = score.metric
+        loss = position.epoch_loss_sum / self.plan.samples_before(self.plan.steps_per_epoch)
         if self._speeds is not None:
             # The median leaves out the first passes, which include set-up.
             speeds = self.ranks.gather(median(self._speeds))
             self._speeds.clear()
             self._divide([speed / sum(speeds) for speed in speeds])
-        progress.epoch, progress.epoch_step = progress.epoch + 1, 0
-        progress.final_loss, progress.epoch_loss_sum = loss, 0.0
+        position.epoch, position.epoch_step = position.epoch + 1, 0
+        position.final_loss, position.epoch_loss_sum = loss, 0.0
         checkpoint = self._save(best=best)
         line = EpochLine(
-            epoch=progress.epoch,
-            step=progress.step,
+            epoch=position.epoch,
+            step=position.step,
             train_loss=loss,
-            learning_rate=self._learning_rate(progress.step - 1),
+            learning_rate=self._learning_rate(position.step - 1),
             epoch_seconds=seconds,
             evaluation_seconds=None if score is None else evaluation_seconds,
             score=score,
@@ -319,7 +319,7 @@ class TrainingLoop:
 
     def _save(self, *, best: bool) -> str:
         """Save a checkpoint; returns the file's name."""
-        state = self.job.spec, self.progress, self.splits.sha256
+        state = self.job.spec, self.position, self.splits.sha256
         checkpoint, run = capture(self.model, *state, self.ranks, self.devices), self.job.run
 
         def save() -> str:
@@ -334,18 +334,18 @@ class TrainingLoop:
         self._check_ranks(f"at the end ({option_words('check_sync_every')} finds the step)")
         memory = self.ranks.gather([*memory_peaks(*self.devices)])
         host, allocated, reserved = zip(*memory, strict=True)
-        progress, checkpoints = self.progress, self.job.folder / CHECKPOINTS
-        loss = progress.final_loss
-        if loss is None or progress.epoch_step:  # stopped within an epoch
-            loss = progress.epoch_loss_sum / self.plan.samples_before(progress.epoch_step)
+        position, checkpoints = self.position, self.job.folder / CHECKPOINTS
+        loss = position.final_loss
+        if loss is None or position.epoch_step:  # stopped within an epoch
+            loss = position.epoch_loss_sum / self.plan.samples_before(position.epoch_step)
 
         def finish() -> Any:
             last = latest_checkpoint(checkpoints)
             return encode(
                 EndLine(
                     final_loss=loss,
-                    epochs=progress.epoch,
-                    steps=progress.step,
+                    epochs=position.epoch,
+                    steps=position.step,
                     state_sha256=state_sha256(self.model.module),
                     elapsed_seconds=perf_counter() - self.began,
                     samples=self.totals.samples,
@@ -353,7 +353,7 @@ class TrainingLoop:
                     peak_device_memory_bytes=None if None in allocated else allocated,
                     peak_reserved_memory_bytes=None if None in reserved else reserved,
                     data_wait_share=self.totals.wait_share,
-                    skipped_steps=progress.skipped_steps,
+                    skipped_steps=position.skipped_steps,
                     score=self.score,
                     best_checkpoint=BEST if (checkpoints / BEST).exists() else None,
                     last_checkpoint=None if last is None else last.name,

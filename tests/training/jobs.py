@@ -16,7 +16,7 @@ from torch import nn
 from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
-from dpbench.training.checkpoint import Checkpoint, Progress, from_bytes
+from dpbench.training.checkpoint import Checkpoint, Position, from_bytes
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
@@ -82,7 +82,7 @@ def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
     module, optimizer = trained()
     made = Checkpoint(
         spec=training_spec(),
-        progress=Progress(epoch=1, epoch_step=2, step=step, best_metric=0.75, epoch_loss_sum=1.5),
+        position=Position(epoch=1, epoch_step=2, step=step, best_metric=0.75, epoch_loss_sum=1.5),
         model=module.state_dict(),
         optimizers=[optimizer.state_dict()],
         scaler=None,

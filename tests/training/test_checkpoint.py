@@ -29,13 +29,13 @@ from dpbench.training.checkpoint import (
 from tests.training.jobs import checkpoint, trained
 
 CPU = torch.device("cpu")
-PLAIN = ("spec", "progress", "scaler", "samples_sha256")
+PLAIN = ("spec", "position", "scaler", "samples_sha256")
 TENSORS = ("model", "optimizers", "random_states")
 
 
 def step_of(path: Path) -> int:
     """Of a checkpoint that must be whole."""
-    return from_bytes(path.read_bytes(), str(path)).progress.step
+    return from_bytes(path.read_bytes(), str(path)).position.step
 
 
 def saved(value: Any) -> bytes:
@@ -60,7 +60,7 @@ def reason(data: bytes) -> str:
 
 def test_it_comes_back_as_it_was() -> None:
     made = checkpoint(scaler={"scale": 1024.0})
-    made.progress.shares = (2.0, 1.0)
+    made.position.shares = (2.0, 1.0)
     read = from_bytes(to_bytes(made), "runs/a/best.pt")
     assert read.source == "runs/a/best.pt"
     for name in PLAIN:
@@ -72,7 +72,7 @@ def test_it_comes_back_as_it_was() -> None:
 
 def test_torch_alone_can_read_it() -> None:
     content = torch.load(io.BytesIO(to_bytes(checkpoint())), weights_only=True)
-    assert content["progress"]["step"] == 7
+    assert content["position"]["step"] == 7
     module, _ = trained()
     module.load_state_dict(content["model"])
     assert content["spec"]["workload"]["architecture"] == "tests.training.jobs:Plain"
@@ -89,7 +89,7 @@ def test_damaged_and_foreign_files_are_refused_in_one_line() -> None:
         (whole.replace(weights, bytes(len(weights))), "it is damaged, or no checkpoint (BadZip"),
         (saved(trained()[0].state_dict()), "this is no checkpoint of dpbench train"),
         (saved({**ours, "format_version": 1}), "this is no checkpoint of dpbench train"),
-        (saved({**ours, "progress": {"step": "7"}}), "Progress.step: input should be a valid int"),
+        (saved({**ours, "position": {"step": "7"}}), "Position.step: input should be a valid int"),
         (saved(without_states), "'random_states'"),
     ):
         assert reason(data).startswith(words)

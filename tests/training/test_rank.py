@@ -362,7 +362,7 @@ def test_auto_takes_the_latest_and_a_path_the_one_it_names(tmp_path: Path) -> No
     ):
         found = agreed_checkpoint(asked, ALONE)
         assert found is not None
-        assert (found.progress.step, found.source) == expected
+        assert (found.position.step, found.source) == expected
     assert agreed_checkpoint(job(tmp_path, None), ALONE) is None
     assert agreed_checkpoint(job(tmp_path / "new"), ALONE) is None
     assert not (tmp_path / "new").exists()
