@@ -22,7 +22,7 @@ from dpbench.launch.rank_process import (
     output_path,
     stack_path,
 )
-from dpbench.launch.ranks import run_ranks
+from dpbench.launch.ranks import run_ranks_over_tcp
 from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
@@ -86,9 +86,8 @@ def fork_world(
     _check_start(fn, start_method)
     with temporary_folder() as scratch, _printing(scratch, n):
         try:
-            return run_ranks(
-                fn, n, scratch, timeout.total_seconds(), start_method=start_method, over_tcp=True
-            )
+            seconds = timeout.total_seconds()
+            return run_ranks_over_tcp(fn, n, scratch, seconds, start_method=start_method)
         except RanksFailed as failed:
             raise RuntimeError(world_report(failed, scratch, n)) from None
 

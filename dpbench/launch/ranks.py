@@ -13,7 +13,7 @@ import shutil
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
@@ -53,36 +53,42 @@ T = TypeVar("T")
 
 
 def run_ranks(
+    work: Callable[[int], T], count: int, scratch: Path, time_limit_seconds: float
+) -> list[T]:
+    """Return [work(0), …, work(count - 1)], each from a fresh process with the environment
+    variables of torchrun.
+
+    The ranks meet in a file that only this user can read, as `rendezvous.process_group` knows.
+    `work` must be picklable. The ranks leave their output and stacks in `scratch`. Raises
+    RanksFailed with the first cause; leaves no process behind, whatever is raised.
+    """
+    with temporary_folder() as folder:
+        variables = file_variables(folder / "store")
+        return run_ranks_of_node(work, _first(count), variables, scratch, time_limit_seconds)
+
+
+def run_ranks_over_tcp(
     work: Callable[[int], T],
     count: int,
     scratch: Path,
     time_limit_seconds: float,
     *,
     start_method: str = "forkserver",
-    over_tcp: bool = False,
 ) -> list[T]:
-    """Return [work(0), …, work(count - 1)], each from a fresh process with the environment
-    variables of torchrun.
+    """Do what `run_ranks` does, for work that calls torch's own init_process_group: the ranks meet
+    at MASTER_ADDR and MASTER_PORT. It need not be picklable if they are forked."""
+    store = serve_store(at_loopback=True)  # until the end: torch's clients in the ranks connect
+    first = replace(_first(count), port=store.port)
+    # Under dpbench launch this process has a file to meet in, which is not the ranks'.
+    variables = {STORE_FILE: ""}
+    return run_ranks_of_node(
+        work, first, variables, scratch, time_limit_seconds, start_method=start_method
+    )
 
-    The ranks meet in a file that only this user can read, as `rendezvous.process_group` knows;
-    `over_tcp` has them meet at MASTER_ADDR and MASTER_PORT, for work that calls torch's own
-    init_process_group. `work` must be picklable, unless they are forked. The ranks leave their
-    output and stacks in `scratch`. Raises RanksFailed with the first cause; leaves no process
-    behind, whatever is raised.
-    """
-    first = Placement(rank=0, world_size=count, local_size=count, address=LOOPBACK, has_store=True)
-    with ExitStack() as stack:
-        if over_tcp:
-            # Held until the end: torch's own clients in the ranks connect to it.
-            store = serve_store(at_loopback=True)
-            first = replace(first, port=store.port)
-            # Under dpbench launch this process has a file to meet in, which is not the ranks'.
-            variables = {STORE_FILE: ""}
-        else:
-            variables = file_variables(stack.enter_context(temporary_folder()) / "store")
-        return run_ranks_of_node(
-            work, first, variables, scratch, time_limit_seconds, start_method=start_method
-        )
+
+def _first(count: int) -> Placement:
+    """The place of the first of so many ranks on this node alone."""
+    return Placement(rank=0, world_size=count, local_size=count, address=LOOPBACK, has_store=True)
 
 
 def run_one_rank(work: Callable[[int], T], time_limit_seconds: float) -> T:
