@@ -28,9 +28,8 @@ from dpbench.launch.fork_world import fork_world
 from dpbench.measure.device import gpu_count
 from dpbench.parallel import broadcast_checkpoint, sync_gradients
 from dpbench.parallel.devices import parse_device
-from dpbench.parallel.dp.parallel_apply import sum_over_replicas
+from dpbench.parallel.dp.parallel_apply import WorkerPool, sum_over_replicas
 from dpbench.parallel.dp.random_streams import OwnStream
-from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.torch_private import copy_all
 from dpbench.parallel.tree import move
 from dpbench.rendezvous.process_group import process_group

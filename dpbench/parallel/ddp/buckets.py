@@ -41,7 +41,6 @@ class Bucket:
 
     Attributes:
         indices: the parameters' indices in the reducer; a place is a position in this list.
-        nbytes: bytes of the gradients.
         has_large_gradients: whether `copy_early` is faster than to leave all to `pack`.
         flat: the gradients.
         padding: a zero for each rank behind them, so that a sharded optimizer can divide a bucket
@@ -76,17 +75,17 @@ class Bucket:
         self.indices = list(indices)
         self.awaited = len(self.indices)
         self._parameters = [parameters[index] for index in self.indices]
-        self.nbytes = sum(parameter.nbytes for parameter in self._parameters)
         first = self._parameters[0] if self._parameters else parameters[0]
-        self.has_large_gradients = first.is_cpu and self.nbytes >= LARGE_BYTES * len(self.indices)
         sizes = [parameter.numel() for parameter in self._parameters]
         padding = dist.get_world_size(group)
         wire = allocate_group_zeros(group, sum(sizes) + padding, first.dtype, first.device)
         self.wire = torch.view_as_real(wire) if wire.is_complex() else wire
         self.flat, self.padding = wire[:-padding], wire[-padding:]
+        large = LARGE_BYTES * len(self.indices)
+        self.has_large_gradients = first.is_cpu and self.flat.nbytes >= large
         self.views = [
             part.as_strided(parameter.size(), parameter.stride())
-            if _is_dense(parameter)
+            if torch.ops.aten.is_non_overlapping_and_dense(parameter)
             else part.view(parameter.shape)
             for part, parameter in zip(torch.split(self.flat, sizes), self._parameters, strict=True)
         ]
@@ -240,14 +239,6 @@ class Bucket:
             return False
         self.padding.zero_()
         return True
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    """Whether the tensor's elements fill its memory without gaps or overlap, in any order."""
-    if tensor.is_contiguous():
-        return True
-    # Preserves the strides if and only if they have neither gaps nor overlaps.
-    return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 
 def caps_in_bytes(cap_mb: float | None, caps_mb: Sequence[float] | None) -> tuple[int, ...]:

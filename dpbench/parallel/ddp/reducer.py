@@ -311,7 +311,7 @@ class Reducer:
             except BaseException:
                 self._backward = None  # no error of this backward concerns the next forward
                 raise
-            self.reduced_bytes += bucket.nbytes
+            self.reduced_bytes += bucket.flat.nbytes
 
     def _start_average(self, bucket: Bucket) -> Wait:
         if self.hook is None:

@@ -13,11 +13,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
+from dpbench.parallel.dp.parallel_apply import Call, ParallelApply, WorkerPool
 from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replicator, tensors_on
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
-from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.parallel.state_dicts import LoadsUnwrapped
 from dpbench.parallel.tree import tensors

@@ -174,8 +174,7 @@ def _described(leaf: Any) -> str:
 
 
 def weighted_sum(losses: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Σ weight · loss over the replicas, on the device of the first loss."""
+    """Σ weight · loss over the replicas, whose losses are on one device."""
     if len(losses) == 1:
         return losses[0]
-    pairs = zip(losses, weights, strict=True)
-    return torch.stack([loss.to(losses[0].device) * weight for loss, weight in pairs]).sum()
+    return torch.stack([loss * w for loss, w in zip(losses, weights, strict=True)]).sum()
