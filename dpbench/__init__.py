@@ -4,8 +4,8 @@
     >>> results = dpbench.load("results/examples/two-cores")
 
 `sweep` measures, `load` reads results, `explain` says where efficiency is lost, `check` looks for
-regressions, and `train` trains for epochs. `DistributedDataParallel`, `DataParallel` and what
-belongs to them are for your own training loop; see `dpbench.parallel`.
+regressions, and `train` trains for epochs. `DistributedDataParallel` and `DataParallel` are for
+your own training loop; `dpbench.parallel` has more for it.
 """
 
 from __future__ import annotations
@@ -19,33 +19,19 @@ __version__ = "0.2.0"
 
 # Imported on first use, and torch with them, so that the command line starts fast.
 _HOMES = {
-    "BalancedSampler": "dpbench.data.sharding",
+    "Answer": "dpbench.report.answer",
     "DataParallel": "dpbench.parallel",
     "DistributedDataParallel": "dpbench.parallel",
-    "Diverged": "dpbench.training.divergence",
-    "ShardedOptimizer": "dpbench.parallel",
+    "Results": "dpbench.api.results",
     "Trained": "dpbench.api.train",
     "TrainingResult": "dpbench.api.dp_train",
-    "all_reduce": "dpbench.parallel.groups",
     "analyze_scaling": "dpbench.analysis.scaling",
-    "missing_backends": "dpbench.rendezvous.backends",
-    "barrier": "dpbench.rendezvous.barrier",
-    "broadcast": "torch.distributed",
-    "broadcast_checkpoint": "dpbench.parallel",
     "check": "dpbench.api.commands",
-    "check_sync": "dpbench.parallel",
-    "destroy_process_group": "torch.distributed",
     "dp_train": "dpbench.api.dp_train",
     "explain": "dpbench.api.commands",
-    "fork_world": "dpbench.launch.fork_world",
     "gather": "dpbench.parallel",
-    "get_rank": "torch.distributed",
-    "get_world_size": "torch.distributed",
-    "is_initialized": "torch.distributed",
     "load": "dpbench.api.results",
-    "local_gpu_index": "dpbench.rendezvous.placement",
     "process_group": "dpbench.rendezvous.process_group",
-    "scale_lr": "dpbench.specs.workload",
     "scatter": "dpbench.parallel",
     "sweep": "dpbench.api.commands",
     "train": "dpbench.api.train",

@@ -4,35 +4,18 @@
 from collections.abc import Sequence
 from os import PathLike
 
-from dpbench.api.results import Results
-from dpbench.report.answer import Answer
-
 __version__: str
-from dpbench.data.sharding import BalancedSampler as BalancedSampler
+from dpbench.report.answer import Answer as Answer
 from dpbench.parallel.dp.data_parallel import DataParallel as DataParallel
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel as DistributedDataParallel
-from dpbench.training.divergence import Diverged as Diverged
-from dpbench.parallel.sharded.optimizer import ShardedOptimizer as ShardedOptimizer
+from dpbench.api.results import Results as Results
 from dpbench.api.train import Trained as Trained
 from dpbench.api.dp_train import TrainingResult as TrainingResult
-from dpbench.parallel.groups import all_reduce as all_reduce
 from dpbench.analysis.scaling import analyze_scaling as analyze_scaling
-from dpbench.rendezvous.barrier import barrier as barrier
-from torch.distributed.distributed_c10d import broadcast as broadcast
-from dpbench.parallel.agreement import broadcast_checkpoint as broadcast_checkpoint
-from dpbench.parallel.agreement import check_sync as check_sync
-from torch.distributed.distributed_c10d import destroy_process_group as destroy_process_group
 from dpbench.api.dp_train import dp_train as dp_train
-from dpbench.launch.fork_world import fork_world as fork_world
 from dpbench.parallel.dp.scatter_gather import gather as gather
-from torch.distributed.distributed_c10d import get_rank as get_rank
-from torch.distributed.distributed_c10d import get_world_size as get_world_size
-from torch.distributed.distributed_c10d import is_initialized as is_initialized
 from dpbench.api.results import load as load
-from dpbench.rendezvous.placement import local_gpu_index as local_gpu_index
-from dpbench.rendezvous.backends import missing_backends as missing_backends
 from dpbench.rendezvous.process_group import process_group as process_group
-from dpbench.specs.workload import scale_lr as scale_lr
 from dpbench.parallel.dp.scatter_gather import scatter as scatter
 
 def check(
@@ -46,7 +29,7 @@ def check(
     implementations: str | Sequence[str] | None = ...,
     backends: str | Sequence[str] | None = ...,
     batch_sizes: int | Sequence[int] | None = ...,
-    group_sizes: int | Sequence[int] | None = ...,
+    group_sizes: int | str | Sequence[int | str] | None = ...,
     data: str | None = ...,
     data_dir: str | PathLike[str] | None = ...,
     repetitions: int | None = ...,
@@ -91,34 +74,34 @@ def check(
         KeyboardInterrupt: After Ctrl-C.
 
     Options:
-        module: The script is a module, as in python -m.
-        gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
-        implementations: Implementations; with --against, ddp.
-        backends: gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.
-        batch_sizes: Samples per replica.
-        group_sizes: Numbers of replicas to measure.
-        data: Dataset: a name from 'dpbench list', or file.py:function.
-        data_dir: Folder with the MNIST files.
-        repetitions: Initial runs of each row; more while inconclusive.
-        time_limit: Time limit of each run.
-        oversubscribe: Allow more replicas than cores or GPUs.
-        results_dir: Directory for results folders.
-        name: Name of the results folder.
-        threads: CPU threads per replica.
-        warmup: Warm-up steps.
-        steps: Timed steps.
-        tolerance: Slowdown to accept.
-        metric: Metric, e.g. peak_memory_bytes=5%; may be repeated.
-        strict: Fail if the verdict is inconclusive.
-        force: Compare even if the environments differ.
-        budget: Time after which no runs are added.
-        against: Compare with this implementation.
-        against_ref: Compare with this Git revision of your code.
-        against_python: Compare with this Python and its packages.
-        config: Read options from a TOML or YAML file.
-        junit: Write the verdict as JUnit XML.
-        markdown: Write the verdict as Markdown.
-        arguments: Arguments of the script."""
+        module (bool): The script is a module, as in python -m.
+        gpus (int | Sequence[int]): Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
+        implementations (str | Sequence[str]): Implementations; with --against, ddp.
+        backends (str | Sequence[str]): gloo, shm or nccl; 'dpbench list backends' has all.
+        batch_sizes (int | Sequence[int]): Samples per replica.
+        group_sizes (int | str | Sequence[int | str]): Numbers of replicas; max: all --gpus.
+        data (str): Dataset: a name from 'dpbench list', or file.py:function.
+        data_dir (str | PathLike[str]): Folder with the MNIST files.
+        repetitions (int): Initial runs of each row; more while inconclusive.
+        time_limit (float | str): Time limit of each run.
+        oversubscribe (bool): Allow more replicas than cores or GPUs.
+        results_dir (str | PathLike[str]): Directory for results folders.
+        name (str): Name of the results folder.
+        threads (int): CPU threads per replica.
+        warmup (int): Warm-up steps.
+        steps (int): Timed steps.
+        tolerance (str): Slowdown to accept.
+        metric (str | Sequence[str]): Metric, e.g. peak_memory_bytes=5%; may be repeated.
+        strict (bool): Fail if the verdict is inconclusive.
+        force (bool): Compare even if the environments differ.
+        budget (float | str): Time after which no runs are added.
+        against (str): Compare with this implementation.
+        against_ref (str): Compare with this Git revision of your code.
+        against_python (str | PathLike[str]): Compare with this Python and its packages.
+        config (str | PathLike[str]): Read options from a TOML or YAML file.
+        junit (str | PathLike[str]): Write the verdict as JUnit XML.
+        markdown (str | PathLike[str]): Write the verdict as Markdown.
+        arguments (str | Sequence[str]): Arguments of the script."""
 
 def explain(
     results_or_script: str | PathLike[str] | Results | None = ...,
@@ -159,21 +142,21 @@ def explain(
         KeyboardInterrupt: After Ctrl-C.
 
     Options:
-        module: The script is a module, as in python -m.
-        implementations: Show only these implementations.
-        backends: Show only these backends.
-        batch_sizes: Show only these batch sizes.
-        group_sizes: Show only these numbers of replicas.
-        repetitions: Runs of each row in fresh processes.
-        time_limit: Time limit of each run.
-        oversubscribe: Allow more replicas than cores or GPUs.
-        results_dir: Directory for results folders.
-        name: Name of the results folder.
-        gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
-        warmup: Warm-up steps.
-        steps: Timed steps.
-        threads: CPU threads per replica.
-        arguments: Arguments of the script."""
+        module (bool): The script is a module, as in python -m.
+        implementations (str | Sequence[str]): Show only these implementations.
+        backends (str | Sequence[str]): Show only these backends.
+        batch_sizes (int | Sequence[int]): Show only these batch sizes.
+        group_sizes (int | Sequence[int]): Show only these numbers of replicas.
+        repetitions (int): Runs of each row in fresh processes.
+        time_limit (float | str): Time limit of each run.
+        oversubscribe (bool): Allow more replicas than cores or GPUs.
+        results_dir (str | PathLike[str]): Directory for results folders.
+        name (str): Name of the results folder.
+        gpus (int | Sequence[int]): Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
+        warmup (int): Warm-up steps.
+        steps (int): Timed steps.
+        threads (int): CPU threads per replica.
+        arguments (str | Sequence[str]): Arguments of the script."""
 
 def sweep(
     arch: str | Sequence[str] | None = ...,
@@ -202,13 +185,13 @@ def sweep(
     compile: str | Sequence[str] | None = ...,
     accumulate: int | Sequence[int] | None = ...,
     sync_every: int | Sequence[int] | None = ...,
-    bucket_cap_mb: float | None | Sequence[float | None] | None = ...,
-    find_unused: str | None | Sequence[str | None] | None = ...,
+    bucket_cap_mb: float | Sequence[float] | None = ...,
+    find_unused: str | Sequence[str] | None = ...,
     comm_hook: str | Sequence[str] | None = ...,
-    batched_copy: str | None | Sequence[str | None] | None = ...,
+    batched_copy: str | Sequence[str] | None = ...,
     overlap: str | Sequence[str] | None = ...,
-    prefetch: int | None | Sequence[int | None] | None = ...,
-    data_workers: int | None | Sequence[int | None] | None = ...,
+    prefetch: int | Sequence[int] | None = ...,
+    data_workers: int | Sequence[int] | None = ...,
     threads: int | Sequence[int] | None = ...,
     warmup: int | Sequence[int] | None = ...,
     steps: int | Sequence[int] | None = ...,
@@ -243,45 +226,45 @@ def sweep(
             resume.
 
     Options:
-        module: The script is a module, as in python -m.
-        gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
-        implementations: Implementations; see 'dpbench list implementations'.
-        backends: gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.
-        batch_sizes: Samples per replica.
-        group_sizes: Numbers of replicas to measure; max: all --gpus.
-        data: Dataset: a name from 'dpbench list', or file.py:function.
-        data_dir: Folder with the MNIST files.
-        repetitions: Runs of each row in fresh processes.
-        time_limit: Time limit of each run.
-        oversubscribe: Allow more replicas than cores or GPUs.
-        results_dir: Directory for results folders.
-        name: Name of the results folder.
-        script: A training script to measure in the place of --arch.
-        scaling: Fix the batch size per replica (weak) or per group (strong).
-        optimizer: sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.
-        lr: Learning rate.
-        seed: Seed for weights and sample order.
-        dtypes: Dtype of the forward pass: f32, bf16, f16 or tf32.
-        compile: torch.compile: none, default, reduce-overhead, max-autotune.
-        accumulate: Micro-batches per optimizer step.
-        sync_every: Steps between parameter averages (local-sgd).
-        bucket_cap_mb: Bucket size in MiB, or auto (ddp, torch-ddp).
-        find_unused: Look for unused parameters: on, off or auto (ddp, torch-ddp).
-        comm_hook: Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).
-        batched_copy: Copy the gradients of a bucket at once: on, off or auto (torch-ddp).
-        overlap: Reduce gradients during the backward pass (ddp).
-        prefetch: Steps to load ahead; resident: all on the device.
-        data_workers: DataLoader workers per rank (with --prefetch, or of a script).
-        threads: CPU threads per replica.
-        warmup: Warm-up steps.
-        steps: Timed steps.
-        lr_scaling: Scale --lr with the samples per step: none, linear or sqrt.
-        stop_after_failure: Skip the larger group sizes of a row that failed.
-        resume: Run the trials of --name that have not completed.
-        charts: Draw charts.
-        preset: Start from a preset: quick, ci, full or paper.
-        config: Read options from a TOML or YAML file.
-        arguments: Arguments of the script."""
+        module (bool): The script is a module, as in python -m.
+        gpus (int | Sequence[int]): Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
+        implementations (str | Sequence[str]): Implementations; see 'dpbench list implementations'.
+        backends (str | Sequence[str]): gloo, shm or nccl; 'dpbench list backends' has all.
+        batch_sizes (int | Sequence[int]): Samples per replica.
+        group_sizes (int | str | Sequence[int | str]): Numbers of replicas to measure; max: all --gpus.
+        data (str): Dataset: a name from 'dpbench list', or file.py:function.
+        data_dir (str | PathLike[str]): Folder with the MNIST files.
+        repetitions (int): Runs of each row in fresh processes.
+        time_limit (float | str): Time limit of each run.
+        oversubscribe (bool): Allow more replicas than cores or GPUs.
+        results_dir (str | PathLike[str]): Directory for results folders.
+        name (str): Name of the results folder.
+        script (str): A training script to measure in the place of --arch.
+        scaling (str | Sequence[str]): Fix the batch size per replica (weak) or per group (strong).
+        optimizer (str | Sequence[str]): sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.
+        lr (float | Sequence[float]): Learning rate.
+        seed (int | Sequence[int]): Seed for weights and sample order.
+        dtypes (str | Sequence[str]): Dtype of the forward pass: f32, bf16, f16 or tf32.
+        compile (str | Sequence[str]): torch.compile: none, default, reduce-overhead, max-autotune.
+        accumulate (int | Sequence[int]): Micro-batches per optimizer step.
+        sync_every (int | Sequence[int]): Steps between parameter averages (local-sgd).
+        bucket_cap_mb (float | Sequence[float]): Bucket size in MiB, or auto (ddp, torch-ddp).
+        find_unused (str | Sequence[str]): Look for unused parameters: on, off or auto (ddp, torch-ddp).
+        comm_hook (str | Sequence[str]): Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).
+        batched_copy (str | Sequence[str]): Copy the gradients of a bucket at once: on, off or auto (torch-ddp).
+        overlap (str | Sequence[str]): Reduce gradients during the backward pass (ddp).
+        prefetch (int | Sequence[int]): Steps to load ahead; resident: all on the device.
+        data_workers (int | Sequence[int]): DataLoader workers per rank (with --prefetch, or of a script).
+        threads (int | Sequence[int]): CPU threads per replica.
+        warmup (int | Sequence[int]): Warm-up steps.
+        steps (int | Sequence[int]): Timed steps.
+        lr_scaling (str): Scale --lr with the samples per step: none, linear or sqrt.
+        stop_after_failure (bool): Skip the larger group sizes of a row that failed.
+        resume (bool): Run the trials of --name that have not completed.
+        charts (bool): Draw charts.
+        preset (str): Start from a preset: quick, ci, full or paper.
+        config (str | PathLike[str]): Read options from a TOML or YAML file.
+        arguments (str | Sequence[str]): Arguments of the script."""
 
 def train(
     arch: str | None = ...,
@@ -349,43 +332,43 @@ def train(
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.
 
     Options:
-        gpus: Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
-        implementation: Implementation; see 'dpbench list implementations'.
-        backend: gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.
-        batch_size: Samples per replica and micro-step.
-        epochs: Passes over the training samples.
-        resume: Run or checkpoint to continue; auto: the run of --name.
-        optimizer: sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.
-        lr: Learning rate.
-        seed: Seed for weights, sample order and dropout.
-        dtype: Dtype of the forward pass: f32, bf16, f16 or tf32.
-        compile: torch.compile: none, default, reduce-overhead, max-autotune.
-        accumulate: Micro-batches per optimizer step.
-        sync_every: Steps between parameter averages (local-sgd).
-        bucket_cap_mb: Bucket size in MiB (ddp, torch-ddp).
-        prefetch: Steps to load ahead.
-        threads: CPU threads per replica.
-        data: Dataset: a name from 'dpbench list'.
-        data_dir: Folder with the MNIST files.
-        download: Download the MNIST files that --data-dir lacks.
-        limit_train: Train on the first N samples.
-        lr_scaling: Scale --lr with the samples per step: none, linear or sqrt.
-        lr_warmup: Steps over which --lr rises to the scaled rate.
-        gamma: Multiply the learning rate by this each epoch (StepLR).
-        max_norm: Clip the gradient norm to this value.
-        last_batch: Incomplete batch at the end of an epoch: step or drop.
-        balance: Split batches equally or by each rank's speed.
-        max_steps: Stop after this many optimizer steps.
-        evaluate: Evaluate on all ranks, on rank 0, or not at all.
-        check_sync_every: Compare the ranks' parameters every K steps.
-        oversubscribe: Allow more replicas than cores or GPUs.
-        timeout: Time that ranks wait for each other.
-        debug: Enable debug logs of torch.distributed and NCCL.
-        runs_dir: Directory for run folders.
-        checkpoint: Also write each checkpoint to this file.
-        checkpoint_every: Steps between checkpoints.
-        max_checkpoints: Checkpoints to keep: the latest N, and the best.
-        log_interval: Steps between log lines.
-        preset: Start from a preset: torch-ddp.
-        config: Read options from a TOML or YAML file.
-        name: Name of the run folder."""
+        gpus (int | Sequence[int]): Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
+        implementation (str): Implementation; see 'dpbench list implementations'.
+        backend (str): gloo, shm or nccl; 'dpbench list backends' has all.
+        batch_size (int): Samples per replica and micro-step.
+        epochs (int): Passes over the training samples.
+        resume (str | PathLike[str]): Run or checkpoint to continue; auto: the run of --name.
+        optimizer (str): sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.
+        lr (float): Learning rate.
+        seed (int): Seed for weights, sample order and dropout.
+        dtype (str): Dtype of the forward pass: f32, bf16, f16 or tf32.
+        compile (str): torch.compile: none, default, reduce-overhead, max-autotune.
+        accumulate (int): Micro-batches per optimizer step.
+        sync_every (int): Steps between parameter averages (local-sgd).
+        bucket_cap_mb (float): Bucket size in MiB (ddp, torch-ddp).
+        prefetch (int): Steps to load ahead.
+        threads (int): CPU threads per replica.
+        data (str): Dataset: a name from 'dpbench list'.
+        data_dir (str | PathLike[str]): Folder with the MNIST files.
+        download (bool): Download the MNIST files that --data-dir lacks.
+        limit_train (int): Train on the first N samples.
+        lr_scaling (str): Scale --lr with the samples per step: none, linear or sqrt.
+        lr_warmup (int): Steps over which --lr rises to the scaled rate.
+        gamma (float): Multiply the learning rate by this each epoch (StepLR).
+        max_norm (float): Clip the gradient norm to this value.
+        last_batch (str): Incomplete batch at the end of an epoch: step or drop.
+        balance (str): Split batches equally or by each rank's speed.
+        max_steps (int): Stop after this many optimizer steps.
+        evaluate (str): Evaluate on all ranks, on rank 0, or not at all.
+        check_sync_every (int): Compare the ranks' parameters every K steps.
+        oversubscribe (bool): Allow more replicas than cores or GPUs.
+        timeout (float | str): Time that ranks wait for each other.
+        debug (bool): Enable debug logs of torch.distributed and NCCL.
+        runs_dir (str | PathLike[str]): Directory for run folders.
+        checkpoint (str | PathLike[str]): Also write each checkpoint to this file.
+        checkpoint_every (int): Steps between checkpoints.
+        max_checkpoints (int): Checkpoints to keep: the latest N, and the best.
+        log_interval (int): Steps between log lines.
+        preset (str): Start from a preset: torch-ddp.
+        config (str | PathLike[str]): Read options from a TOML or YAML file.
+        name (str): Name of the run folder."""

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import dpbench
+from dpbench.parallel import check_sync
 
 ACCUMULATE = 4
 
@@ -41,7 +42,7 @@ def main() -> tuple[int, int]:
             torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=5.0)
             optimizer.step()
             steps += 1
-        dpbench.check_sync(model)
+        check_sync(model)
         if ranks.rank == 0:
             print(f"{len(micro_batches)} micro-batches, {steps} steps")
         return steps, model.collectives

@@ -17,6 +17,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import dpbench
+from dpbench.data.sharding import BalancedSampler
+from dpbench.parallel import broadcast_checkpoint, check_sync
+from dpbench.specs.workload import scale_lr
 
 
 def main(*arguments: str) -> float:
@@ -28,7 +31,7 @@ def main(*arguments: str) -> float:
 
     with dpbench.process_group(timeout=timedelta(minutes=2)) as ranks:  # always left in the end
         # The linear rule: this many samples stand behind a step, so the rate grows with them.
-        rate = dpbench.scale_lr(options.learning_rate, ranks.size, "linear")
+        rate = scale_lr(options.learning_rate, ranks.size, "linear")
         if ranks.rank == 0:
             print(f"learning rate {rate:.2e}, batch {options.batch_size} × {ranks.size}")
 
@@ -44,7 +47,7 @@ def main(*arguments: str) -> float:
         optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
 
         # Every sample once an epoch, on one rank; sizes differ by at most one.
-        sampler = dpbench.BalancedSampler(len(train), rank=ranks.rank, world_size=ranks.size)
+        sampler = BalancedSampler(len(train), rank=ranks.rank, world_size=ranks.size)
         loader = DataLoader(train, batch_size=options.batch_size, sampler=sampler)
         best, accuracy = None, 0.0
         for epoch in range(options.epochs):
@@ -63,8 +66,8 @@ def main(*arguments: str) -> float:
 
         if best is not None:
             module.load_state_dict(best)
-        dpbench.broadcast_checkpoint(module, src=0)  # as tensors; all ranks hold the best now
-        dpbench.check_sync(module)
+        broadcast_checkpoint(module, src=0)  # as tensors; all ranks hold the best now
+        check_sync(module)
         return _accuracy(module, *test)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
 import dpbench
-from dpbench.parallel import sync_gradients
+from dpbench.parallel import check_sync, sync_gradients
 
 
 def main() -> bool:
@@ -26,7 +26,7 @@ def main() -> bool:
             _loss(module, ranks.device).backward()
             sync_gradients(module)
             optimizer.step()
-        dpbench.check_sync(module)  # 16 bytes travel; raises with the tensors that differ
+        check_sync(module)  # 16 bytes travel; raises with the tensors that differ
 
         # Every fourth step: less to send, but a different algorithm. Ranks differ in between.
         averager = PeriodicModelAverager(period=4, warmup_steps=3)
@@ -35,14 +35,14 @@ def main() -> bool:
             _loss(module, ranks.device).backward()
             optimizer.step()
             averager.average_parameters(module.parameters())
-        dpbench.check_sync(module)
+        check_sync(module)
 
         # What a check finds: one weight is changed on the last rank.
         if ranks.rank == ranks.size - 1:
             with torch.no_grad():
                 module.weight[0, 3] += 0.5
         try:
-            dpbench.check_sync(module)
+            check_sync(module)
         except RuntimeError as error:
             if ranks.rank == 0:
                 print(error)

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 import dpbench
+from dpbench.launch.fork_world import fork_world
 
 
 def sum_of_ranks(rank: int) -> float:
@@ -20,7 +21,7 @@ def sum_of_ranks(rank: int) -> float:
 
 
 def main() -> list[float]:
-    sums: list[float] = dpbench.fork_world(sum_of_ranks, 2)
+    sums: list[float] = fork_world(sum_of_ranks, 2)
     print(sums)  # [3.0, 3.0]
     return sums
 

@@ -18,8 +18,8 @@ from dpbench.options.model import Options, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 NAMES_OF_MAIN = ("__spec__", "__file__")
-TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
-"""Types of Python by those of JSON."""
+TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
+"""Types of Python by those of JSON; null leaves an option out."""
 _measuring = threading.Lock()
 
 
@@ -73,33 +73,29 @@ def _main_module_unseen() -> Iterator[None]:
 
 
 def takes_options(model: type[Options]) -> Callable[[F], F]:
-    """Name the options of a model in the signature and in the docstring of a call.
-
-    Its own parameters come first; those that the model has, too, are options of it.
-    """
+    """List the options of a model in the docstring of a call, except its own parameters."""
 
     def decorate(function: F) -> F:
-        *own, _ = inspect.signature(function).parameters.values()  # without **options
-        taken = {parameter.name for parameter in own}
-        schemas = model.model_json_schema()["properties"]
-        more = {
-            name: info
-            for name, info in options_of(model).items()
-            if info.scope != "shell" and name not in taken
-        }
-        for name, info in more.items():
-            schema, kind = schemas[name], inspect.Parameter.KEYWORD_ONLY
-            annotation = " | ".join(dict.fromkeys((*_accepted(schema), "None")))
-            default = None if info.usual else schema.get("default")
-            own.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
-        returned = inspect.signature(function).return_annotation
-        signature = inspect.Signature(own, return_annotation=returned)
-        function.__signature__ = signature  # type: ignore[attr-defined]
-        lines = [f"    {name}: {info.help}" for name, info in more.items()]
+        own = inspect.signature(function).parameters
+        lines = [
+            f"    {name} ({types}): {options_of(model)[name].help}"
+            for name, types in argument_types(model).items()
+            if name not in own
+        ]
         function.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options:", *lines])
         return function
 
     return decorate
+
+
+def argument_types(model: type[Options]) -> dict[str, str]:
+    """What each option accepts as an argument of a call, by field; None leaves it out."""
+    schemas = model.model_json_schema()["properties"]
+    return {
+        name: " | ".join(dict.fromkeys(_accepted(schemas[name])))
+        for name, info in options_of(model).items()
+        if info.scope != "shell"
+    }
 
 
 def _accepted(schema: Mapping[str, Any]) -> list[str]:
@@ -111,4 +107,4 @@ def _accepted(schema: Mapping[str, Any]) -> list[str]:
         return [item, f"Sequence[{item}]"]
     if schema.get("format") == "path":
         return ["str", "PathLike[str]"]
-    return [TYPES[schema["type"]]]
+    return [TYPES[schema["type"]]] if schema["type"] in TYPES else []

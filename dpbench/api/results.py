@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from dpbench import units
 from dpbench.analysis import frames
 from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.errors import UnknownName, UsageError
@@ -148,12 +147,7 @@ class Results:
         return self._stored.folder
 
     def __repr__(self) -> str:
-        if stored := self._analysis.collectives:
-            measured = {record.collective.configuration for record in stored.records}
-            content = units.counted(len(measured), "collective")
-        else:
-            content = units.counted(len(self._analysis.rows), "configuration")
-        return f"<Results {str(self.folder)!r}: {content}>"
+        return f"<Results {str(self.folder)!r}>"
 
 
 def load(path: str | PathLike[str]) -> Results:

@@ -18,7 +18,7 @@ from dpbench.cli.results import compare, plot, project, report
 from dpbench.cli.script import ScriptCommand
 from dpbench.cli.setup import doctor, init, listing
 from dpbench.errors import DpbenchError
-from dpbench.messages import say
+from dpbench.messages import print_result, say
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full, over its quota or broken, or of a limit on file sizes."""
@@ -28,10 +28,7 @@ WIDEST_HELP = 120
 """Columns of help on a wide terminal."""
 
 USUAL, MORE = "Commands", "More commands"
-HELP_NAMES = ("-h", "--help")
-LONG = {"help_option_names": [*HELP_NAMES, DESCRIBE_ALL]}
-"""The settings of a command with so many options that --help only names most of them."""
-
+HELP_NAMES = ("-h", "--help", DESCRIBE_ALL)
 
 app = typer.Typer(
     add_completion=False,
@@ -47,14 +44,14 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
 
 
 _add(USUAL, explain, cls=ScriptCommand)
-_add(USUAL, sweep, cls=ScriptCommand, context_settings=LONG)
+_add(USUAL, sweep, cls=ScriptCommand)
 _add(USUAL, report)
-_add(USUAL, check, cls=ScriptCommand, context_settings=LONG)
+_add(USUAL, check, cls=ScriptCommand)
 _add(MORE, compare)
 _add(MORE, init)
 _add(MORE, listing, "list")
 _add(MORE, doctor)
-_add(MORE, train, context_settings=LONG)
+_add(MORE, train)
 _add(MORE, plot)
 _add(MORE, comm)
 _add(MORE, project)
@@ -65,7 +62,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from dpbench import __version__
 
-        typer.echo(f"dpbench {__version__}")
+        print_result(f"dpbench {__version__}\n")
         raise typer.Exit
 
 
@@ -127,12 +124,8 @@ def commands() -> Any:
 def _usage_message(error: Any, arguments: Sequence[str]) -> str:
     message = " ".join(error.format_message().split())
     # An option without its value is found before its command has a context.
-    known = commands().commands.get(arguments[0])
-    command = f"{PROGRAM} {arguments[0]}" if known else PROGRAM
-    option = str(getattr(error, "option_name", "")).lstrip("-").removesuffix("s")
-    declared = known.params if known else ()
-    if option in [str(p.metavar).lower() for p in declared if p.param_type_name == "argument"]:
-        return f"No such option: --{option}; it is an argument: {command} {option.upper()}"
+    is_command = arguments[0] in commands().commands
+    command = f"{PROGRAM} {arguments[0]}" if is_command else PROGRAM
     if extra := EXTRA_WORD.match(message):
         message = f"unexpected argument {extra[1]}"
         if extra[1].endswith(".py"):

@@ -16,15 +16,16 @@ WIDEST = 22
 """Columns for the names of options; a longer name has a line of its own."""
 
 DESCRIBE_ALL = "--help-all"
+MANY = 24
+"""Rows of help above which --help only names most options."""
 DESCRIBED = (Panel.ARGUMENTS, Panel.OPTIONS)
-"""Panels that the short help of a long command describes."""
+"""Panels that it describes even then."""
 
 HelpRows = list[tuple[str, str]]
 
 
 class Command(TyperCommand):
-    """A command whose help shows options by panel, and examples as they are to be typed. If
-    DESCRIBE_ALL is a name of its help, --help only names most of its options."""
+    """A command whose help shows options by panel, and examples as they are to be typed."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[DESCRIBE_ALL] = DESCRIBE_ALL in args
@@ -38,7 +39,7 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels = _options_by_panel(self.get_params(ctx))
-        if ctx.meta[DESCRIBE_ALL] or DESCRIBE_ALL not in ctx.help_option_names:
+        if ctx.meta[DESCRIBE_ALL] or sum(map(len, panels.values())) <= MANY:
             _write(formatter, panels)
             return
         _write(formatter, {title: panels.pop(title) for title in DESCRIBED if title in panels})

@@ -13,7 +13,9 @@ from typer.core import TyperCommand
 
 from dpbench.messages import say
 
-ABOUT = """Start a script in several processes or on several nodes, like torchrun.
+ABOUT = """Usage: dpbench launch [OPTIONS] SCRIPT [ARGUMENTS]...
+
+  Start a script in several processes or on several nodes, like torchrun.
 
   dpbench launch --nproc-per-node 4 train.py --lr 0.1
   dpbench launch --nnodes 2 --node-rank 0 --rdzv-endpoint host0:29500 -m package.train

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import typer
 
 from dpbench.cli.signature import command
 from dpbench.errors import UsageError
 from dpbench.files import write_output
-from dpbench.messages import print_result, say, warn
+from dpbench.messages import say, warn
 from dpbench.options.results import ALL, CompareOptions, PlotOptions, ProjectOptions, ReportOptions
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.run.results import (
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @command(ReportOptions)
-def report(options: ReportOptions) -> None:
+def report(options: ReportOptions) -> Answer | str | None:
     """Show results as a table, and write an HTML page with charts.
 
     dpbench report results/demo --open
@@ -47,10 +44,12 @@ def report(options: ReportOptions) -> None:
     if analysis.collectives and options.columns:
         format = format or "csv"
     if format is not None:
-        show_rows(chosen, format, options.columns, options.file)
-        if options.file is not None:
-            say(f"the table is in {options.file}")
-        return
+        text = rows_as(format, chosen, options.columns)
+        if options.file is None:
+            return text
+        write_output(options.file, text)
+        say(f"the table is in {options.file}")
+        return None
     from dpbench.report.answers.report import report_answer
     from dpbench.report.page import page_path, page_path_in, write_page
 
@@ -66,45 +65,36 @@ def report(options: ReportOptions) -> None:
         to_explain=None if is_table(path) else path,
         verbose=options.verbose,
     )
-    print_result(answer.text)
-    if page is not None:
-        if options.file or options.charts or not is_current(page, path):  # it may have charts
-            write_page(page, analysis, charts=options.charts)
-        if options.open:
-            import webbrowser
+    if page and (options.file or options.charts or not is_current(page, path)):
+        write_page(page, analysis, charts=options.charts)  # a current one may have charts
+    if page and options.open:
+        import webbrowser
 
-            address = page.resolve().as_uri()
-            if not webbrowser.open(address):
-                say(f"no browser was found; open {address} in one")
+        address = page.resolve().as_uri()
+        if not webbrowser.open(address):
+            say(f"no browser was found; open {address} in one")
+    return answer
 
 
-def show_rows(
-    analysis: Analysis, format: str, columns: str | None = None, file: Path | None = None
-) -> None:
-    """Prints the rows in a format for documents or programs, or writes them to a file; notes go
-    to stderr."""
+def rows_as(format: str, analysis: Analysis, columns: str | None) -> str:
+    """The rows in a format for documents or programs; notes go to stderr."""
     from dpbench.report import DATA_FORMATS
     from dpbench.report.configurations import frame_text, rows_text
     from dpbench.report.notes import notes_of
 
     is_data = format in DATA_FORMATS
     warn(*analysis.unfinished, *(analysis.stored.warnings if is_data and analysis.stored else ()))
+    for note in () if is_data else notes_of(analysis):
+        print(note, file=sys.stderr)
     if analysis.collectives:
         from dpbench.analysis.frames import collective_frame
 
-        text = frame_text(collective_frame(analysis.collectives.records), format, columns)
-    else:
-        text = rows_text(analysis.rows, format=format, columns=columns)
-    for note in () if is_data else notes_of(analysis):
-        print(note, file=sys.stderr)
-    if file is None:
-        print_result(text)
-    else:
-        write_output(file, text)
+        return frame_text(collective_frame(analysis.collectives.records), format, columns)
+    return rows_text(analysis.rows, format=format, columns=columns)
 
 
 @command(PlotOptions)
-def plot(options: PlotOptions) -> None:
+def plot(options: PlotOptions) -> str:
     """Draw charts of results as PNG, SVG or PDF.
 
     dpbench plot throughput,efficiency results/demo --format pdf
@@ -129,7 +119,7 @@ def plot(options: PlotOptions) -> None:
     analysis = select_rows(analysis, options)
     folder = options.output or charts_folder(path)
     charts = [(kind, shown) for kind in kinds for shown in analysis.by_work]
-    drawn, empty = 0, []
+    written, empty = list[str](), list[str]()
     with house_style():
         for kind, shown in charts:
             stem = stem_of(kind.name, shown.work)
@@ -138,13 +128,13 @@ def plot(options: PlotOptions) -> None:
             except NothingToDraw as reason:
                 empty.append(f"no chart {stem}: {reason}")
                 continue
-            drawn += 1
-            for target in (folder / f"{stem}.{image}" for image in options.format):
-                folder.mkdir(parents=True, exist_ok=True)
-                typer.echo(write_figure(figure, target))
-    if empty and (ALL not in options.kinds or not drawn):
+            folder.mkdir(parents=True, exist_ok=True)
+            for image in options.format:
+                written.append(f"{write_figure(figure, folder / f'{stem}.{image}')}\n")
+    if empty and (ALL not in options.kinds or not written):
         raise UsageError(f"{path}: {'; '.join(empty)}")
     say(*empty)
+    return "".join(written)
 
 
 plot.__doc__ = (plot.__doc__ or "").format(charts=", ".join(CHARTS))

@@ -7,8 +7,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from dpbench import shipped
 from dpbench.cli.signature import command
 from dpbench.errors import UsageError
@@ -47,13 +45,12 @@ def doctor(options: DoctorOptions) -> Answer:
 
 
 @command(InitOptions)
-def init(options: InitOptions) -> None:
+def init(options: InitOptions) -> str:
     """Write a template file for a model of your own."""
     if options.example:
         if options.file is not None:
             raise UsageError(f"--example takes no FILE; got {str(options.file)!r}")
-        _copy_shipped()
-        return
+        return _copy_shipped()
     file = options.file or DEFAULT
     if not re.fullmatch(r"[\w./-]+\.py", str(file)):
         raise UsageError(
@@ -64,11 +61,12 @@ def init(options: InitOptions) -> None:
         raise UsageError(f"{file} exists, and stays as it is; expected a new name")
     with file.open("x", encoding="utf-8") as opened:  # "cannot use FILE" if that fails
         opened.write(TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT), str(file)))
-    typer.echo(f"{file} written. Run it: dpbench sweep --arch {file}:{FACTORY} --gpus 2")
+    return f"{file} written. Run it: dpbench sweep --arch {file}:{FACTORY} --gpus 2\n"
 
 
-def _copy_shipped() -> None:
-    """Copies each shipped folder to results/; raises UsageError if one is there already."""
+def _copy_shipped() -> str:
+    """Copies each shipped folder to results/, and says what to do with them; raises UsageError if
+    one is there already."""
     folders = [COPIES / "examples", COPIES / "published"]
     if there := [folder for folder in folders if folder.exists() or folder.is_symlink()]:
         raise UsageError(
@@ -78,6 +76,7 @@ def _copy_shipped() -> None:
         shutil.copytree(
             shipped.RESULTS / folder.name, folder, ignore=shutil.ignore_patterns("report", "logs")
         )
-    for sweep in sorted((COPIES / "examples").iterdir()):
-        typer.echo(f"{sweep} written. Look at it: dpbench report {sweep}")
-    typer.echo(f"{COPIES / 'published'} written: tables for dpbench report and dpbench project")
+    sweeps = sorted((COPIES / "examples").iterdir())
+    looks = [f"{sweep} written. Look at it: dpbench report {sweep}\n" for sweep in sweeps]
+    tables = f"{COPIES / 'published'} written: tables for dpbench report and dpbench project\n"
+    return "".join([*looks, tables])

@@ -22,21 +22,21 @@ M = TypeVar("M", bound=Options)
 
 def command(
     model: type[M], *, imports_torch: bool = False
-) -> Callable[[Callable[[M], Answer | None]], Callable[..., Any]]:
-    """Give `function(options)` the signature that typer makes a command from, print the Answer that
-    it returns, if it does, and return the exit status. With `imports_torch`, say first that it
-    works.
+) -> Callable[[Callable[[M], Answer | str | None]], Callable[..., Any]]:
+    """Give `function(options)` the signature that typer makes a command from, print the Answer or
+    text that it returns, and return the exit status. With `imports_torch`, say first that it works.
     """
 
-    def decorate(function: Callable[[M], Answer | None]) -> Callable[..., Any]:
+    def decorate(function: Callable[[M], Answer | str | None]) -> Callable[..., Any]:
         def wrapper(**typed: Any) -> Any:
             given = {name: value for name, value in typed.items() if value is not None}
             if imports_torch:
                 say_preparing(quiet=given.get("quiet", False))
             options = read_options(model, given)
             result = function(options)
-            if result is None:
-                return None
+            if result is None or isinstance(result, str):
+                print_result(result or "")
+                return 0
             print_result(result.render(as_json=getattr(options, "as_json", False)))
             return result.exit_status
 

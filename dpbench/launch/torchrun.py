@@ -11,11 +11,12 @@ import logging
 import os
 import re
 import signal
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from textwrap import fill, indent
 from typing import NoReturn
 
 import torch
@@ -65,21 +66,23 @@ def refuse(message: object) -> NoReturn:
 def read_arguments(arguments: Sequence[str], *, about: str = "") -> Namespace:
     """Parse the arguments with torchrun's parser; `nproc_per_node` is a number in the result.
 
-    `about` is the beginning of the help, which goes on with torchrun's options.
+    `about` is the help, which goes on with the names of torchrun's options.
 
     Raises UsageError for values that would fail late or without naming the option, or if there is
     nothing to start; SystemExit after printing the help.
     """
     parser = torchrun.get_args_parser()
-    parser.usage = "dpbench launch [OPTIONS] SCRIPT [ARGUMENTS OF SCRIPT]"
-    parser.description = about
-    parser.formatter_class = RawDescriptionHelpFormatter
+    found = re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", parser.format_help(), re.MULTILINE)
+    listed = fill(" ".join(dict.fromkeys(found)), 78, break_on_hyphens=False)
+    text = f"{about}\n\nOptions, which torchrun --help describes:\n{indent(listed, '  ')}\n"
 
     def refused(message: str) -> NoReturn:
         # argparse names its own variables
         refuse("name a script: dpbench launch FILE" if "training_script" in message else message)
 
-    setattr(parser, "error", refused)  # noqa: B010 - a type checker allows no other way
+    # A type checker allows no other way to replace methods.
+    setattr(parser, "error", refused)  # noqa: B010
+    setattr(parser, "format_help", lambda: text)  # noqa: B010
     parser.allow_abbrev = False  # it would complete options of the script, too
     chosen = parser.parse_args(arguments)
     if chosen.rdzv_backend not in RENDEZVOUS_BACKENDS:

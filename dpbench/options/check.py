@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model
 from dpbench.errors import UsageError
 from dpbench.messages import in_python, option_words
 from dpbench.options import shared
-from dpbench.options.model import ALL_SUBJECTS, Panel, option
+from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Panel, Subject, option
 from dpbench.options.script import TrainingScript
 from dpbench.options.types import (
     ArchitectureList,
@@ -26,6 +26,7 @@ from dpbench.options.types import (
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
+judged = Panel.VERDICT.option
 BASELINES = ("baseline", "against", "against_ref", "against_python")
 """Options that name what the candidate is compared with."""
 
@@ -51,14 +52,14 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
 
     named_by: ClassVar[str] = "candidate"
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
-        (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME"
+        (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME", affects=ONLY_MODELS
     )
     implementations: CommaList[shared.ImplementationName] = option(
         ("ddp",), "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
     )
     batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N")
-    group_sizes: CommaList[Count] | None = option(
-        None, "Numbers of replicas to measure.", "N,N", usual="largest"
+    group_sizes: shared.GroupSizes | None = option(
+        None, "Numbers of replicas; max: all --gpus.", "N,N", usual="max"
     )
     threads: Count | None = Panel.SETTINGS.option(
         None, shared.HELP["threads"], "N", usual=shared.USUAL_THREADS
@@ -66,7 +67,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     warmup: Number = Panel.SETTINGS.option(10, "Warm-up steps.", "N")
     steps: Count = Panel.SETTINGS.option(50, "Timed steps.", "N")
     tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%", affects=ALL_SUBJECTS)
-    metric: CommaList[JudgedMetric] = Panel.VERDICT.option(
+    metric: CommaList[JudgedMetric] = judged(
         (("images_per_second", None),),
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
@@ -74,12 +75,8 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         repeated=True,
         affects=ALL_SUBJECTS,
     )
-    strict: bool = Panel.VERDICT.option(
-        False, "Fail if the verdict is inconclusive.", affects=ALL_SUBJECTS
-    )
-    force: bool = Panel.VERDICT.option(
-        False, "Compare even if the environments differ.", affects=ALL_SUBJECTS
-    )
+    strict: bool = judged(False, "Fail if the verdict is inconclusive.", affects=ALL_SUBJECTS)
+    force: bool = judged(False, "Compare even if the environments differ.", affects=ALL_SUBJECTS)
     repetitions: Annotated[int, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
         5, "Initial runs of each row; more while inconclusive.", "N"
     )
@@ -97,11 +94,13 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         None, "Stored sweep to compare CANDIDATE with.", "DIR", affects=ALL_SUBJECTS
     )
     against: shared.ImplementationName | None = option(
-        None, "Compare with this implementation.", "NAME"
+        None, "Compare with this implementation.", "NAME", affects=ALL_SUBJECTS
     )
-    against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
+    against_ref: str | None = option(
+        None, "Compare with this Git revision of your code.", "REV", affects=ALL_SUBJECTS
+    )
     against_python: FilePath | None = option(
-        None, "Compare with this Python and its packages.", "PATH"
+        None, "Compare with this Python and its packages.", "PATH", affects=ALL_SUBJECTS
     )
     config: FilePath | None = shared.config_option()
     junit: OutputFile | None = Panel.OUTPUT.option(
@@ -112,12 +111,18 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     )
 
     @property
-    def candidates(self) -> tuple[str, ...]:
+    def subject(self) -> Subject:
+        """A candidate that is no script is stored."""
+        is_stored = super().subject == "model" and self.candidate is not None
+        return "results" if is_stored else super().subject
+
+    @property
+    def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are checked: those given, a script as it is, dpbench's ddp
         against another one, or what most people train with."""
         if "implementations" in self.model_fields_set:
             return self.implementations
-        if self.script_and_arguments:
+        if self.subject == "script":
             return (SCRIPT,)
         return ("torch-ddp",) if self.against is None else self.implementations
 
@@ -126,42 +131,35 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         """The accepted slowdown of each metric: 0.03 for 3 %."""
         return {name: self.tolerance if own is None else own for name, own in self.metric}
 
-    @property
-    def _example(self) -> str:
-        """What to type, or to call, for a comparison with the last commit."""
-        against = option_words("against_ref", "HEAD")
-        if in_python():
-            return f"dpbench.check(…, {against})"
-        words = self.command_line(*BASELINES)
-        if not (self.script_and_arguments or "arch" in self.model_fields_set):
-            words += ["--arch", "model.py:make"]
-        return f"dpbench check {against} {shlex.join(words)}"
-
     @model_validator(mode="after")
-    def _go_together(self) -> CheckOptions:
-        """Raise UsageError unless there is one thing to compare with, and for options that have no
-        effect."""
-        self.require_script_or_nothing()
+    def _names_one_baseline(self) -> CheckOptions:
+        """Raise UsageError unless there is one thing to compare with."""
         if len(self.tolerances) < len(self.metric):
             raise UsageError(f"{option_words('metric')}: expected each metric once")
-        stored = None if self.script_and_arguments else self.candidate
         given = [name for name in BASELINES if getattr(self, name) is not None]
         got = [option_words(name, getattr(self, name)) for name in given]
-        is_stored = stored is not None or "baseline" in given
-        if is_stored and (stored is None or given != ["baseline"]):
-            got += [f"the candidate {stored or self.candidate}"] * (self.candidate is not None)
+        is_stored = self.subject == "results"
+        if (is_stored or "baseline" in given) and not (is_stored and given == ["baseline"]):
+            got += [f"the candidate {self.candidate}"] * (self.candidate is not None)
             raise UsageError(
                 f"got {' and '.join(got)}; expected a candidate and a baseline that are results "
                 f"folders{'' if in_python() else ': dpbench check CANDIDATE --baseline DIR'}"
             )
         if len(given) != 1:
+            measured = shlex.join(self.command_line(*BASELINES) or ["--arch", "model.py:make"])
+            example = f"dpbench check --against-ref HEAD {measured}"
+            if in_python():
+                example = 'dpbench.check(…, against_ref="HEAD")'
             raise UsageError(
                 f"got {' and '.join(got) or 'nothing to compare with'}; expected one of "
                 f"{option_words('against_ref', 'REV')} (your code at a Git revision), "
                 f"{option_words('against_python', 'PATH')} (another environment) and "
-                f"{option_words('against', 'NAME')} (another implementation), as in "
-                f"{self._example}"
+                f"{option_words('against', 'NAME')} (another implementation), as in {example}"
             )
-        if is_stored:
-            self.require_effect("results", f"no effect, as {stored} is stored; leave it out")
+        checked = self.measured_implementations
+        if self.against is not None and (len(checked) > 1 or self.against in checked):
+            raise UsageError(
+                f"{option_words('against', self.against)}: expected one other implementation in "
+                f"{option_words('implementations', checked)}"
+            )
         return self

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import model_validator
-
 from dpbench.options import shared
-from dpbench.options.model import Panel
+from dpbench.options.model import Panel, Subject
 from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_SCRIPT_STEPS, TrainingScript
 from dpbench.options.types import Count, FilePath, Gpus
 
@@ -16,6 +14,7 @@ class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
     """A training script to measure, or the rows of a sweep; and how much to print."""
 
     named_by: ClassVar[str] = "results_or_script"
+    without_script: ClassVar[Subject] = "results"
     gpus: Gpus | None = shared.gpus_option()
     warmup: Count = Panel.MEASUREMENT.option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
     steps: Count | None = Panel.MEASUREMENT.option(
@@ -30,15 +29,3 @@ class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
     verbose: bool = shared.print_option(
         "Also print the phases of a step and how to read the numbers.", also=("-v",)
     )
-
-    @model_validator(mode="after")
-    def _go_together(self) -> ExplainOptions:
-        """Raise UsageError for options that have no effect."""
-        self.require_script_or_nothing()
-        if self.script_and_arguments:
-            reason = "a script has no rows to choose from; for a results folder, name it instead"
-            self.require_effect("script", reason)
-        else:
-            reason = "it is for measuring a script; a results folder is measured already"
-            self.require_effect("results", reason)
-        return self

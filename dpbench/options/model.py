@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.errors import UsageError
-from dpbench.messages import as_typed, option_words
+from dpbench.messages import as_typed
 from dpbench.specs.workload import positional_words
 
 Scope = Literal["measured", "call", "shell"]
@@ -25,6 +24,7 @@ Subject = Literal["model", "script", "results"]
 """What a command may be about: a model or a training script, which it measures, or stored results,
 which it reads."""
 ALL_SUBJECTS: tuple[Subject, ...] = ("model", "script", "results")
+ONLY_MODELS: tuple[Subject, ...] = ("model",)
 LISTS = ("A,B", "N,N")
 """Metavars of lists of names and of numbers."""
 
@@ -95,12 +95,6 @@ class Options(BaseModel):
         """The options that are not left at their defaults, by field."""
         options = options_of(type(self))
         return {name: options[name] for name in sorted(self.model_fields_set)}
-
-    def require_effect(self, subject: Subject, reason: str) -> None:
-        """Raise UsageError with the reason if an option is given that does not affect this."""
-        for name, info in self.given.items():
-            if subject not in info.affects:
-                raise UsageError(f"{option_words(name)}: {reason}")
 
     def same_named(self, spec: type[Any]) -> dict[str, Any]:
         """The values of the fields that a specification has by the same names; None is left out,

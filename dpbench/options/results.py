@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,11 +83,6 @@ class ReportOptions(shared.RowFilter):
         return self
 
 
-def _is_place(text: str) -> bool:
-    """Whether an argument is a folder or a table, not names of charts."""
-    return os.sep in text or text.lower().endswith(".csv") or (text != "" and Path(text).is_dir())
-
-
 class PlotOptions(shared.RowFilter):
     """Which charts to draw, of which results, and where to."""
 
@@ -106,8 +100,8 @@ class PlotOptions(shared.RowFilter):
     @model_validator(mode="before")
     @classmethod
     def _in_either_order(cls, typed: dict[str, Any]) -> dict[str, Any]:
-        first, second = typed.get("kinds", ""), typed.get("path", ALL)
-        is_turned = _is_place(first) and not _is_place(second)
+        first, second = typed.get("kinds"), typed.get("path", ALL)
+        is_turned = first is not None and Path(first).exists() and not Path(second).exists()
         return {**typed, "kinds": second, "path": first} if is_turned else typed
 
     @model_validator(mode="after")

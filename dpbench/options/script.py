@@ -4,14 +4,13 @@ follows it is its own."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, model_validator
 
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
-from dpbench.options.model import Options, Panel, option
-from dpbench.specs.axes import AXES, PLACEHOLDER, PLACEHOLDERS
+from dpbench.options.model import Options, Panel, Subject, option
 
 DEFAULT_SCRIPT_WARMUP = 10
 """Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
@@ -20,6 +19,12 @@ DEFAULT_SCRIPT_WINDOW_SECONDS = 0.5
 more than longer ones."""
 MIN_SCRIPT_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
+
+SUBJECT_WORDS: dict[Subject, str] = {
+    "model": "a model",
+    "script": "a training script",
+    "results": "stored results",
+}
 
 
 def is_script(word: str) -> bool:
@@ -32,10 +37,12 @@ def _words(value: Any) -> Any:
 
 
 class TrainingScript(Options):
-    """A training script, which the first positional argument of the command names."""
+    """A training script, which the first positional argument of the command may name."""
 
     named_by: ClassVar[str] = "script"
     """The field of that argument."""
+    without_script: ClassVar[Subject] = "model"
+    """The subject if the argument names no script."""
     arguments: Annotated[tuple[str, ...], BeforeValidator(_words)] = option(
         (), "Arguments of the script.", "ARGUMENTS", argument=True, repeated=True, hidden=True
     )
@@ -44,36 +51,30 @@ class TrainingScript(Options):
     )
 
     @property
+    def subject(self) -> Subject:
+        """What the command measures or reads."""
+        named = getattr(self, self.named_by)
+        is_named = named is not None and (self.module or is_script(str(named)))
+        return "script" if is_named else self.without_script
+
+    @property
     def script_and_arguments(self) -> tuple[str, ...]:
         """What python would get: ("train.py", "--lr", "1"), ("-m", "package.train"), or nothing."""
-        named = getattr(self, self.named_by)
-        if named is None or not (self.module or is_script(str(named))):
+        if self.subject != "script":
             return ()
-        return (*("-m",) * self.module, str(named), *self.arguments)
+        return (*("-m",) * self.module, str(getattr(self, self.named_by)), *self.arguments)
 
-    def require_script_or_nothing(self) -> None:
-        """Raise UsageError for -m without a module, and for arguments of what is no script."""
-        if self.script_and_arguments:
-            return
-        if self.module:
+    @model_validator(mode="after")
+    def _affect_the_subject(self) -> Self:
+        """Raise UsageError for options that have no effect on the subject."""
+        if self.module and self.subject != "script":
             raise UsageError("-m: expected the name of a module")
-        for extra in self.arguments:
+        if self.arguments and self.subject != "script":
+            extra = self.arguments[0]
             raise UsageError(f"unexpected argument {extra}; only a script has arguments")
-
-    def require_settings_of_scripts(self) -> None:
-        """Raise UsageError for options that have no effect on a script, and for placeholders
-        without values."""
-        places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
-        self.require_effect("script", "a training script decides that itself; leave it out")
-        for place, setting in PLACEHOLDERS.items():
-            name = AXES[setting].option_field if setting in AXES else "batch_sizes"
-            shown = option_words(name)
-            if name in self.given and place not in places:
-                raise UsageError(
-                    f"{shown}: the script does not read it; write its place into the arguments of "
-                    f"the script, as in train.py --{place.replace('_', '-')} {{{place}}}"
-                )
-            if place in places and name not in self.given:
-                raise UsageError(
-                    f"{{{place}}} in the arguments of the script: expected its values in {shown}"
-                )
+        # A preset stands for other options, so that it is refused before them.
+        for name, info in sorted(self.given.items(), key=lambda item: item[0] != "preset"):
+            if self.subject not in info.affects:
+                words = SUBJECT_WORDS[self.subject]
+                raise UsageError(f"{option_words(name)}: no effect on {words}; leave it out")
+        return self

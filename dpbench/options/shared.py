@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import UsageError, expected_name
 from dpbench.messages import option_words
-from dpbench.options.model import ALL_SUBJECTS, Options, Panel, option, options_of
+from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Options, Panel, option, options_of
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -41,7 +41,7 @@ DEFAULT_REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
 HELP = {
     "arch": "Model: a name from 'dpbench list', or file.py:function.",
-    "backends": "gloo, nccl, shm (alias: cpu), nccl-legacy or nccl2.",
+    "backends": "gloo, shm or nccl; 'dpbench list backends' has all.",
     "gpus": "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
     "threads": "CPU threads per replica.",
     "optimizer": "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.",
@@ -67,6 +67,7 @@ Optimizer = Annotated[str, one_of(OPTIMIZERS)]
 Dtype = Annotated[str, one_of(DTYPE_NAMES)]
 CompileMode = Annotated[str, one_of(COMPILE_MODES)]
 LrRule = Annotated[str, one_of(LR_RULES)]
+GroupSizes = CommaList[Count | Literal["max"]]
 
 
 def _dataset(name: str) -> str:
@@ -130,7 +131,7 @@ class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
     arch: ArchitectureList = option(
-        (DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B", affects=("model",)
+        (DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B", affects=ONLY_MODELS
     )
     gpus: Gpus | None = gpus_option()
     implementations: CommaList[ImplementationName] | None = option(
@@ -143,7 +144,7 @@ class MeasuredRows(Options):
         None, HELP["backends"], "A,B", also=("--sync-backend",), usual=USUAL_BACKEND
     )
     batch_sizes: CommaList[Count] = option((32, 64, 128), "Samples per replica.", "N,N")
-    group_sizes: CommaList[Count | Literal["max"]] | None = option(
+    group_sizes: GroupSizes | None = option(
         None,
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
@@ -154,9 +155,11 @@ class MeasuredRows(Options):
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
-        affects=("model",),
+        affects=ONLY_MODELS,
     )
-    data_dir: FilePath | None = Panel.DATA.option(None, HELP["data_dir"], "DIR", affects=("model",))
+    data_dir: FilePath | None = Panel.DATA.option(
+        None, HELP["data_dir"], "DIR", affects=ONLY_MODELS
+    )
 
 
 class RowFilter(Options):

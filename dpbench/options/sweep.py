@@ -11,7 +11,7 @@ from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import Panel, option
+from dpbench.options.model import ONLY_MODELS, Panel, option
 from dpbench.options.script import TrainingScript
 from dpbench.options.shared import HELP, print_option
 from dpbench.options.types import (
@@ -25,10 +25,12 @@ from dpbench.options.types import (
     word_for_none,
 )
 from dpbench.specs import AXES
+from dpbench.specs.axes import PLACEHOLDER, PLACEHOLDERS
 from dpbench.specs.parallel import COMM_HOOKS
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 from dpbench.specs.trial import Scaling
 
+compared = Panel.COMPARED.option
 DEFAULT_WINDOW_SECONDS = 1.0
 """Time that a window fills where --steps is not given."""
 MIN_STEPS = 12
@@ -52,78 +54,72 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     script: str | None = option(
         None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
     )
-    scaling: CommaList[Scaling] = Panel.COMPARED.option(
+    scaling: CommaList[Scaling] = compared(
         ("weak",),
         "Fix the batch size per replica (weak) or per group (strong).",
         "weak,strong",
-        affects=("model",),
+        affects=ONLY_MODELS,
     )
-    optimizer: CommaList[shared.Optimizer] = Panel.COMPARED.option(
+    optimizer: CommaList[shared.Optimizer] = compared(
         ("sgd",), HELP["optimizer"], "A,B", also=("--optimizers",)
     )
-    lr: CommaList[Positive] = Panel.COMPARED.option(
-        (0.01,), "Learning rate.", "X,X", also=("--lrs",)
-    )
-    seed: CommaList[Number] = Panel.COMPARED.option(
+    lr: CommaList[Positive] = compared((0.01,), "Learning rate.", "X,X", also=("--lrs",))
+    seed: CommaList[Number] = compared(
         (0,), "Seed for weights and sample order.", "N,N", also=("--seeds",)
     )
-    dtypes: CommaList[shared.Dtype] = Panel.COMPARED.option(("f32",), HELP["dtypes"], "A,B")
-    compile: CommaList[shared.CompileMode] = Panel.COMPARED.option(
-        ("none",), HELP["compile"], "A,B"
-    )
-    accumulate: CommaList[Count] = Panel.COMPARED.option((1,), HELP["accumulate"], "N,N")
-    sync_every: CommaList[Count] = Panel.COMPARED.option(
-        (1,), HELP["sync_every"], "N,N", affects=("model",)
-    )
-    bucket_cap_mb: CommaList[BucketCap] = Panel.COMPARED.option(
+    dtypes: CommaList[shared.Dtype] = compared(("f32",), HELP["dtypes"], "A,B")
+    compile: CommaList[shared.CompileMode] = compared(("none",), HELP["compile"], "A,B")
+    accumulate: CommaList[Count] = compared((1,), HELP["accumulate"], "N,N")
+    sync_every: CommaList[Count] = compared((1,), HELP["sync_every"], "N,N", affects=ONLY_MODELS)
+    bucket_cap_mb: CommaList[BucketCap] = compared(
         (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
-    find_unused: CommaList[OnOff] = Panel.COMPARED.option(
+    find_unused: CommaList[OnOff] = compared(
         (None,),
         "Look for unused parameters: on, off or auto (ddp, torch-ddp).",
         "on,off",
         usual="auto",
     )
-    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = Panel.COMPARED.option(
+    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = compared(
         ("none",),
         "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
         also=("--comm-hooks",),
-        affects=("model",),
+        affects=ONLY_MODELS,
     )
-    batched_copy: CommaList[OnOff] = Panel.COMPARED.option(
+    batched_copy: CommaList[OnOff] = compared(
         (None,),
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
         usual="auto",
-        affects=("model",),
+        affects=ONLY_MODELS,
     )
-    overlap: CommaList[Literal["on", "off"]] = Panel.COMPARED.option(
-        ("on",), "Reduce gradients during the backward pass (ddp).", "on,off", affects=("model",)
+    overlap: CommaList[Literal["on", "off"]] = compared(
+        ("on",), "Reduce gradients during the backward pass (ddp).", "on,off", affects=ONLY_MODELS
     )
-    prefetch: CommaList[Prefetch] | None = Panel.COMPARED.option(
+    prefetch: CommaList[Prefetch] | None = compared(
         None,
         "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
-        affects=("model",),
+        affects=ONLY_MODELS,
     )
-    data_workers: CommaList[DataWorkers] = Panel.COMPARED.option(
+    data_workers: CommaList[DataWorkers] = compared(
         (None,),
         "DataLoader workers per rank (with --prefetch, or of a script).",
         "N,N",
         usual="auto: none, or the script's own",
     )
-    threads: CommaList[Count] | None = Panel.COMPARED.option(
+    threads: CommaList[Count] | None = compared(
         None, HELP["threads"], "N,N", usual=shared.USUAL_THREADS
     )
-    warmup: CommaList[Number] = Panel.COMPARED.option((5,), "Warm-up steps.", "N,N")
-    steps: CommaList[Count] | None = Panel.COMPARED.option(
+    warmup: CommaList[Number] = compared((5,), "Warm-up steps.", "N,N")
+    steps: CommaList[Count] | None = compared(
         None, "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
     )
 
     lr_scaling: shared.LrRule = Panel.MEASUREMENT.option(
-        "none", HELP["lr_scaling"], "RULE", affects=("model",)
+        "none", HELP["lr_scaling"], "RULE", affects=ONLY_MODELS
     )
     stop_after_failure: bool = Panel.MEASUREMENT.option(
         False, "Skip the larger group sizes of a row that failed."
@@ -145,14 +141,18 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     charts: bool = shared.charts_option()
     verbose: bool = print_option("Also print notes.", also=("-v",))
     preset: str | None = option(
-        None, "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
+        None,
+        "Start from a preset: quick, ci, full or paper.",
+        "NAME",
+        scope="call",
+        affects=ONLY_MODELS,
     )
     config: FilePath | None = shared.config_option()
 
     @property
     def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are asked for, or the default ones."""
-        usual = (SCRIPT,) if self.script_and_arguments else DEFAULT_IMPLEMENTATIONS
+        usual = (SCRIPT,) if self.subject == "script" else DEFAULT_IMPLEMENTATIONS
         return self.implementations or (*usual, INDEPENDENT)
 
     @property
@@ -161,7 +161,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         and averages of parameters, need a number of steps that is known beforehand; models need
         two warm-up steps, of which the last one shows how long a step takes."""
         is_known = any(self.loading) or self.sync_every != (1,)
-        has_warmup = bool(self.script_and_arguments) or min(self.warmup) > 1
+        has_warmup = self.subject == "script" or min(self.warmup) > 1
         return self.steps is None and not is_known and has_warmup
 
     @property
@@ -203,7 +203,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 f"{option_words('prefetch', 'resident')}: the samples of {self.data} may not fit "
                 "on the device; expected a number of steps to load ahead, or 0"
             )
-        if any(self.data_workers) and not any(self.loading) and not self.script_and_arguments:
+        if any(self.data_workers) and not any(self.loading) and self.subject == "model":
             raise UsageError(
                 f"{option_words('data_workers', self.data_workers)}: workers need "
                 f"{option_words('prefetch')} of 1 or more"
@@ -217,23 +217,29 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
 
     def _check_script(self, names: Sequence[str]) -> None:
         """Raise UsageError for options that a script does not have, or that only a script has."""
-        if self.script is not None and not self.script_and_arguments:
+        if self.script is not None and self.subject != "script":
             raise UsageError(
                 f"script: got {self.script!r}; expected a training script, whose name ends in .py, "
                 "or -m and a module"
             )
-        self.require_script_or_nothing()
-        if self.script_and_arguments:
-            if self.preset is not None:
-                raise UsageError(
-                    f"{option_words('preset', self.preset)}: presets choose models and settings "
-                    "that a training script decides itself; leave it out"
-                )
-            self.require_settings_of_scripts()
+        is_measured = self.subject == "script"
         for name in names:
-            if name not in SCRIPT_IMPLEMENTATIONS if self.script_and_arguments else name == SCRIPT:
+            if name not in SCRIPT_IMPLEMENTATIONS if is_measured else name == SCRIPT:
                 raise UsageError(
                     f"{option_words('implementations', name)}: a training script can be measured "
                     f"with {', '.join(SCRIPT_IMPLEMENTATIONS)}, and only a training script with "
                     f"{SCRIPT}"
+                )
+        places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
+        for place, setting in PLACEHOLDERS.items() if is_measured else ():
+            field = AXES[setting].option_field if setting in AXES else "batch_sizes"
+            shown = option_words(field)
+            if field in self.given and place not in places:
+                raise UsageError(
+                    f"{shown}: the script does not read it; write its place into the arguments of "
+                    f"the script, as in train.py --{place.replace('_', '-')} {{{place}}}"
+                )
+            if place in places and field not in self.given:
+                raise UsageError(
+                    f"{{{place}}} in the arguments of the script: expected its values in {shown}"
                 )

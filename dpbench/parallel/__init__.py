@@ -20,7 +20,7 @@ from dpbench.parallel.agreement import (
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.scatter_gather import balanced_split, gather, scatter
-from dpbench.parallel.groups import any_rank
+from dpbench.parallel.groups import all_reduce, any_rank
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
 from dpbench.parallel.shm.backend import create_shm_group
 
@@ -29,6 +29,7 @@ __all__ = [
     "DistributedDataParallel",
     "RanksDiffer",
     "ShardedOptimizer",
+    "all_reduce",
     "any_rank",
     "balanced_split",
     "broadcast_checkpoint",

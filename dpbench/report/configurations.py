@@ -249,7 +249,7 @@ def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
     option = option_words("columns", text)
     for name in names:
         if name == GEM:
-            raise UsageError(f"{option}: {name} is a table of its own; expected it alone")
+            raise UsageError(f"{option}: {name} is a whole table of a sweep; expected it alone")
         if name not in keys:
             raise UnknownName(option_words("columns"), name, [*keys, GEM])
         if names.count(name) > 1:

@@ -244,7 +244,7 @@ def judged(
     tolerances: Mapping[str, float] | None = None,
 ) -> Verdict:
     limits = tolerances or {"images_per_second": 0.03}
-    return assess([(before, after)], limits, force=False, alpha=ALPHA)
+    return assess(before, after, limits, force=False, alpha=ALPHA)
 
 
 def assessment(

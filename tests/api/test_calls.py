@@ -113,7 +113,7 @@ def test_an_explanation_measures_a_training_script(here: Path) -> None:
         (dpbench.check, {"arch": "__main__:Net"}, r"ranks cannot import"),
         (dpbench.check, {"arch": "train.py"}, r'stored results write candidate="train.py"$'),
         (dpbench.check, {"against_rev": "HEAD"}, r"argument of dpbench.check: got 'against_rev'; "),
-        (dpbench.explain, {"results_or_script": EXAMPLE, "steps": 5}, r"^steps: it is for"),
+        (dpbench.explain, {"results_or_script": EXAMPLE, "steps": 5}, r"^steps: no effect on"),
     ],
 )
 def test_errors_name_arguments_and_nothing_is_written(

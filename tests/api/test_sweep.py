@@ -35,13 +35,9 @@ needs_no_ranks = pytest.mark.usefixtures("synthetic")
 def test_help_has_all_options_of_the_command_with_their_types() -> None:
     described = inspect.getdoc(dpbench.sweep) or ""
     of_python = {name for name, one in options_of(SweepOptions).items() if one.scope != "shell"}
-    parameters = inspect.signature(dpbench.sweep).parameters
-    assert {*parameters} == of_python | {"report", "progress"}
-    sizes = parameters["batch_sizes"]
-    assert sizes.annotation == "int | Sequence[int] | None"
-    assert sizes.default == [32, 64, 128]
     for name in of_python - {"arch"}:
-        assert f"\n    {name}: " in described
+        assert f"\n    {name} (" in described
+    assert "\n    batch_sizes (int | Sequence[int]): Samples per replica.\n" in described
     for part in (">>> results = dpbench.sweep(", "\nReturns:\n", "\nRaises:\n"):
         assert part in described
 

@@ -84,6 +84,7 @@ def test_the_largest_group_alternates_with_its_baseline_until_the_verdict_is_cle
     target = ("--name", "now", "--tolerance", "6%", "--strict")
     assert run(["check", "--against", "torch-ddp", *BOTH, *target]) == 0
     assert "ddp (candidate) against torch-ddp" in capsys.readouterr().out
+    assert Path("results/now/.gitignore").read_text() == "*\n"
     records = folders.load_sweep(Path("results/now")).records
     names = [record.trial.implementation for record in records]
     one_pass = ["ddp", "torch-ddp"]
@@ -94,7 +95,7 @@ def test_the_largest_group_alternates_with_its_baseline_until_the_verdict_is_cle
 
 
 @pytest.mark.parametrize(
-    ("against", "options"), [("torch-ddp", ("--group-sizes", "1,2")), ("single", ())]
+    ("against", "options"), [("torch-ddp", ("--group-sizes", "1,max")), ("single", ())]
 )
 def test_other_groups_are_checked_where_they_or_single_are_asked_for(
     against: str, options: tuple[str, ...]

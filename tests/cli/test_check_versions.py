@@ -138,6 +138,7 @@ def test_a_script_is_measured_as_it_is_and_as_it_was(project: Path, check: Check
     done = check("check", *options, "--name", "now", "--against-ref", "HEAD", *script)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "train.py has changed between the two" in done.stdout
+    assert "results" not in git("status", "--short", "--untracked-files=all", cwd=project)
     line = r"\[2/4\] the working directory: script.*, repetition 1: .* images/s .* left"
     assert re.search(line, done.stderr)
     now, before = (load_sweep(project / "results" / name) for name in ("now", "now-baseline"))

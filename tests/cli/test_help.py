@@ -55,6 +55,7 @@ def test_help_is_short_names_every_option_and_begins_with_those_that_everybody_t
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "launch"])
 def test_every_command_has_help(capsys: Capture, name: str) -> None:
     text = printed(capsys, name, "--help")
+    assert (printed(capsys, name, "--help-all") == text) == (name not in MAX_LINES)
     assert "Usage:" in text
     assert "<bool>" not in text  # a flag takes no value
     assert "[default: (" not in text

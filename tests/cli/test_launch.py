@@ -100,8 +100,8 @@ def test_its_help_says_what_it_adds_and_names_every_option_of_torchrun(
 ) -> None:
     assert run(["launch", *words]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("usage: dpbench launch [OPTIONS] SCRIPT")
-    assert "\nStart a script in several processes or on several nodes, like torchrun.\n" in text
+    assert text.startswith("Usage: dpbench launch [OPTIONS] SCRIPT")
+    assert len(text.splitlines()) < 40
     assert "Workers die with the launcher" in text
     assert "Torch Distributed Elastic" not in text
     for action in torchrun.get_args_parser()._actions:  # noqa: SLF001

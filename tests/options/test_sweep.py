@@ -87,7 +87,7 @@ def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
     config = written(tmp_path, "seed = 'x'")
     with pytest.raises(UsageError, match=r"^--lr: got 'x'"):
         read({"preset": "quick", "lr": "x"})
-    with pytest.raises(UsageError, match=r"^--preset quick: presets choose models"):
+    with pytest.raises(UsageError, match=r"^--preset: no effect on a training script"):
         read({"preset": "quick", "script": "train.py"})
     with pytest.raises(UsageError, match=rf"^{config}: --seed: got 'x'"):
         read({"config": config})

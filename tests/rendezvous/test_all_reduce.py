@@ -12,32 +12,33 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import dpbench
 from dpbench.launch.ranks import run_ranks
+from dpbench.parallel import all_reduce
 from dpbench.parallel.groups import OPERATIONS
+from dpbench.rendezvous.barrier import barrier
 from dpbench.rendezvous.process_group import process_group
 
 
 def tried(backend: str, rank: int) -> dict[str, Any]:
     with process_group(backend, device="cpu"):
-        found: dict[str, Any] = {"place": (dpbench.get_rank(), dpbench.get_world_size())}
+        found: dict[str, Any] = {"place": (dist.get_rank(), dist.get_world_size())}
         given = torch.tensor([rank + 1.0])
-        reduced = dpbench.all_reduce(given)
+        reduced = all_reduce(given)
         found["in place"] = (reduced is given, given.tolist())
         for op in OPERATIONS[1:]:
             value = torch.tensor([rank + 1.0])
             given = value if op in ("avg", "product", "min", "max") else value.long()
-            found[op] = dpbench.all_reduce(given, op).item()
+            found[op] = all_reduce(given, op).item()
         sent = torch.tensor([rank + 1.0])
-        dpbench.broadcast(sent, 1)
+        dist.broadcast(sent, 1)
         found["broadcast"] = sent.tolist()
         if rank == 1:
             time.sleep(0.3)
         began = time.monotonic()
-        dpbench.barrier()
+        barrier()
         found["waited"] = time.monotonic() - began
-        dpbench.destroy_process_group()
-        found["left"] = dpbench.is_initialized()
+        dist.destroy_process_group()
+        found["left"] = dist.is_initialized()
     return found
 
 
@@ -53,11 +54,11 @@ def test_two_ranks_reduce_broadcast_wait_and_leave(backend: str, tmp_path: Path)
     assert both[0]["waited"] >= 0.25
 
 
-@pytest.mark.parametrize("call", [lambda: dpbench.all_reduce(torch.ones(1)), dpbench.barrier])
+@pytest.mark.parametrize("call", [lambda: all_reduce(torch.ones(1)), barrier])
 def test_without_a_group_every_operation_says_what_it_needs(call: Callable[[], object]) -> None:
     with pytest.raises(RuntimeError, match=r"^\w+ needs a process group; call torch.distributed"):
         call()
-    assert not dpbench.is_initialized()
+    assert not dist.is_initialized()
 
 
 @pytest.fixture
@@ -70,6 +71,6 @@ def alone() -> Any:
 @pytest.mark.usefixtures("alone")
 def test_what_is_no_operation_and_no_average_is_refused() -> None:
     with pytest.raises(ValueError, match=f"got op='mean', expected one of {', '.join(OPERATIONS)}"):
-        dpbench.all_reduce(torch.ones(1), "mean")
+        all_reduce(torch.ones(1), "mean")
     with pytest.raises(ValueError, match=r"an average of torch.int64, expected real numbers"):
-        dpbench.all_reduce(torch.ones(1, dtype=torch.int64), "avg")
+        all_reduce(torch.ones(1, dtype=torch.int64), "avg")

@@ -6,13 +6,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import dpbench
-from dpbench.rendezvous.backends import missing_reason
+from dpbench.rendezvous.backends import missing_backends, missing_reason
 from dpbench.specs.traits import BACKENDS
 
 
 def test_each_backend_is_usable_or_says_why_not() -> None:
-    missing = dpbench.missing_backends()
+    missing = missing_backends()
     assert not {"gloo", "shm"} & {*missing}
     if not torch.cuda.is_available():
         assert [*missing] == ["nccl", "nccl-legacy", "nccl2"]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dpbench
 from dpbench.codec import differing_fields, encode
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.workload import scale_lr
@@ -136,7 +135,7 @@ def test_a_group_fills_one_node_after_the_other() -> None:
 
 @pytest.mark.parametrize(("rule", "expected"), [("linear", 8e-5), ("sqrt", 4e-5), ("none", 2e-5)])
 def test_four_times_the_batch_of_a_fine_tuning(rule: str, expected: float) -> None:
-    assert dpbench.scale_lr(2e-5, 4, rule) == pytest.approx(expected)
+    assert scale_lr(2e-5, 4, rule) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, True, "2e-5", None])

@@ -14,6 +14,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 import dpbench
 from dpbench.analysis.estimate import Estimate
+from dpbench.parallel import ShardedOptimizer
 from tools.benchmarks.ddp import Case, training_step
 from tools.benchmarks.paired import (
     Benchmark,
@@ -74,7 +75,7 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def sharded(model: dpbench.DistributedDataParallel) -> torch.optim.Optimizer:
-    return dpbench.ShardedOptimizer(model, adamw(model))
+    return ShardedOptimizer(model, adamw(model))
 
 
 def zero_redundancy(model: nn.Module) -> torch.optim.Optimizer:

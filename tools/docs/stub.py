@@ -11,6 +11,12 @@ from textwrap import indent
 from typing import Any
 
 import dpbench
+from dpbench.api.calls import argument_types
+from dpbench.options.check import CheckOptions
+from dpbench.options.explain import ExplainOptions
+from dpbench.options.model import Options
+from dpbench.options.sweep import SweepOptions
+from dpbench.options.train import TrainOptions
 from tools.docs import ROOT
 
 STUB = ROOT / "dpbench" / "__init__.pyi"
@@ -19,11 +25,13 @@ HEAD = """# Made by `make docs`.
 # fmt: off
 from collections.abc import Sequence
 from os import PathLike
-
-from dpbench.api.results import Results
-from dpbench.report.answer import Answer
 """
-CALLS = ("check", "explain", "sweep", "train")
+CALLS: dict[str, type[Options]] = {
+    "check": CheckOptions,
+    "explain": ExplainOptions,
+    "sweep": SweepOptions,
+    "train": TrainOptions,
+}
 """Functions whose options stand in a model."""
 
 
@@ -32,16 +40,20 @@ def stub() -> str:
     lines = [HEAD, "__version__: str"]
     for name in sorted({*dir(dpbench)} - {"__version__", *CALLS}):
         lines.append(f"from {getattr(dpbench, name).__module__} import {name} as {name}")
-    return "\n".join([*lines, "", *(_declared(getattr(dpbench, name)) for name in CALLS)])
+    return "\n".join(
+        [*lines, "", *(_declared(getattr(dpbench, name), CALLS[name]) for name in CALLS)]
+    )
 
 
-def _declared(function: Callable[..., Any]) -> str:
+def _declared(function: Callable[..., Any], model: type[Options]) -> str:
     """A function with one parameter a line, and its docstring."""
-    signature, lines = inspect.signature(function), list[str]()
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and "*," not in lines:
-            lines.append("*,")
-        lines.append(f"{parameter.name}: {parameter.annotation} = ...,")
+    signature = inspect.signature(function)
+    *own, _ = signature.parameters.values()  # without **options
+    types = {parameter.name: str(parameter.annotation) for parameter in own}
+    for name, kinds in argument_types(model).items():
+        types.setdefault(name, f"{kinds} | None")
+    lines = [f"{name}: {annotation} = ...," for name, annotation in types.items()]
+    lines.insert(sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in own), "*,")
     body = indent(f'"""{inspect.getdoc(function)}"""', "    ")
     head = indent("\n".join(lines), "    ")
     return f"def {function.__name__}(\n{head}\n) -> {signature.return_annotation}:\n{body}\n"

@@ -9,14 +9,14 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from operator import attrgetter
 from typing import Literal
 
 from dpbench.analysis.change import ALPHA, Change, change_between, holm
-from dpbench.analysis.comparisons.matching import IDENTITY, Records, Side
+from dpbench.analysis.comparisons.matching import Identity, Records, Side, settings_to_match
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
@@ -25,10 +25,8 @@ from dpbench.analysis.rows import order_of
 from dpbench.architecture.user_files import named_files
 from dpbench.errors import NotComparable, UsageError
 from dpbench.messages import option_words
-from dpbench.records.environment import comparable_part
 from dpbench.specs import AXES, Labels, TrialSpec, series_name
 from dpbench.specs.labels import row_name
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.specs.trial import DEFAULTS
 from dpbench.specs.workload import WORKLOAD_FIELDS
 
@@ -165,11 +163,9 @@ class Comparison:
         return tuple(rows)
 
 
-def compare_sides(
-    baseline: Side, candidate: Side, *, force: bool = False, by_candidate: bool = False
-) -> Comparison:
-    """Pair the configurations of two sides that ran the same thing, with the names that they have
-    in common, or those `by_candidate`.
+def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Comparison:
+    """Pair the configurations of two sides that ran the same thing, by the names that they have in
+    common.
 
     Settings that a selection fixes on either side are not compared, nor are repetitions. Raises
     NotComparable if no configuration is on both sides, naming the settings in which they have
@@ -185,122 +181,98 @@ def compare_sides(
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
         )
-    # The sides may differ in what a selection names, and in what follows from that.
-    fixed = {*baseline.where, *candidate.where}
-    if "group_size" in fixed:
-        fixed.add("nodes")
-    names = {side.where.get("implementation") for side in (baseline, candidate)}
-    if len(names) > 1:
-        # Other implementations have other options.
-        fixed |= OPTIONAL_SETTINGS
-        traits = [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
-        if any(trait.exchange != "ranks" for trait in traits):
-            fixed.add("backend")
-    keys = [name for name in IDENTITY if name not in fixed]
+    keys = settings_to_match(baseline, candidate)
     first, second = baseline.configurations(keys), candidate.configurations(keys)
     if not first.keys() & second.keys():
-        columns = (map(dict.fromkeys, zip(*side, strict=True)) for side in (first, second))
-        listed = [
-            f"{key}: {', '.join(map(str, before))} -> {', '.join(map(str, now))}"
-            for key, before, now in zip(keys, *columns, strict=True)
-            if not before.keys() & now.keys()
-        ]
-        why = f"they differ in {'; '.join(listed)}"
-        if not listed:
-            why = "each setting occurs on both sides, but never in the same combination"
         raise NotComparable(
-            f"no configuration is in both {baseline.label} and {candidate.label}; {why}"
+            f"no configuration is in both {baseline.label} and {candidate.label}; "
+            f"{_why_none(keys, first, second)}"
         )
     labels = Labels.among(record.trial for record in (*ours, *theirs))
-    pairs = []
-    alone = list[str](), list[str]()
-    both = {key: records[0].trial for key, records in (second | first).items()}
-    for key in sorted(both, key=lambda key: order_of(both[key], labels.implementation(both[key]))):
-        if key in first and key in second:
-            sides = first[key][0].trial, second[key][0].trial
-            label = labels.label(sides[1]) if by_candidate else _common_label(*sides, labels)
-            pairs.append((label, usable_repetitions(first[key]), usable_repetitions(second[key])))
-        else:
-            alone[key in second].append(labels.label(both[key]))
-    differences, notes = compare_environments(baseline, candidate, pairs, force=force)
-    for side, left in zip((baseline, candidate), alone, strict=True):
-        notes += [f"only in {side.label}, not compared: {'; '.join(left)}"] if left else []
+    trials = {key: records[0].trial for key, records in (second | first).items()}
+    ordered = sorted(
+        trials, key=lambda key: order_of(trials[key], labels.implementation(trials[key]))
+    )
+    pairs = tuple(
+        (
+            _common_label(first[key][0].trial, second[key][0].trial, labels),
+            usable_repetitions(first[key]),
+            usable_repetitions(second[key]),
+        )
+        for key in ordered
+        if key in first and key in second
+    )
+    differences = environment_differences(baseline, candidate)
+    if differences and not force:
+        raise NotComparable(
+            f"{baseline.label} and {candidate.label} come from different environments: "
+            f"{'; '.join(differences)}. {option_words('force', True)} compares them nevertheless"
+        )
+    notes = origin_notes(baseline, candidate, pairs)
+    for side, own, other in ((baseline, first, second), (candidate, second, first)):
+        alone = [labels.label(trials[key]) for key in ordered if key in own and key not in other]
+        notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
     return Comparison(
         baseline=baseline,
         candidate=candidate,
         ran_in_turn=ran_in_turn,
-        pairs=tuple(pairs),
+        pairs=pairs,
         differences=tuple(differences),
         notes=tuple(notes),
     )
 
 
-def compare_environments(
-    baseline: Side,
-    candidate: Side,
-    pairs: Iterable[tuple[str, Records, Records]],
-    *,
-    force: bool = False,
-) -> tuple[list[str], list[str]]:
-    """Differences between the environments of the two sides that forbid a comparison, such as
-    "cpu: A -> B", and notes on others, such as the commit and the host.
-
-    Sides that mix the same environments do not differ. Raises NotComparable if there are
-    differences, unless `force`.
-    """
-    sides = (baseline, candidate)
-    # By the comparable part of their ids; None for those that are not stored.
-    before, after = (
-        {
-            comparable_part(name): side.environments.get(name)
-            for record in side.selected()
-            for name in record.environment_ids
-        }
-        for side in sides
-    )
-    # torch's class of process group behind each backend, where ranks have a group.
-    groups = [
-        {
-            record.trial.backend: rank.group_class
-            for record in side.selected()
-            for rank in record.ranks
-            if rank.group_class
-        }
-        for side in sides
+def _why_none(keys: Sequence[str], *sides: Mapping[Identity, object]) -> str:
+    """The settings of which the sides have no value in common."""
+    columns = (map(dict.fromkeys, zip(*side, strict=True)) for side in sides)
+    listed = [
+        f"{key}: {', '.join(map(str, before))} -> {', '.join(map(str, now))}"
+        for key, before, now in zip(keys, *columns, strict=True)
+        if not before.keys() & now.keys()
     ]
-    differences: dict[str, None] = {}
-    if before.keys() != after.keys():
-        for first, second in product(before.values(), after.values()):
-            if first is None or second is None:
-                differences["not all of them are stored"] = None
-            else:
-                differences |= dict.fromkeys(second.differences_from(first))
-        for backend in groups[0].keys() & groups[1].keys():
-            then, now = (classes[backend] for classes in groups)
-            if then != now:
-                differences[f"process group {then} -> {now}"] = None
-    if differences and not force:
-        raise NotComparable(
-            f"{baseline.label} and {candidate.label} come from different environments: "
-            f"{'; '.join(differences)}. {option_words('force', True)} compares them "
-            "nevertheless"
-        )
-    known = [[e for e in side.values() if e] for side in (before, after)]
+    if listed:
+        return f"they differ in {'; '.join(listed)}"
+    return "each setting occurs on both sides, but never in the same combination"
+
+
+def environment_differences(baseline: Side, candidate: Side) -> list[str]:
+    """Differences that forbid a comparison, such as "cpu: A -> B". Sides that mix the same
+    environments do not differ."""
+    before, after = baseline.used_environments(), candidate.used_environments()
+    if before.keys() == after.keys():
+        return []
+    found = list[str]()
+    for first, second in product(before.values(), after.values()):
+        found += second.differences_from(first) if first and second else ["some are not stored"]
+    then, now = baseline.group_classes(), candidate.group_classes()
+    found += [
+        f"process group {then[backend]} -> {now[backend]}"
+        for backend in then
+        if now.get(backend, then[backend]) != then[backend]
+    ]
+    return [*dict.fromkeys(found)]
+
+
+def origin_notes(
+    baseline: Side, candidate: Side, pairs: Iterable[tuple[str, Records, Records]]
+) -> list[str]:
+    """Differences that a comparison may be about: the user's files, the commit and the host."""
     notes: dict[str, None] = {}
     for _, then_ran, now_ran in pairs:
         if then_ran and now_ran:
             old, new = then_ran[0].trial.workload, now_ran[0].trial.workload
             if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
                 notes[f"{named_files(new)} has changed between the two"] = None
-    # Another commit is the reason for most comparisons.
     for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
-        old_names, new_names = (
-            dict.fromkeys(getattr(environment, name) or "not known" for environment in side)
-            for side in known
+        then, now = (
+            dict.fromkeys(getattr(e, name) or "not known" for e in environments if e)
+            for environments in (
+                side.used_environments().values() for side in (baseline, candidate)
+            )
         )
-        if old_names and new_names and old_names.keys() != new_names.keys():
-            notes[f"{words} differ: {', '.join(old_names)} -> {', '.join(new_names)}"] = None
-    return [*differences], [*notes]
+        if then and now and then.keys() != now.keys():
+            notes[f"{words} differ: {', '.join(then)} -> {', '.join(now)}"] = None
+    return [*notes]
 
 
 def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:

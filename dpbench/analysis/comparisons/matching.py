@@ -10,10 +10,11 @@ from operator import attrgetter
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.codec import differing_fields
 from dpbench.errors import UnknownName, UsageError
-from dpbench.records.environment import Environment
+from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, TrialSpec, plain_label
 from dpbench.specs.nodes import node_counts
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
 Typed = str | int | float
 Identity = tuple[Typed, ...]
@@ -91,3 +92,36 @@ class Side:
                 )
             found[identity] = repetitions
         return found
+
+    def used_environments(self) -> dict[str, Environment | None]:
+        """The environments of its trials by the comparable part of their ids; None for those that
+        are not stored."""
+        return {
+            comparable_part(name): self.environments.get(name)
+            for record in self.selected()
+            for name in record.environment_ids
+        }
+
+    def group_classes(self) -> dict[str, str]:
+        """torch's class of process group behind each backend, where ranks have a group."""
+        return {
+            record.trial.backend: rank.group_class
+            for record in self.selected()
+            for rank in record.ranks
+            if rank.group_class
+        }
+
+
+def settings_to_match(*sides: Side) -> list[str]:
+    """The settings that both sides must have in common: those that no selection fixes, and that do
+    not follow from one that is fixed."""
+    fixed = {name for side in sides for name in side.where}
+    if "group_size" in fixed:
+        fixed.add("nodes")
+    names = {side.where.get("implementation") for side in sides}
+    if len(names) > 1:  # other implementations have other options
+        fixed |= OPTIONAL_SETTINGS
+        traits = [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
+        if any(trait.exchange != "ranks" for trait in traits):
+            fixed.add("backend")
+    return [name for name in IDENTITY if name not in fixed]

@@ -11,8 +11,8 @@ Each row has an outcome of its own, because a mean hides rows. A single row that
 tolerance is a regression (one-sided t at half the level, corrected for the number of rows by Holm).
 A row passes by the same tests as the mean; one that does not leaves the verdict as it is.
 
-A regression of any metric of any candidate is one, so they share the level of regressions equally.
-All of them must pass, so each of them passes at the whole level.
+A regression of any metric is one, so they share the level of regressions equally. All of them must
+pass, so each of them passes at the whole level.
 
 If repetitions are added until the verdict is clear, each look is a chance to err, so that its
 level is lower (Pocock, "Group sequential methods", 1977). In simulations, looks at 5, 8, 12, 18,
@@ -25,7 +25,7 @@ the sides ran in turn and both were disturbed so: else the load may have come wi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import geometric_mean
 from typing import get_args
@@ -46,23 +46,59 @@ ROUND_TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """When a change of the cost is a regression, and when it passes."""
+
+    tolerance: float
+    alpha: float
+    """Level of each one-sided test for a pass, and of those of all metrics for a regression."""
+    metrics: int
+    """How many metrics are judged."""
+    untrusted: tuple[VerdictOutcome, ...]
+    """Outcomes that the load on the machine forbids to believe; they are inconclusive."""
+
+    @property
+    def limit(self) -> float:
+        """The largest ratio of costs that is accepted."""
+        return 1 + self.tolerance
+
+    @property
+    def regress_level(self) -> float:
+        """This metric's share of the level."""
+        return self.alpha / self.metrics
+
+    def is_slower(self, change: Change | None) -> bool:
+        """Whether the change is surely above the tolerance."""
+        return change is not None and change.is_above(self.limit, self.regress_level)
+
+    def is_within(self, change: Change | None, tolerance: float) -> bool:
+        """Whether it is surely below a tolerance."""
+        return change is not None and change.is_below(1 + tolerance, self.alpha)
+
+    def outcome(self, change: Change | None, *, is_slower: bool) -> VerdictOutcome:
+        """The outcome of a change, which a test may have called slower."""
+        passes = self.is_within(change, self.tolerance)
+        found: VerdictOutcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
+        return "inconclusive" if found in self.untrusted else found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MetricVerdict:
-    """All rows of one metric and one candidate together."""
+    """All rows of one metric together."""
 
     metric: str
-    candidate: str
-    outcome: VerdictOutcome
-    tolerance: float
+    rule: Rule
     change: Change | None
     """The mean change over all rows; None where no runs can be compared."""
-    repetitions_needed: int | None
-    """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
-    tolerance; None if out of reach."""
-    passing_tolerance: float | None
-    """The smallest of ROUND_TOLERANCES above its own at which these runs would pass; None if none
-    would do."""
     rows: tuple[ComparedRow, ...]
     """What was compared, each with an outcome of its own."""
+
+    @property
+    def outcome(self) -> VerdictOutcome:
+        """Regressed if a single row is; else the outcome of the mean change."""
+        if any(row.outcome == "regressed" for row in self.rows):
+            return "regressed"
+        return self.rule.outcome(self.change, is_slower=self.rule.is_slower(self.change))
 
     @property
     def slowdown(self) -> Estimate | None:
@@ -74,12 +110,28 @@ class MetricVerdict:
         """Repetitions of the baseline and of the candidate that were compared."""
         return (0, 0) if self.change is None else self.change.repetitions
 
+    @property
+    def repetitions_needed(self) -> int | None:
+        """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
+        tolerance; None if out of reach."""
+        if self.change is None:
+            return None
+        return self.change.repetitions_to_settle(self.rule.limit, self.rule.regress_level / 2)
+
+    @property
+    def passing_tolerance(self) -> float | None:
+        """The smallest of ROUND_TOLERANCES above its own at which these runs would pass; None if
+        none would do."""
+        higher = (tolerance for tolerance in ROUND_TOLERANCES if tolerance > self.rule.tolerance)
+        return next((each for each in higher if self.rule.is_within(self.change, each)), None)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """The verdicts of all metrics, with notes and failures."""
 
     baseline: str
+    candidate: str
     by_metric: tuple[MetricVerdict, ...]
     notes: tuple[str, ...] = ()
     failures: tuple[tuple[str, str], ...] = ()
@@ -110,96 +162,59 @@ class Verdict:
 
 
 def assess(
-    sides: Sequence[tuple[Side, Side]],
-    tolerances: Mapping[str, float],
-    *,
-    force: bool,
-    alpha: float,
+    baseline: Side, candidate: Side, tolerances: Mapping[str, float], *, force: bool, alpha: float
 ) -> Verdict:
-    """Judge (baseline, candidate) pairs by the tolerance of each metric: {"images_per_second":
-    0.03}, with one-sided tests at the level `alpha`. All have the same baseline.
+    """Judge the candidate by the tolerance of each metric: {"images_per_second": 0.03}, with
+    one-sided tests at the level `alpha`.
 
     Raises NotComparable as `compare_sides` and `Comparison.rows` do.
     """
-    several = len(sides) > 1
-    compared = [compare_sides(*pair, force=force, by_candidate=several) for pair in sides]
-    baseline = sides[0][0].selected()
-    candidates = [candidate.selected() for _, candidate in sides]
-    disturbance = disturbance_of(*candidates, baseline)
-    labels = Labels.among(record.trial for side in (*candidates, baseline) for record in side)
+    compared = compare_sides(baseline, candidate, force=force)
+    sides = {"": candidate.selected(), " (baseline)": baseline.selected()}
+    disturbance = disturbance_of(*sides.values())
+    labels = Labels.among(record.trial for records in sides.values() for record in records)
     failures = []
-    for records, role in (*((side, "") for side in candidates), (baseline, " (baseline)")):
+    for role, records in sides.items():
         for configuration, group in by_configuration(records).items():
             status, reason = worst_status(group)
             if status not in (Status.COMPLETED, Status.SKIPPED):
                 label = f"{labels.label(configuration)}{role}"
                 failures.append((label, f"{status.words}: {reason}"))
-    groups = {
-        (metric, comparison.candidate.label): comparison.rows(metric)
-        for metric in tolerances
-        for comparison in compared
-    }
     untrusted: tuple[VerdictOutcome, ...] = ()
     if disturbance.is_heavy:
-        in_turn = all(comparison.ran_in_turn for comparison in compared)
-        stands = in_turn and not disturbance.is_one_sided
+        stands = compared.ran_in_turn and not disturbance.is_one_sided
         untrusted = ("pass",) if stands else ("pass", "regressed")
+    by_metric = [
+        judge_metric(
+            metric,
+            compared.rows(metric),
+            Rule(tolerance=tolerance, alpha=alpha, metrics=len(tolerances), untrusted=untrusted),
+        )
+        for metric, tolerance in tolerances.items()
+    ]
     return Verdict(
-        baseline=sides[0][0].label,
-        by_metric=judge(groups, tolerances, alpha=alpha, untrusted=untrusted),
-        notes=tuple(dict.fromkeys(note for both in compared for note in both.notes)),
+        baseline=baseline.label,
+        candidate=candidate.label,
+        by_metric=tuple(by_metric),
+        notes=compared.notes,
         failures=tuple(failures),
-        differences=tuple(dict.fromkeys(line for both in compared for line in both.differences)),
+        differences=compared.differences,
         disturbance=disturbance,
     )
 
 
-def judge(
-    groups: Mapping[tuple[str, str], Sequence[ComparedRow]],
-    tolerances: Mapping[str, float],
-    *,
-    alpha: float,
-    untrusted: Collection[VerdictOutcome],
-) -> tuple[MetricVerdict, ...]:
-    """Judge the rows of each (metric, candidate) by the tolerance of the metric; `untrusted`
-    outcomes become inconclusive."""
-    verdicts = []
-    for (metric, candidate), compared in groups.items():
-        limit, level = 1 + tolerances[metric], alpha / len(groups)
-
-        def outcome(change: Change | None, is_slower: bool, limit: float = limit) -> VerdictOutcome:
-            passes = change is not None and change.is_below(limit, alpha)
-            found: VerdictOutcome = "pass" if passes else "inconclusive"
-            found = "regressed" if is_slower else found
-            return "inconclusive" if found in untrusted else found
-
-        mean = mean_change(compared)
-        on_average = outcome(mean, mean is not None and mean.is_above(limit, level))
-        rows = []
-        p_values = [row.tested.p_above(limit) if row.tested else None for row in compared]
-        for row, p, corrected in zip(compared, p_values, holm(p_values), strict=True):
-            alone = outcome(row.change, corrected is not None and corrected < level / 2)
-            own = on_average if len(compared) == 1 else alone  # a single row is its own mean
-            rows.append(replace(row, outcome=own, p_value=p, p_value_corrected=corrected))
-        has_regressed = any(row.outcome == "regressed" for row in rows)
-        passing = (
-            tolerance
-            for tolerance in ROUND_TOLERANCES
-            if tolerance > tolerances[metric] and mean and mean.is_below(1 + tolerance, alpha)
-        )
-        verdicts.append(
-            MetricVerdict(
-                metric=metric,
-                candidate=candidate,
-                outcome="regressed" if has_regressed else on_average,
-                tolerance=tolerances[metric],
-                change=mean,
-                repetitions_needed=mean.repetitions_to_settle(limit, level / 2) if mean else None,
-                passing_tolerance=next(passing, None),
-                rows=tuple(rows),
-            )
-        )
-    return tuple(verdicts)
+def judge_metric(metric: str, rows: Sequence[ComparedRow], rule: Rule) -> MetricVerdict:
+    """Judge the mean of the rows, and each of them. A single row is its own mean."""
+    mean = mean_change(rows)
+    p_values = [row.tested.p_above(rule.limit) if row.tested else None for row in rows]
+    judged = []
+    for row, p, corrected in zip(rows, p_values, holm(p_values), strict=True):
+        is_slower = corrected is not None and corrected < rule.regress_level / 2
+        if len(rows) == 1:
+            is_slower = rule.is_slower(mean)
+        outcome = rule.outcome(row.change, is_slower=is_slower)
+        judged.append(replace(row, outcome=outcome, p_value=p, p_value_corrected=corrected))
+    return MetricVerdict(metric=metric, rule=rule, change=mean, rows=tuple(judged))
 
 
 def mean_change(rows: Iterable[ComparedRow]) -> Change | None:

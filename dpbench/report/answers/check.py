@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Any
 
 from dpbench import units
@@ -37,26 +36,26 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
             named = dict.fromkeys(row.label for row in rows if row.reason == reason)
             reading.append(f"{reason}: {units.some_of([*named], LISTED)}")
     plain_rows = [
-        plain_comparison(row) | {"candidate_name": one.candidate, "tolerance": one.tolerance}
+        plain_comparison(row) | {"tolerance": one.rule.tolerance}
         for one in verdict.by_metric
         for row in one.rows
     ]
-    candidates = ", ".join(dict.fromkeys(one.candidate for one in verdict.by_metric))
     return Answer(
         paragraphs=(
-            f"{first}\n{candidates} (candidate) against {verdict.baseline} (baseline)",
+            f"{first}\n{verdict.candidate} (candidate) against {verdict.baseline} (baseline)",
             *_tables(verdict),
             [*reading, *all_notes(verdict)],
         ),
         data={
             "outcome": verdict.outcome,
             "summary": first,
+            "baseline": verdict.baseline,
+            "candidate": verdict.candidate,
             "metrics": [
                 {
                     "metric": one.metric,
-                    "candidate": one.candidate,
                     "outcome": one.outcome,
-                    "tolerance": one.tolerance,
+                    "tolerance": one.rule.tolerance,
                     **with_ends("slowdown", one.slowdown),
                     "repetitions": one.repetitions,
                     "repetitions_needed": one.repetitions_needed,
@@ -82,7 +81,7 @@ def summary_of(verdict: Verdict) -> str:
     worst = [*with_open_rows, *deciding, *verdict.by_metric][0]
     rows, word = worst.rows, str(verdict.outcome)
     quantity = quantity_of(rows) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
-    parts = [_change(quantity, worst.slowdown, worst.tolerance)]
+    parts = [_change(quantity, worst.slowdown, worst.rule.tolerance)]
     if len(rows) > 1:
         undecided = _counted([row for row in rows if row.is_open], rows)
         regressed = _counted([row for row in rows if row.outcome == "regressed"], rows)
@@ -161,11 +160,10 @@ def _what_would_decide(metric: MetricVerdict, seconds: float) -> str:
 
 def _tables(verdict: Verdict) -> Iterator[str | Table]:
     """The table of each metric, after its name and tolerance if there are several."""
-    groups = [[*group] for _, group in groupby(verdict.by_metric, lambda one: one.metric)]
-    for group in groups:
-        metric, rows = group[0].metric, [row for one in group for row in one.rows]
-        if len(groups) > 1:
-            yield f"{metric}, tolerance {units.percent(group[0].tolerance, 3)}"
+    for one in verdict.by_metric:
+        metric, rows = one.metric, one.rows
+        if len(verdict.by_metric) > 1:
+            yield f"{metric}, tolerance {units.percent(one.rule.tolerance, 3)}"
         subject = one_line(quantity_of(rows))
         change = "Change" if subject == metric else f"Change\nin {subject}"
         yield Table(
@@ -203,7 +201,7 @@ def change_words(slowdown: Estimate) -> str:
 
 
 def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
-    """JUnit: a testcase for all rows of a metric and candidate together, and one for each row if
+    """JUnit: a testcase for all rows of a metric together, and one for each row if
     there are several.
 
     A regression is a failure, and what is inconclusive is skipped, or, if `strict`, a failure of
@@ -218,13 +216,13 @@ def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
         cases.append({**case, "tag": tags[outcome]})
 
     for one in verdict.by_metric:
-        said = _change(quantity_of(one.rows), one.slowdown, one.tolerance)
-        name, is_single = f"all rows of {one.candidate}", len(one.rows) == 1
+        said = _change(quantity_of(one.rows), one.slowdown, one.rule.tolerance)
+        name, is_single = f"all rows of {verdict.candidate}", len(one.rows) == 1
         if is_single:
             name, said = one.rows[0].label, one.rows[0].reason or said
         add(one.metric, name, one.outcome, said, "failure" if strict else "skipped")
         for row in () if is_single else one.rows:
-            said = row.reason or _change(quantity_of([row]), row.slowdown, one.tolerance)
+            said = row.reason or _change(quantity_of([row]), row.slowdown, one.rule.tolerance)
             add(row.metric, row.label, row.outcome, said)
     for label, how in verdict.failures:
         add("measuring", label, "error", how)

@@ -14,10 +14,9 @@ from dpbench.errors import (
     REGRESSED,
     WRONG_GRADIENTS,
     NotComparable,
-    UsageError,
 )
 from dpbench.files import write_output
-from dpbench.messages import option_words, say
+from dpbench.messages import option_words
 from dpbench.options.check import CheckOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
@@ -27,6 +26,7 @@ from dpbench.run.check.plan import (
     Sides,
     assess_sides,
     for_verdict,
+    keep_records,
     looks,
     sweep_of_check,
 )
@@ -79,23 +79,17 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
             "two sweeps: what changed on the machine between them counts as a change; "
             f"{option_words('against_ref', 'REV')} measures both versions of your code in turn"
         )
-    return [(before, now)], notes
+    return (before, now), notes
 
 
 def measure_implementations(options: CheckOptions, against: str, progress: TrialProgress) -> Sides:
-    """Measure the candidates and another implementation in turn, in one sweep."""
-    if against in options.candidates:
-        candidates = option_words("implementations", options.candidates)
-        raise UsageError(
-            f"{option_words('against', against)} is among {candidates}; it would be compared with "
-            "itself"
-        )
+    """Measure the candidate and another implementation in turn, in one sweep."""
     folder = new_folder(options.results_dir, options.name, otherwise="check")
     sweep = sweep_of_check(options, folder, against)
 
     def sides() -> Sides:
         stored = folders.load_sweep(folder)
-        base, *candidates = (
+        base, candidate = (
             Side(
                 label=name,
                 records=stored.records,
@@ -103,24 +97,24 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
                 where={"implementation": name},
                 run_id=str(folder),
             )
-            for name in (against, *options.candidates)
+            for name in (against, *options.measured_implementations)
         )
-        return [(base, candidate) for candidate in candidates]
+        return base, candidate
 
     with plan_sweep(sweep) as planned:
         plan = for_verdict(planned, sweep, ["check", *options.command_line()])
         measure(plan, progress, looks(options, sides))
-    say(f"records are in {folder}")
+    keep_records(folder)
     return sides()
 
 
 def exit_status_of(verdict: Verdict, sides: Sides, *, strict: bool) -> int:
     """The exit status: what failed goes before the outcome, and wrong gradients before all else.
 
-    Raises NotComparable if not a single row has a number on both sides, but no candidate failed.
+    Raises NotComparable if not a single row has a number on both sides, but the candidate did not
+    fail.
     """
-    measured = [record for _, candidate in sides for record in candidate.selected()]
-    baseline = sides[0][0].selected()
+    baseline, measured = (side.selected() for side in sides)
     status = exit_status(measured)
     if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
         status = WRONG_GRADIENTS

@@ -12,6 +12,7 @@ from dpbench import units
 from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
+from dpbench.files import write_inside
 from dpbench.messages import say
 from dpbench.options.check import CheckOptions
 from dpbench.options.model import options_of
@@ -21,8 +22,8 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.specs.traits import SINGLE
 
-Sides = list[tuple[Side, Side]]
-"""(Baseline, candidate) pairs that are judged together."""
+Sides = tuple[Side, Side]
+"""The baseline and the candidate."""
 GROWTH = 1.5
 """How many times as many repetitions the next look at an inconclusive check has."""
 MIN_LOOKS_AT_VERSIONS = 2
@@ -34,7 +35,7 @@ MAX_LOOKS = 8
 
 
 def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepOptions:
-    """The sweep into this folder of the candidates, and of implementations that they are compared
+    """The sweep into this folder of the candidate, and of an implementation that it is compared
     with.
 
     Group sizes that were not asked for are the largest one, and 1 if `single` is measured. Raises
@@ -53,7 +54,7 @@ def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepO
         given["script"] = options.candidate
     if options.data_dir is not None:
         given["data_dir"] = options.data_dir.resolve()  # a revision has another directory
-    given["implementations"] = (*options.candidates, *against)
+    given["implementations"] = (*options.measured_implementations, *against)
     given |= {"results_dir": folder.parent, "name": folder.name}
     alone = (1,) if SINGLE in given["implementations"] else ()
     given.setdefault("group_sizes", (*alone, MAX_WORD))
@@ -96,10 +97,17 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
         count = more
 
 
+def keep_records(*folders: Path) -> None:
+    """Say where the records of a check are, which Git leaves out of the user's repository."""
+    for folder in folders:
+        write_inside(folder / ".gitignore", b"*\n")
+    say(f"records are in {' and '.join(map(str, folders))}")
+
+
 def assess_sides(options: CheckOptions, sides: Sides) -> Verdict:
     """The verdict by the tolerances. Other environments are what --against-python is about."""
     return assess(
-        sides,
+        *sides,
         options.tolerances,
         force=options.force or options.against_python is not None,
         alpha=ALPHA_OF_A_LOOK if options.baseline is None else ALPHA,

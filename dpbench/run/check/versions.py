@@ -32,7 +32,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check import worker
-from dpbench.run.check.plan import Sides, looks, sweep_of_check
+from dpbench.run.check.plan import Sides, keep_records, looks, sweep_of_check
 from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
 from dpbench.run.results import new_folder
@@ -142,7 +142,7 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
     done, measured = 0, now
 
     def sides() -> Sides:
-        return [(then.side(), now.side())]
+        return then.side(), now.side()
 
     def interrupted_words() -> str:
         kept = f"; records are in {folder} and {before}" if before.exists() else ""
@@ -174,7 +174,7 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
                     if record.trial.repetition == number:
                         progress.finished(record)
             done = goal
-    say(f"records are in {now.folder} and {then.folder}")
+    keep_records(now.folder, then.folder)
     return sides()
 
 

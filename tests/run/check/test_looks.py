@@ -39,7 +39,7 @@ def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
     one look at two versions is not enough."""
     now, reached = 0.0, list[int]()
     monkeypatch.setattr(module, "monotonic", lambda: now)
-    options = CheckOptions(**{against: "ddp"}, repetitions=2, budget=budget)
+    options = CheckOptions(**{against: "dp"}, repetitions=2, budget=budget)
     given = iter(verdicts)
     monkeypatch.setattr(module, "assess_sides", lambda *_: next(given))
     for count in looks(options, list):
