@@ -1,5 +1,4 @@
-"""Noise: which trials other load on the machine disturbed, how many repetitions would be enough,
-and the one rule for what to do about it.
+"""Noise: which trials other load on the machine disturbed, and how many repetitions are enough.
 
 Repetitions of a disturbed trial would be disturbed as well, so the machine has to be freed first;
 repetitions alone help where nothing else ran.
@@ -14,7 +13,6 @@ from statistics import fmean
 
 from dpbench import units
 from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
-from dpbench.messages import option_words
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import TrialSpec
 
@@ -108,26 +106,6 @@ def repetitions_to_state(noisy: Iterable[Estimate]) -> int | None:
     largest, enough = max(deviations, default=math.inf), AIM * math.log(TOO_NOISY) / 2
     counts = range(2, MAX_ADVISED + 1)
     return next((n for n in counts if largest * t_quantile(n - 1) / math.sqrt(n) <= enough), None)
-
-
-def remedy_for_noise(
-    needed: int | None, noisy: Sequence[TrialRecord], sweep: Sequence[TrialRecord]
-) -> str:
-    """What to do about the noise of some trials of a sweep: "the machine was busy: free it and
-    measure again", or "about 12 repetitions (now 5), 2 min: --repetitions 12".
-
-    Args:
-        needed: how many repetitions would be enough; None if more than MAX_ADVISED.
-    """
-    if any(map(is_disturbed, noisy)):
-        return WAS_BUSY
-    now = len({record.trial.repetition for record in noisy})
-    if needed is None:
-        return f"more than {MAX_ADVISED} repetitions (now {now})"
-    passes = 1 + max(record.trial.repetition for record in sweep)
-    took = needed * sum(record.duration_seconds for record in sweep) / passes
-    more = option_words("repetitions", needed)
-    return f"about {needed} repetitions (now {now}), {units.seconds(took)}: {more}"
 
 
 def _limit(configuration: TrialSpec) -> float:

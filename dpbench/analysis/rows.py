@@ -10,15 +10,16 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from dpbench import messages, units
+from dpbench import units
 from dpbench.analysis.change import change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, single_value
 from dpbench.analysis.metrics import ROW_METRICS
-from dpbench.analysis.noise import is_disturbed, remedy_for_noise, repetitions_to_state
+from dpbench.analysis.noise import MAX_ADVISED, WAS_BUSY, is_disturbed, repetitions_to_state
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY
 from dpbench.analysis.throughput import WarmUp, items_per_second, slowest_of_each_step, warm_up
+from dpbench.messages import one_line, option_words
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord
 from dpbench.specs import Labels, TrialSpec, plain_label, series_name
@@ -187,14 +188,22 @@ def noise_lines(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Ite
     ranges = []
     for row, estimates in noisy.items():
         speeds = units.span(map(round, row.speeds.values()))
-        known = f"{speeds} {messages.one_line(row.item)}/s"
+        known = f"{speeds} {one_line(row.item)}/s"
         if row.speedup and row.throughput not in estimates:
             known = "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
         ranges.append(f"{row.label} ({known})")
+    noisy_trials, trials = ([r for row in some for r in row.records] for some in (noisy, rows))
+    now = len({record.trial.repetition for record in noisy_trials})
     needed = repetitions_to_state(chain.from_iterable(noisy.values()))
-    trials = ([record for row in some for record in row.records] for some in (noisy, rows))
-    listed = units.some_of(ranges, MAX_LISTED, "configuration")
-    yield f"too noisy to {purpose}: {listed}; {remedy_for_noise(needed, *trials)}"
+    remedy = f"more than {MAX_ADVISED} repetitions (now {now})"
+    if any(row.is_disturbed for row in noisy):
+        remedy = WAS_BUSY
+    elif needed is not None:
+        passes = 1 + max(record.trial.repetition for record in trials)
+        took = units.seconds(needed * sum(r.duration_seconds for r in trials) / passes)
+        more = option_words("repetitions", needed)
+        remedy = f"about {needed} repetitions (now {now}), {took}: {more}"
+    yield f"too noisy to {purpose}: {units.some_of(ranges, MAX_LISTED, 'configuration')}; {remedy}"
 
 
 def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
