@@ -216,11 +216,12 @@ def cause_lines(explanations: Sequence[Explanation], *, is_busy: bool) -> Iterat
     """A line for each cause, with the configurations that it holds for: first what is wrong, then
     the largest loss, last what was not measured. On a busy machine what is wrong alone, as it is so
     at any speed."""
-    groups: dict[tuple[str, str, bool], list[tuple[Row, Cause]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
         for cause in causes_of(explanation):
             if cause.is_wrong or not is_busy:
-                key = (cause.text, cause.remedy, cause.is_uncertain)
+                whole = cause.parts if cause.is_bound else ()
+                key = (cause.text, cause.remedy, cause.is_uncertain, whole)
                 groups.setdefault(key, []).append((explanation.row, cause))
     for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
         rows, causes = zip(*group, strict=True)
