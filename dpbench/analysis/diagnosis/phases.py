@@ -52,11 +52,8 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     full = [[rank.phases["timed"] for rank in trial] for trial in ranks]
     bare = [[rank.phases.get("unsynced") for rank in trial] for trial in ranks]
     inner = [[rank.replica_phases for rank in trial] for trial in ranks]
-    seconds: dict[PhaseName, list[float]] = {
-        "data": _means(full, "data"),
-        "forward": _means(full, "forward"),
-        "backward": _means(full, "backward"),
-    }
+    before: tuple[PhaseName, ...] = ("data", "forward", "backward")
+    seconds = {name: _means(full, name) for name in before}
     if all(map(all, bare)):
         with_sync, seconds["backward"] = seconds["backward"], _means(bare, "backward")
         seconds["communication"] = np.subtract(with_sync, seconds["backward"]).tolist()
