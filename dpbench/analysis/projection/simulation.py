@@ -121,8 +121,7 @@ def project_by_simulation(
     assert configuration is not None, "simulations are of sweeps"
     alone = series.rows[0].records if series.group_sizes[0] == 1 else ()
     traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
-    if (reason := _refusal(series, configuration, has_trace=bool(traces))) is not None:
-        raise UsageError(reason)
+    _require_simulable(series, configuration, has_trace=bool(traces))
     step = typical_step(traces)
     accumulated = (configuration.accumulation_steps - 1) * step.backward_end_seconds[0]
     mean = geometric_mean([slowest_rank_step_seconds(record) for record in alone], unit="s").value
@@ -130,8 +129,7 @@ def project_by_simulation(
     for row in series.rows:
         steps = [free for r in row.records if (free := free_communication_seconds(r)) is not None]
         if row.group_size > 1 and steps:
-            slowdowns = [seconds / mean for seconds in steps]
-            measured[row.group_size] = geometric_mean(slowdowns, unit="×")
+            measured[row.group_size] = geometric_mean([one / mean for one in steps], unit="×")
 
     def simulated(n: int, computing: float, slower: float = 1.0) -> float:
         """Seconds of a step whose computing and collectives take so many times as long."""
@@ -160,9 +158,8 @@ def project_by_simulation(
         scale = error_scale(rise, octaves)
         errors = [math.log(other / seconds) for other in moved]
         errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
-        items = series.items_per_replica
-        assert items is not None, "sweeps have a batch size"
-        return series.predicted_point(n, "projected", n * items / seconds, errors, len(traces))
+        rate = n * (series.items_per_replica or 0) / seconds  # sweeps have a batch size
+        return series.predicted_point(n, "projected", rate, errors, len(traces))
 
     points = []
     for n in sorted(set(group_sizes)):
@@ -191,18 +188,19 @@ def project_by_simulation(
     )
 
 
-def _refusal(series: Series, configuration: TrialSpec, *, has_trace: bool) -> str | None:
-    """Why the series cannot be simulated; None if it can."""
+def _require_simulable(series: Series, configuration: TrialSpec, *, has_trace: bool) -> None:
+    """Raise UsageError for a series that cannot be simulated."""
     if configuration.implementation not in BUCKETED:
-        return (
+        raise UsageError(
             f"{series.rows[0].series} cannot be simulated, only {', '.join(BUCKETED)} can; without "
             "a network, project uses a law"
         )
     if configuration.comm_hook != "none":
-        return f"{series.label}: a communication hook cannot be simulated; sweep without it"
+        raise UsageError(
+            f"{series.label}: a communication hook cannot be simulated; sweep without it"
+        )
     if not has_trace:
-        return (
+        raise UsageError(
             f"{series.label}: a simulation needs the gradient trace of group size 1; measure it "
             "with dpbench sweep --group-sizes 1,2"
         )
-    return None
