@@ -51,7 +51,7 @@ def projection_answer(
 
 
 def _plain(projection: Projection) -> dict[str, Any]:
-    row = projection.series.rows[0]
+    row = projection.series.rows[-1]  # the first one may be `single`
     return {
         "label": projection.series.label,
         "implementation": row.implementation,
