@@ -89,7 +89,7 @@ def _draw(analysis: Analysis, name: str, starts: Mapping[int | None, float]) -> 
         "efficiency": "efficiency (% of linear scaling)",
     }
     figure, shown, remarks = panels(batches, "batch sizes")
-    styles = series_styles(row for row, _ in points)
+    styles = series_styles(line[-1][0] for line in lines.values())
     for axis, batch_size in shown:
         for place, (series, line) in enumerate(lines.items()):
             shift = SPREAD * ((place + 0.5) / len(lines) - 0.5)
