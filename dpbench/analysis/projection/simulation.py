@@ -192,8 +192,8 @@ def _require_simulable(series: Series, configuration: TrialSpec, *, has_trace: b
     """Raise UsageError for a series that cannot be simulated."""
     if configuration.implementation not in BUCKETED:
         raise UsageError(
-            f"{series.rows[-1].series} cannot be simulated, only {', '.join(BUCKETED)} can; without "
-            "a network, project uses a law"
+            f"{series.rows[-1].series} cannot be simulated, only {', '.join(BUCKETED)} can; "
+            "without a network, project uses a law"
         )
     if configuration.comm_hook != "none":
         raise UsageError(
