@@ -106,12 +106,6 @@ def test_a_rank_is_slow_if_it_is_always_the_slowest_beyond_chance(
 
 
 def test_notes_say_what_to_measure() -> None:
-    single, _, _, ddp = weak_sweep()
-    (note,) = explained([single, ddp])["ddp/gloo ×2, batch 32"].not_separated
-    assert note == (
-        "contention and wrapper cannot be separated: no `independent` rows; "
-        "add independent to --implementations"
-    )
     strong = steps_of("ddp", [0.02, 0.02], [0.01, 0.01], scaling="strong", batch_size=33)
     whole = steps_of("single", [0.03], scaling="strong", batch_size=33)
     copies = steps_of("independent", [0.02, 0.02], scaling="strong", batch_size=33)
