@@ -25,8 +25,8 @@ from dpbench.rendezvous.barrier import wait_until
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-VARIABLE = "DPBENCH_TOKEN"
-SHORTEST = 16
+TOKEN_VARIABLE = "DPBENCH_TOKEN"
+MIN_TOKEN_LENGTH = 16
 """Fewest characters; a shorter token could be guessed from a signed value."""
 TOKEN_REMEDY = "make one with: openssl rand -hex 16"
 ARRIVAL_SECONDS = 300.0
@@ -40,10 +40,11 @@ def given_token(environ: Mapping[str, str]) -> str | None:
 
     Raises UsageError, which does not contain the token, if it is too short.
     """
-    token = environ.get(VARIABLE)
-    if token is not None and len(token := token.strip()) < SHORTEST:
+    token = environ.get(TOKEN_VARIABLE)
+    if token is not None and len(token := token.strip()) < MIN_TOKEN_LENGTH:
         raise UsageError(
-            f"{VARIABLE}: {len(token)} characters; expected at least {SHORTEST}; {TOKEN_REMEDY}"
+            f"{TOKEN_VARIABLE}: {len(token)} characters; expected at least {MIN_TOKEN_LENGTH}; "
+            f"{TOKEN_REMEDY}"
         )
     return token
 

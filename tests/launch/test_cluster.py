@@ -25,7 +25,7 @@ from dpbench.launch.cluster import (
     follow_orders,
     require_common,
 )
-from dpbench.launch.signed_store import VARIABLE, SignedStore, given_token
+from dpbench.launch.signed_store import TOKEN_VARIABLE, SignedStore, given_token
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.rendezvous.placement import Placement
 from dpbench.specs import TrialSpec
@@ -203,7 +203,7 @@ def test_a_member_with_another_token_does_not_join() -> None:
 
 def test_the_token_comes_from_the_environment() -> None:
     assert given_token({}) is None
-    assert given_token({VARIABLE: f"{TOKEN} "}) == TOKEN
+    assert given_token({TOKEN_VARIABLE: f"{TOKEN} "}) == TOKEN
     with pytest.raises(UsageError, match="15 characters; expected at least 16") as refused:
-        given_token({VARIABLE: TOKEN[:15]})
+        given_token({TOKEN_VARIABLE: TOKEN[:15]})
     assert TOKEN[:15] not in str(refused.value)

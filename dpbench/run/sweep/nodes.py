@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from dpbench.errors import UsageError
-from dpbench.launch.signed_store import TOKEN_REMEDY, VARIABLE, given_token
+from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
 from dpbench.messages import as_typed, escaped, option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
@@ -65,8 +65,8 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
         )
     if given_token(os.environ) is None:
         raise UsageError(
-            f"{count} nodes need a token that they share; expected the same {VARIABLE} in the "
-            f"environment of all of them; {TOKEN_REMEDY}"
+            f"{count} nodes need a token that they share; expected the same {TOKEN_VARIABLE} in "
+            f"the environment of all of them; {TOKEN_REMEDY}"
         )
     return Placement(
         rank=rank,

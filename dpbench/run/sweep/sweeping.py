@@ -33,7 +33,7 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
         options = options.model_copy(update={"gpus": placed.local_size})
     if placed or options.nnodes is not None:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
-    from dpbench.launch.signed_store import VARIABLE
+    from dpbench.launch.signed_store import TOKEN_VARIABLE
     from dpbench.rendezvous.process_group import DEBUG_VARIABLES
     from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.measuring import exit_status, follow, measure
@@ -45,7 +45,9 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
         os.environ.update(DEBUG_VARIABLES)
         words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
         say(f"--debug: {words}; logs of trials that fail are kept")
-    token = os.environ.pop(VARIABLE, "").strip()  # ranks run user code, so they must not see it
+    token = os.environ.pop(
+        TOKEN_VARIABLE, ""
+    ).strip()  # ranks run user code, so they must not see it
     # A plan may be for a machine with more devices.
     planned = options.model_copy(update={"oversubscribe": True}) if options.dry_run else options
     with plan_sweep(planned, placement, token) as plan:

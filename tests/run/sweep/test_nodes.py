@@ -14,7 +14,7 @@ import pytest
 from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.launch.signed_store import VARIABLE
+from dpbench.launch.signed_store import TOKEN_VARIABLE
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import recorded_variables
 from dpbench.rendezvous.placement import Placement
@@ -46,7 +46,7 @@ def test_options_come_before_what_the_launcher_says(
     placed: Placement | None,
     expected: tuple[Any, ...] | None,
 ) -> None:
-    monkeypatch.setenv(VARIABLE, TOKEN)
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     found = node_placement(options, placed)
     names = ("node_count", "node", "address", "port", "has_store")
     assert (None if found is None else tuple(getattr(found, name) for name in names)) == expected
@@ -57,13 +57,13 @@ def test_options_come_before_what_the_launcher_says(
     [
         (SweepOptions(), replace(SRUN, address=""), "or MASTER_ADDR from a launcher"),
         (SweepOptions(script="train.py"), SRUN, "train.py on 2 nodes: .* measured on one node"),
-        (SweepOptions(), SRUN, rf"2 nodes need a token .* expected the same {VARIABLE}"),
+        (SweepOptions(), SRUN, rf"2 nodes need a token .* expected the same {TOKEN_VARIABLE}"),
     ],
 )
 def test_what_is_missing_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, options: SweepOptions, placed: Placement | None, message: str
 ) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     with pytest.raises(UsageError, match=message):
         node_placement(options, placed)
 
@@ -105,7 +105,7 @@ def test_a_sweep_of_two_nodes_runs_and_shows_the_token_nowhere(here: Path) -> No
     options = (*SYNTHETIC, "--implementations", "ddp", "--batch-sizes", "8", "--name", "s")
     port = free_port()
     lead, follow = (
-        start("sweep", *options, *meeting(rank, port), cwd=here, **{VARIABLE: TOKEN})
+        start("sweep", *options, *meeting(rank, port), cwd=here, **{TOKEN_VARIABLE: TOKEN})
         for rank in range(2)
     )
     listed = commands_in(here)
@@ -122,10 +122,10 @@ def test_a_sweep_of_two_nodes_runs_and_shows_the_token_nowhere(here: Path) -> No
 def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(VARIABLE, TOKEN)
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     assert run(["sweep", *SYNTHETIC, *meeting(0), "--dry-run"]) == 2
     out, err = capsys.readouterr()
     assert TOKEN not in out + err
-    assert VARIABLE not in os.environ
-    monkeypatch.setenv(VARIABLE, TOKEN)
-    assert VARIABLE not in recorded_variables()
+    assert TOKEN_VARIABLE not in os.environ
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    assert TOKEN_VARIABLE not in recorded_variables()
