@@ -1,4 +1,4 @@
-"""The shard of a bucket that a rank has: its average gradients, its parameters and their state."""
+"""A rank's shard of a bucket: its averages, parameters and their state; and how shards travel."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         operation = f"reduce_scatter({op}, {_kind(part.flat)})"
         return self._start(operation, run, opts, [full, part], outputs)
 
-    # Functional collectives call these three with lists of one tensor.
+    # Functional collectives call what is coalesced with lists of one tensor.
     allreduce_coalesced = allreduce
 
     def barrier(self, opts: Any = _BARRIER) -> dist.Work:
