@@ -78,11 +78,6 @@ class Placement:
         usual_size = -(-size // nodes) if nodes else local_size or size
         local_size = integer(environ, names[3], 1, size, default=usual_size)
         most_local = local_size if names[3] in environ else size
-        address = environ.get("MASTER_ADDR", address)
-        if ("MASTER_ADDR" in environ and not address) or any(map(str.isspace, address)):
-            raise ValueError(
-                f"got MASTER_ADDR={address!r}, expected the host of rank 0; {LAUNCH_REMEDY}"
-            )
         return cls(
             rank=rank,
             world_size=size,
@@ -90,7 +85,7 @@ class Placement:
             local_size=local_size,
             node=integer(environ, names[4], 0, default=rank // local_size),
             node_count=nodes or -(-size // local_size),
-            address=address,
+            address=environ.get("MASTER_ADDR", address),
             port=integer(environ, "MASTER_PORT", 1, MAX_PORT, USUAL_PORT),
             has_store=environ.get(AGENT_STORE_VARIABLE) == "True",
         )

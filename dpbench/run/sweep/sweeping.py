@@ -45,9 +45,8 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
         os.environ.update(DEBUG_VARIABLES)
         words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
         say(f"--debug: {words}; logs of trials that fail are kept")
-    token = os.environ.pop(
-        TOKEN_VARIABLE, ""
-    ).strip()  # ranks run user code, so they must not see it
+    # Ranks run user code, so they must not see it.
+    token = os.environ.pop(TOKEN_VARIABLE, "").strip()
     # A plan may be for a machine with more devices.
     planned = options.model_copy(update={"oversubscribe": True}) if options.dry_run else options
     with plan_sweep(planned, placement, token) as plan:
