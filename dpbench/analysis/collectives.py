@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metric import Metric, Value
+from dpbench.analysis.metric import Field, Value
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveRow:
-    """One message size of a collective on one backend and group size; `COLLECTIVE_METRICS` explains
+    """One message size of a collective on one backend and group size; `COLLECTIVE_FIELDS` explains
     the numbers. A collective of which no repetition completed has one row, without numbers."""
 
     spec: CollectiveSpec
@@ -38,19 +38,19 @@ class CollectiveRow:
     largest_error: float | None = None
 
     def __getitem__(self, key: str) -> Value:
-        """The value of a metric of COLLECTIVE_METRICS; None if this row does not have it."""
+        """The value of a field of COLLECTIVE_FIELDS; None if this row does not have it."""
         value = getattr(self if hasattr(self, key) else self.spec, key)
         return value.value if isinstance(value, Status) else value
 
 
-COLLECTIVE_METRICS = (
-    Metric(key="collective", value_type="text", header="Collective"),
-    Metric(key="backend", value_type="text", header="Backend"),
-    Metric(
+COLLECTIVE_FIELDS = (
+    Field(key="collective", value_type="text", header="Collective"),
+    Field(key="backend", value_type="text", header="Backend"),
+    Field(
         key="group_size", value_type="integer", meaning="Processes that take part.", header="Ranks"
     ),
-    Metric(key="threads_per_replica", value_type="integer"),
-    Metric(
+    Field(key="threads_per_replica", value_type="integer"),
+    Field(
         key="nbytes",
         value_type="integer",
         meaning="Size of the message in bytes, as nccl-tests counts it: of all_gather and "
@@ -58,12 +58,12 @@ COLLECTIVE_METRICS = (
         header="Size (B)",
         style="grouped",
     ),
-    Metric(
+    Field(
         key="samples",
         value_type="integer",
         meaning="Timed samples behind it, all repetitions together.",
     ),
-    Metric(
+    Field(
         key="seconds",
         meaning="Time of one call on the slowest rank: the median over samples, the geometric mean "
         "over repetitions.",
@@ -71,21 +71,21 @@ COLLECTIVE_METRICS = (
         header="Time",
         style="time",
     ),
-    Metric(
+    Field(
         key="largest_error",
         meaning="Largest error of a result on values that have to be rounded, over all ranks, "
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         style="error",
     ),
-    Metric(
+    Field(
         key="algorithm_bytes_per_second",
         meaning="Size ÷ time (algbw); tables show 10⁹ bytes per second.",
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
     ),
-    Metric(
+    Field(
         key="bus_bytes_per_second",
         meaning="algbw × the factor that makes it the load of each link of a ring, as nccl-tests "
         "defines it (busbw); tables show 10⁹ bytes per second.",
@@ -93,16 +93,16 @@ COLLECTIVE_METRICS = (
         header="busbw (GB/s)",
         style="gigabytes",
     ),
-    Metric(
+    Field(
         key="repetitions",
         value_type="integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
     ),
-    Metric(key="status", value_type="text"),
-    Metric(key="reason", value_type="text"),
+    Field(key="status", value_type="text"),
+    Field(key="reason", value_type="text"),
 )
-"""Metrics of a collective and message size; the table has those with a header."""
+"""Fields of a collective and message size; the table has those with a header."""
 
 
 def bus_factor(collective: str, group_size: int) -> float:

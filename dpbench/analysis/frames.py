@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pandas as pd
 
-from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
+from dpbench.analysis.collectives import COLLECTIVE_FIELDS, collective_rows
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metric import Field, PlainValue, Value, ValueType
 from dpbench.analysis.metrics import METRICS, ROW_METRICS, if_timed, of_losses
@@ -106,7 +106,7 @@ def row_frame(rows: Iterable[Row]) -> pd.DataFrame:
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size; a collective without any
     measurement has one row, without a size."""
-    return _frame(_readings(COLLECTIVE_METRICS), collective_rows(records))
+    return _frame(_readings(COLLECTIVE_FIELDS), collective_rows(records))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:

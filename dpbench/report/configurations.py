@@ -18,7 +18,7 @@ from dpbench.messages import one_line, option_words
 from dpbench.records.trial import Status
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
-from dpbench.report.formatting import NOISY, SPEEDS, metric_column, write
+from dpbench.report.formatting import NOISY, SPEEDS, field_column, write
 from dpbench.report.notes import Rows
 from dpbench.report.table import MISSING, Column, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
@@ -151,7 +151,7 @@ def configurations_table(
         has_both = metric.key == "efficiency" and "speedup" in keys
         style = "share" if has_both else metric.style
         shown = replace(metric.counting(map(one_line, items)), style=style)
-        return metric_column(shown, rows, text)
+        return field_column(shown, rows, [text(shown, row) for row in rows])
 
     has_bound = any(row.implementation == INDEPENDENT for row in rows)
     return Table(columns=(*map(column, metrics),), footnote=UPPER_BOUND if has_bound else "")

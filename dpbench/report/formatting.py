@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.metric import Metric, Style, Value
+from dpbench.analysis.metric import Field, Style, Value
 from dpbench.messages import one_line
 from dpbench.report.table import AT_MOST, MISSING, Column, column
 from dpbench.units import CLOCK_SECONDS, GIGA
@@ -171,17 +171,17 @@ SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
-def metric_column(
-    metric: Metric, rows: Sequence[Any], text: Callable[[Metric, Any], str], *, leaves: int = 0
+def field_column(
+    field: Field, rows: Sequence[Any], texts: Iterable[str], *, leaves: int = 0
 ) -> Column:
-    """The column of a metric with its text in each row, sorted by its plain values."""
-    values = (row[metric.key] for row in rows)
+    """The column of a field with its text in each row, sorted by its plain values."""
+    values = (row[field.key] for row in rows)
     return column(
-        metric.header,
-        [text(metric, row) for row in rows],
-        key=metric.key,
-        meaning=metric.meaning,
-        is_text=metric.value_type in ("text", "boolean"),
+        field.header,
+        texts,
+        key=field.key,
+        meaning=field.meaning,
+        is_text=field.value_type in ("text", "boolean"),
         sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
         leaves=leaves,
     )

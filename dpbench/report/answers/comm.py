@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow, collective_rows
+from dpbench.analysis.collectives import COLLECTIVE_FIELDS, CollectiveRow, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
-from dpbench.analysis.metric import Metric
+from dpbench.analysis.metric import Field
 from dpbench.folders import StoredCollectives
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
-from dpbench.report.formatting import NOISY, metric_column, write
+from dpbench.report.formatting import NOISY, field_column, write
 from dpbench.report.table import Table, keep_on_line
 
 LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
@@ -34,19 +34,24 @@ def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
     """The rows with numbers."""
     measured = [row for row in rows if row.nbytes is not None]
 
-    def text(metric: Metric, row: CollectiveRow) -> str:
-        value = row[metric.key]
+    def text(field: Field, row: CollectiveRow) -> str:
+        value = row[field.key]
         is_noisy = isinstance(value, Estimate) and value.is_too_noisy
-        return NOISY if is_noisy else write(value, metric.style)
+        return NOISY if is_noisy else write(value, field.style)
 
     places = {key: place for place, key in enumerate(LEAVE, 1)}
     return Table(
         has_controls=True,
         groups=3,
         columns=tuple(
-            metric_column(metric, measured, text, leaves=places.get(metric.key, 0))
-            for metric in COLLECTIVE_METRICS
-            if metric.header
+            field_column(
+                field,
+                measured,
+                [text(field, row) for row in measured],
+                leaves=places.get(field.key, 0),
+            )
+            for field in COLLECTIVE_FIELDS
+            if field.header
         ),
     )
 
