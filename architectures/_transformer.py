@@ -1,4 +1,5 @@
-"""Parts of the transformers here: attention, its block, weights, and sizes that options choose.
+"""Parts of the transformers here: attention, its block, weights, sizes that options choose, and a
+synthetic text that a model can learn.
 
 Vaswani et al., "Attention Is All You Need" (2017).
 """
@@ -14,12 +15,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from . import _options
-from ._synthetic_text import ALPHABET
 
 MLP_RATIO = 4
 """Width of the hidden layer of an MLP, in widths of the states."""
 INITIAL_DEVIATION = 0.02
 """Standard deviation of initial weights."""
+ALPHABET, SUCCESSORS = 32, 2
+"""Number of tokens that occur in the synthetic text, and of those that can follow a token."""
+TEXT_SEED = 20_240_229
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,3 +113,19 @@ def initialize(model: nn.Module) -> None:
             nn.init.normal_(parameter, std=INITIAL_DEVIATION)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
+
+
+def synthetic_text(n: int, length: int, generator: torch.Generator) -> torch.Tensor:
+    """`n` texts of `length` tokens, int64 (n, length), on generator's device, from a Markov chain.
+
+    A model that has learned which two follow each token predicts the next one with a loss of log 2.
+    The chain has a seed of its own, so that all batches of all processes have the same one.
+    """
+    device = generator.device
+    rules = torch.Generator().manual_seed(TEXT_SEED)
+    followers = torch.randint(ALPHABET, (ALPHABET, SUCCESSORS), generator=rules).to(device)
+    choices = torch.randint(SUCCESSORS, (n, length - 1), generator=generator, device=device)
+    text = [torch.randint(ALPHABET, (n,), generator=generator, device=device)]
+    for choice in choices.unbind(dim=1):
+        text.append(followers[text[-1], choice])
+    return torch.stack(text, dim=1)

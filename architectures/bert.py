@@ -21,9 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _synthetic_text
 from ._classifiers import Classifier
-from ._transformer import TextSize, attend, choose_size, initialize, mlp
+from ._transformer import TextSize, attend, choose_size, initialize, mlp, synthetic_text
 
 SEGMENTS = 2
 NORM_EPSILON = 1e-12
@@ -147,7 +146,7 @@ class Architecture(Classifier):
         """A learnable batch: ((tokens, int64 (n, context), their places in ascending order, int64
         (n, predicted)), and the tokens that belong there, int64 (n, predicted))."""
         device = generator.device
-        text = _synthetic_text.chain(n, self.size.context, generator)
+        text = synthetic_text(n, self.size.context, generator)
         order = torch.rand(text.shape, generator=generator, device=device).argsort(dim=1)
         places = order[:, : self.predicted].sort(dim=1).values
         targets = text.gather(1, places)

@@ -19,9 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import _synthetic_text
 from ._classifiers import Classifier
-from ._transformer import Block, TextSize, choose_size, initialize
+from ._transformer import Block, TextSize, choose_size, initialize, synthetic_text
 
 SIZES = {
     "nano": TextSize(layers=3, width=48, heads=3, context=64, vocabulary=256),
@@ -87,5 +86,5 @@ class Architecture(Classifier):
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """A learnable batch: tokens and those that follow each, both int64 (n, context)."""
-        text = _synthetic_text.chain(n, self.size.context + 1, generator)
+        text = synthetic_text(n, self.size.context + 1, generator)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
