@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import Row
 from dpbench.report.charts import style
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
@@ -165,6 +167,20 @@ def test_linear_scaling_starts_at_single_even_if_only_other_series_fit() -> None
     (axes,) = CHARTS["throughput"].draw(source([*runs, run(trial("single", "none"), 80.0)])).axes
     (linear,) = (line for line in axes.lines if str(line.get_label()).startswith("linear"))
     assert [*linear.get_ydata()] == pytest.approx([80.0, 160.0])
+
+
+def test_a_published_line_starts_at_single_of_its_batch_size(tmp_path: Path) -> None:
+    rows = ("single,1,32,100", "single,1,64,120", "ddp,2,32,180", "ddp,4,32,340")
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(("implementation,group_size,batch_size,images_per_second", *rows)))
+    chart = CHARTS["throughput"].draw(Analysis(name="", rows=from_csv(path)))
+    ddp = [
+        container.lines[0]
+        for a in chart.axes
+        for container in a.containers
+        if container.get_label() == "ddp"
+    ]
+    assert [[*line.get_ydata()] for line in ddp] == [[100.0, 180.0, 340.0]]
 
 
 def test_implementations_are_compared_with_torch() -> None:
