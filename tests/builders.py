@@ -61,7 +61,7 @@ def script_trial(
         "workload": workload,
         "implementation": implementation,
         "backend": "own" if implementation in ("script", "ddp") else "none",
-        "batch_size": 0,
+        "batch_size": None,
         "warmup_steps": 4,
         "timed_steps": 10,
     }
@@ -74,15 +74,18 @@ def sweep_spec(**changes: Any) -> SweepSpec:
         "implementations": ("dp", "ddp"),
         "backends": ("gloo",),
         "group_sizes": (1, 2),
-        "batch_sizes": (4, 8),
         "devices": ("cpu", "cpu"),
         "repetitions": 2,
         "time_limit_seconds": 30.0,
     }
+    sizes = changes.pop("batch_sizes", (4, 8))
+    several = {"batch_size": sizes} if len(sizes) > 1 else {}
+    changes["axes"] = several | changes.get("axes", {})
     own = {field.name for field in fields(SweepSpec)}
     values |= {name: value for name, value in changes.items() if name in own}
     of_base = {name: value for name, value in changes.items() if name not in own}
-    of_base = {"implementation": "single", "backend": "none", "group_size": 1, **of_base}
+    alone = {"implementation": "single", "backend": "none", "group_size": 1}
+    of_base = {**alone, "batch_size": sizes[0], **of_base}
     values["implementations"] = tuple(dict.fromkeys(("single", *values["implementations"])))
-    base = trial_spec(**of_base)
+    base = trial_spec(**of_base).configuration
     return SweepSpec(base=base, **{"workloads": (base.workload,), **values})

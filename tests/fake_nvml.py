@@ -45,9 +45,6 @@ class FakeNvml:
         assert kind == self.NVML_CLOCK_SM
         return self.clock
 
-    def nvmlDeviceGetPowerUsage(self, gpu: Any) -> int:  # noqa: N802
-        return 312_500
-
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: Any) -> int:  # noqa: N802
         if self.broken:
             raise NvmlError

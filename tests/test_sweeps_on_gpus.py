@@ -144,7 +144,7 @@ def assert_recorded(record: TrialRecord) -> None:
     """What each rank of a completed trial has to have, on whichever device it ran."""
     for rank in record.ranks:
         if rank.device.startswith("cuda"):
-            assert rank.peak_device_memory_bytes
+            assert rank.peaks.device_bytes
         if record.trial.workload.script:
             continue
         if record.trial.repetition == 0 and record.trial.is_instrumented:

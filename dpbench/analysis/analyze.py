@@ -78,7 +78,8 @@ def analyze(stored: StoredSweep | StoredCollectives) -> Analysis:
         return Analysis(name=name, stored=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
-    means = [r.verification.is_sample_mean for r in records if r.verification]
+    verifications = [record.facts.verification for record in records]
+    means = [one.is_sample_mean for one in verifications if one]
     loss = [NOT_A_MEAN] if False in means else []
     return Analysis(
         name=name,

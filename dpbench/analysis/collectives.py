@@ -15,8 +15,9 @@ from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.metric import Field, Value
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
+from dpbench.specs.collective import CollectiveSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +26,7 @@ class CollectiveRow:
     the numbers. A collective of which no repetition completed has one row, without numbers."""
 
     spec: CollectiveSpec
-    """Specification without its repetition."""
+    """That of its first repetition."""
     repetitions: int
     status: Status
     """Status of the first repetition that did not complete, if there is one."""
@@ -118,11 +119,12 @@ def bus_factor(collective: str, group_size: int) -> float:
 
 def collective_rows(records: Iterable[CollectiveRecord]) -> tuple[CollectiveRow, ...]:
     """One row per configuration and message size, in the order they were run."""
-    groups: dict[CollectiveSpec, list[CollectiveRecord]] = {}
+    groups: dict[str, list[CollectiveRecord]] = {}
     for record in records:
-        groups.setdefault(record.collective.configuration, []).append(record)
+        groups.setdefault(record.spec.label, []).append(record)
     rows: list[CollectiveRow] = []
-    for spec, group in groups.items():
+    for group in groups.values():
+        spec = group[0].spec
         done = [record for record in group if record.status is Status.COMPLETED]
         blamed = next((record for record in group if record not in done), group[0])
         row = CollectiveRow(

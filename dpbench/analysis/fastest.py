@@ -17,7 +17,7 @@ from dpbench.analysis.change import change_between
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
 from dpbench.records.trial import Status
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 
@@ -98,7 +98,7 @@ def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
 def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
     """See `Fastest.faster_backend`: the mean over configurations that all backends have, within
     each repetition."""
-    speeds: dict[TrialSpec, dict[str, dict[int, float]]] = {}
+    speeds: dict[Configuration, dict[str, dict[int, float]]] = {}
     for row in rows:
         if row.configuration and row.group_size > 1:
             others = replace(row.configuration, backend="none")

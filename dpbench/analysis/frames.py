@@ -17,7 +17,7 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_FIELDS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Field, PlainValue, Value, ValueType
+from dpbench.analysis.metric import Field, PlainValue, Value, ValueType, value_type_of
 from dpbench.analysis.metrics import METRICS, ROW_METRICS, if_timed, of_losses
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.resources import memory_imbalance
@@ -38,7 +38,7 @@ Reading = tuple[ValueType, Callable[[Any], PlainValue]]
 TRIAL_VALUES: dict[str, Reading] = {
     "trial_id": ("text", attrgetter("trial.trial_id")),
     "repetition": ("integer", attrgetter("trial.repetition")),
-    "dataset": ("text", attrgetter("trial.workload.dataset")),
+    "dataset": ("text", lambda record: record.trial.workload.dataset or None),
     "environment_id": ("text", lambda record: record.environment_ids[0]),
     "started_utc": ("text", attrgetter("started_utc")),
     **{m.key: (m.value_type, m.of_trial) for m in METRICS if m.of_trial is not None},
@@ -46,11 +46,11 @@ TRIAL_VALUES: dict[str, Reading] = {
     "samples": ("integer", if_timed(lambda r: sum(rank.timed.samples for rank in r.ranks))),
     "initial_loss": ("number", of_losses(lambda values, _: values[0])),
     "loss_delta": ("number", of_losses(lambda values, _: values[0] - values[-1])),
-    "flops_per_item": ("number", attrgetter("flops_per_item")),
+    "flops_per_item": ("number", attrgetter("facts.flops_per_item")),
     "memory_imbalance": ("number", memory_imbalance),
     "max_relative_error": (
         "number",
-        lambda record: record.verification and record.verification.max_relative_error,
+        lambda record: one.max_relative_error if (one := record.facts.verification) else None,
     ),
 }
 """The columns of trials: metrics, and what only a trial has. The initial loss is that of the first
@@ -79,8 +79,11 @@ RANK_VALUES: dict[str, Reading] = {
     **{
         name: (value_type, attrgetter(name))
         for name, hint in get_type_hints(RankMeasurement).items()
-        for scalar, value_type in SCALARS.items()
-        if hint in (scalar, scalar | None)
+        if (value_type := value_type_of(hint))
+    },
+    **{
+        f"peak_{kind}_memory_bytes": ("integer", attrgetter(f"peaks.{kind}_bytes"))
+        for kind in ("host", "device", "reserved")
     },
     "timed_steps": ("integer", lambda rank: len(rank.timed.step_seconds)),
     "samples": ("integer", attrgetter("timed.samples")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpbench.analysis.estimate import Estimate
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
 ValueType = Literal["text", "integer", "number", "boolean"]
+SCALARS: dict[type, ValueType] = {str: "text", int: "integer", float: "number"}
 Style = Literal[
     "plain",
     "rate",
@@ -34,6 +35,12 @@ Style = Literal[
 ITEMS = "items"
 """Stands in units for what rows count: images, tokens; also where they do not all count the same.
 """
+
+
+def value_type_of(hint: Any) -> ValueType | None:
+    """The type of the values of a field with this annotation; None if it has no single ones."""
+    found = (value_type for one, value_type in SCALARS.items() if hint in (one, one | None))
+    return next(found, None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import attrgetter, methodcaller
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
 from dpbench.analysis.losses import finite_losses, loss_slope_per_second
-from dpbench.analysis.metric import ITEMS, Metric, PlainValue, Value
+from dpbench.analysis.metric import ITEMS, Metric, PlainValue, Value, value_type_of
 from dpbench.analysis.scaling import serial_fraction
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import AXES, TrialSpec, plain_label
+from dpbench.specs import AXES, Configuration, WorkloadSpec, plain_label
 from dpbench.specs.nodes import node_counts
 
 if TYPE_CHECKING:
     from dpbench.analysis.rows import Row
 
 
-def setting(key: str, read: Callable[[TrialSpec], PlainValue], **field: Any) -> Metric:
+def setting(key: str, read: Callable[[Configuration], PlainValue], **field: Any) -> Metric:
     """A metric that trials and rows read from their configuration."""
     return Metric(
         key=key,
@@ -111,6 +111,8 @@ def learning_rate_words(row: Row) -> str:
     return f"{rate:g}" if rule in (None, "none") else f"{rate:g} ({rule})"
 
 
+SETTINGS = get_type_hints(WorkloadSpec) | get_type_hints(Configuration)
+"""Annotations of the settings of a configuration."""
 METRICS: tuple[Metric, ...] = (
     Metric(
         key="implementation",
@@ -149,7 +151,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
         of_row=attrgetter("batch_size"),
-        of_trial=lambda record: record.trial.batch_size or None,
+        of_trial=attrgetter("trial.batch_size"),
         header="Batch",
         by_default=True,
     ),
@@ -169,7 +171,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     setting(
         "learning_rate",
-        attrgetter("scaled_learning_rate"),
+        lambda configuration: (
+            configuration.setting("learning_rate") and configuration.scaled_learning_rate
+        ),
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
         header="Learning rate",
@@ -177,7 +181,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     setting(
         "learning_rate_rule",
-        attrgetter("workload.learning_rate_rule"),
+        methodcaller("setting", "learning_rate_rule"),
         value_type="text",
         meaning="How the learning rate follows the samples in a step.",
     ),
@@ -185,7 +189,7 @@ METRICS: tuple[Metric, ...] = (
         setting(
             name,
             methodcaller("setting", name),
-            value_type=axis.kind,
+            value_type=value_type_of(SETTINGS[name]) or "text",
             meaning=axis.meaning,
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
         )
@@ -203,7 +207,7 @@ METRICS: tuple[Metric, ...] = (
         value_type="text",
         meaning="What images_per_second counts: images, tokens or rows.",
         of_row=attrgetter("item"),
-        of_trial=attrgetter("item"),
+        of_trial=attrgetter("facts.item"),
     ),
     repeated(
         "images_per_second",
@@ -416,7 +420,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Whether gradients were compared with those of one process in float64, or float32 "
         "above 67 million parameters, and agreed; missing if not compared.",
         of_row=attrgetter("verified"),
-        of_trial=lambda r: None if r.verification is None else r.verification.passed,
+        of_trial=lambda r: one.passed if (one := r.facts.verification) else None,
         header="Verified",
     ),
     Metric(

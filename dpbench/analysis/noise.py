@@ -14,7 +14,7 @@ from statistics import fmean
 from dpbench import units
 from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
 from dpbench.records.trial import HostLoad, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 
 BUSY = 0.1
 """Share of the usable cores from which others' work disturbs trials on the CPU."""
@@ -42,7 +42,7 @@ def is_disturbed(record: TrialRecord) -> bool:
     return _share(load) >= _limit(record.trial)
 
 
-def load_warning(load: HostLoad | None, configuration: TrialSpec) -> tuple[str, ...]:
+def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[str, ...]:
     """What to say before the first trial, if others use the machine; () if they do not."""
     if load is None or _share(load) < _limit(configuration):
         return ()
@@ -108,7 +108,7 @@ def repetitions_to_state(noisy: Iterable[Estimate]) -> int | None:
     return next((n for n in counts if largest * t_quantile(n - 1) / math.sqrt(n) <= enough), None)
 
 
-def _limit(configuration: TrialSpec) -> float:
+def _limit(configuration: Configuration) -> float:
     """Share of the cores from which the work of others disturbs its trials."""
     return BUSY if configuration.devices[0] == "cpu" else BUSY_BESIDE_GPUS
 

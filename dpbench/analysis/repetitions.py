@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dpbench import units
 from dpbench.analysis.throughput import is_measured
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 
 WORST_FIRST = (
     Status.WRONG_GRADIENTS,
@@ -20,13 +20,13 @@ WORST_FIRST = (
 )
 
 
-def by_configuration(records: Iterable[TrialRecord]) -> dict[TrialSpec, list[TrialRecord]]:
+def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list[TrialRecord]]:
     """The repetitions of each configuration, in the order they were first run.
 
     A trial that was run again, for example after a manual change, counts once, with its last
     record.
     """
-    groups: dict[TrialSpec, dict[int, TrialRecord]] = {}
+    groups: dict[Configuration, dict[int, TrialRecord]] = {}
     for record in records:
         groups.setdefault(record.trial.configuration, {})[record.trial.repetition] = record
     return {configuration: list(group.values()) for configuration, group in groups.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 
 TABLE = "peak_flops.toml"
 PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
@@ -29,20 +29,19 @@ def peak_memory(record: TrialRecord) -> int | None:
 
     The two are never mixed: one rank with device memory makes it device memory.
     """
-    device = [rank.peak_device_memory_bytes for rank in record.ranks]
-    host = [rank.peak_host_memory_bytes for rank in record.ranks]
-    return max(filter(None, device), default=None) or max(filter(None, host), default=None)
+    device = [rank.peaks.device_bytes for rank in record.ranks]
+    host = [rank.peaks.host_bytes for rank in record.ranks]
+    return max(filter(None, device), default=None) or max(host, default=None)
 
 
 def memory_imbalance(record: TrialRecord) -> float | None:
     """Largest ÷ mean peak memory over its ranks; None for a single rank."""
-    peaks = [rank.peak_device_memory_bytes or rank.peak_host_memory_bytes for rank in record.ranks]
-    known = [peak for peak in peaks if peak is not None]
-    return max(known) * len(known) / sum(known) if len(known) > 1 else None
+    peaks = [rank.peaks.device_bytes or rank.peaks.host_bytes for rank in record.ranks]
+    return max(peaks) * len(peaks) / sum(peaks) if len(peaks) > 1 else None
 
 
 def peak_items_per_second(
-    configuration: TrialSpec,
+    configuration: Configuration,
     flops_per_item: float | None,
     environments: Iterable[Environment | None],
 ) -> tuple[float | None, str]:

@@ -22,7 +22,7 @@ from dpbench.analysis.throughput import WarmUp, items_per_second, slowest_of_eac
 from dpbench.messages import one_line, option_words
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord
-from dpbench.specs import Labels, TrialSpec, plain_label, series_name
+from dpbench.specs import Configuration, Labels, plain_label, series_name
 from dpbench.specs.labels import implementation_order, row_name
 from dpbench.specs.traits import SINGLE
 
@@ -55,7 +55,7 @@ class Row:
     """Whether gradients were compared with one process and agreed; None if never compared."""
     repetitions: int = 0
     """Number of completed repetitions."""
-    configuration: TrialSpec | None = None
+    configuration: Configuration | None = None
     """The settings that its repetitions share."""
     records: tuple[TrialRecord, ...] = ()
     """Usable repetitions, see `repetitions.usable_repetitions`."""
@@ -211,7 +211,7 @@ def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda row: order_of(row, row.implementation_label)))
 
 
-def order_of(row: Row | TrialSpec, implementation_label: str) -> tuple[Any, ...]:
+def order_of(row: Row | Configuration, implementation_label: str) -> tuple[Any, ...]:
     """Sort key: implementation as registered, backend, group size, batch size."""
     implementation = implementation_order(row.implementation, implementation_label)
     return implementation, row.backend or "", row.group_size, row.batch_size or 0
@@ -228,9 +228,10 @@ def summarize(
     usable = {key: usable_repetitions(group) for key, group in final.items()}
     has_single = any(key.implementation == SINGLE for key, group in usable.items() if group)
     # A sweep counts the operations of a workload only in its first repetitions.
-    flops = {r.trial.workload: r.flops_per_item for r in records if r.flops_per_item}
+    counted = [record for record in records if record.facts.flops_per_item]
+    flops = {record.trial.workload: record.facts.flops_per_item for record in counted}
     labels = Labels.among(final)
-    rows: dict[TrialSpec, Row] = {}
+    rows: dict[Configuration, Row] = {}
     # References come before the rows that have them.
     for configuration in sorted(final, key=lambda c: (c.group_size, c.implementation != SINGLE)):
         group, measured = final[configuration], usable[configuration]
@@ -250,16 +251,16 @@ def summarize(
         if measured and not usable.get(reference):
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
         status, why = worst_status(group)
-        is_compared = any(record.verification is not None for record in group) or None
+        is_compared = any(record.facts.verification for record in group) or None
         is_wrong = any(record.status is Status.WRONG_GRADIENTS for record in group)
         rows[configuration] = Row(
             implementation=configuration.implementation,
             implementation_label=labels.implementation(configuration),
             backend=configuration.backend,
             group_size=configuration.group_size,
-            batch_size=configuration.batch_size or None,
+            batch_size=configuration.batch_size,
             work=labels.work_label(configuration),
-            item=next((record for record in group if record.ranks), group[0]).item,
+            item=next((record for record in group if record.ranks), group[0]).facts.item,
             status=status,
             reason=why,
             verified=False if is_wrong else is_compared,

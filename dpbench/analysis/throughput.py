@@ -49,7 +49,7 @@ def elapsed_seconds(record: TrialRecord) -> float:
 
 def items(record: TrialRecord) -> int:
     """Images, tokens or rows that all ranks consumed in the timed window."""
-    return sum(rank.timed.samples for rank in record.ranks) * record.items_per_sample
+    return sum(rank.timed.samples for rank in record.ranks) * record.facts.items_per_sample
 
 
 def items_per_second(record: TrialRecord) -> float:

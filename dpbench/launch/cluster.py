@@ -39,7 +39,7 @@ from dpbench.rendezvous.placement import (
     interface_towards,
 )
 from dpbench.rendezvous.store import STORE_PREFIX, tcp_store
-from dpbench.specs import TrialSpec, plain_label
+from dpbench.specs import Configuration, TrialSpec, plain_label
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 BEAT_SECONDS = 1.0
@@ -289,7 +289,7 @@ class ClusterRunner(TrialRunner):
         self._cluster = cluster
         self._plan = plan
 
-    def unusable_reason(self, configuration: TrialSpec) -> str | None:
+    def unusable_reason(self, configuration: Configuration) -> str | None:
         if configuration.node_count == 1:
             return super().unusable_reason(configuration)
         nodes, name = f"{configuration.node_count} nodes", configuration.implementation

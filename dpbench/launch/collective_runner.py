@@ -10,8 +10,9 @@ from dpbench.launch.failures import RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks, scratch_folder
 from dpbench.measure.collective_operation import measure_collective
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
+from dpbench.specs.collective import CollectiveSpec
 from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_folder
 
@@ -30,13 +31,13 @@ def run_collective(
             reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
     except RanksFailed as failed:
         return CollectiveRecord(
-            collective=spec, status=failed.status, reason=str(failed), killed=failed.killed
+            spec=spec, status=failed.status, reason=str(failed), killed=failed.killed
         )
     measured = tuple(report for report in reports if isinstance(report, tuple))
     if len(measured) == len(reports):
-        return CollectiveRecord(collective=spec, status=Status.COMPLETED, ranks=measured)
+        return CollectiveRecord(spec=spec, status=Status.COMPLETED, ranks=measured)
     wrong = next(report for report in reports if isinstance(report, str) and report)
-    return CollectiveRecord(collective=spec, status=Status.FAILED, reason=f"wrong result: {wrong}")
+    return CollectiveRecord(spec=spec, status=Status.FAILED, reason=f"wrong result: {wrong}")
 
 
 def self_test(backend: str, machine: Machine) -> CollectiveRecord:
@@ -53,6 +54,6 @@ def self_test(backend: str, machine: Machine) -> CollectiveRecord:
         threads_per_replica=1,
     )
     if reason := machine.missing_backends.get(backend):
-        return CollectiveRecord(collective=spec, status=Status.SKIPPED, reason=reason)
+        return CollectiveRecord(spec=spec, status=Status.SKIPPED, reason=reason)
     with temporary_folder() as logs:
         return run_collective(spec, time_limit_seconds=SELF_TEST_SECONDS, logs=logs)

@@ -23,7 +23,7 @@ from dpbench.measure.trial import measure_trial
 from dpbench.messages import option_words, say
 from dpbench.records.environment import core_numbers
 from dpbench.records.trial import HostLoad, RankMeasurement, Record, Status, TrialRecord
-from dpbench.specs import TrialSpec, plain_label
+from dpbench.specs import Configuration, TrialSpec, plain_label
 
 R = TypeVar("R", bound=Record)
 
@@ -47,7 +47,7 @@ class TrialRunner:
         run_one_rank(int, START_SECONDS)  # the first trial would pay for the server's start
         self.load = meter.load()
 
-    def unusable_reason(self, configuration: TrialSpec) -> str | None:
+    def unusable_reason(self, configuration: Configuration) -> str | None:
         """Why this machine cannot run the configuration; None if it can."""
         if configuration.node_count > 1:
             option = option_words("nnodes", configuration.node_count)
@@ -109,7 +109,7 @@ def record_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> Trial
     """The record: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
     record = TrialRecord(trial=trial, status=Status.COMPLETED, ranks=tuple(ranks))
-    worst = record.verification
+    worst = record.facts.verification
     one_process = trial.traits.one_process
     checksums = {rank.final_checksum for rank in ranks}
     losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))

@@ -8,7 +8,7 @@ them ahead in the order of the plan. A step gets the same samples in every case.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from typing import NamedTuple
@@ -20,8 +20,6 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.loading import loaded_ahead, loaded_by_workers, to_device
 from dpbench.data.sharding import SampleOrder
 from dpbench.data.user_dataset import UserDataset
-from dpbench.errors import DataError
-from dpbench.measure.step import LoadSamples, StepIndices
 from dpbench.measure.window import segment_sizes
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import Mode
@@ -37,24 +35,18 @@ def micro_step_indices(trial: TrialSpec, rank: int, dataset_size: int) -> Iterat
     """The sample indices of every micro-step of one rank, in host memory, without end; int64
     (samples,).
 
-    Micro-steps cross the end of an epoch, so that all have the same size. Raises DataError if the
-    dataset is smaller than a global batch.
+    Micro-steps cross the end of an epoch, so that all have the same size.
     """
-    global_batch_size, part = trial.global_batch_size, trial.sample_range(rank)
-    if global_batch_size > dataset_size:
-        raise DataError(
-            f"global batch size {global_batch_size} is larger than the dataset of {dataset_size} "
-            "samples; take a smaller batch, or synthetic data"
-        )
-    order = SampleOrder(dataset_size, seed=trial.workload.seed)
-    begins = itertools.count(0, global_batch_size)
+    part, order = trial.sample_range(rank), SampleOrder(dataset_size, seed=trial.workload.seed)
+    begins = itertools.count(0, trial.global_batch_size)
     return (order.indices(range(begin + part.start, begin + part.stop)) for begin in begins)
 
 
 class Segment(NamedTuple):
     """Consecutive steps of one mode."""
 
-    steps: Sequence[StepIndices]
+    steps: Sequence[Sequence[torch.Tensor]]
+    """The sample indices of each micro-step of each step, int64 (samples,)."""
     mode: Mode = "timed"
 
 
@@ -70,7 +62,6 @@ class StepPlan:
     def __init__(
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
     ) -> None:
-        """Deal the samples; raises DataError as `micro_step_indices` does."""
         place = device if trial.prefetch is None else "cpu"
         every = micro_step_indices(trial, rank, dataset_size)
         self._further = (indices.to(place) for indices in every)
@@ -92,7 +83,7 @@ class StepPlan:
             if trial.is_instrumented
         ]
 
-    def _deal(self, steps: int, micro_steps: int) -> list[StepIndices]:
+    def _deal(self, steps: int, micro_steps: int) -> list[list[torch.Tensor]]:
         return [[*islice(self._further, micro_steps)] for _ in range(steps)]
 
     @property
@@ -116,9 +107,10 @@ SEEDS_PER_RANK = 2**32
 @contextmanager
 def loading_batches(
     trial: TrialSpec, rank: int, plan: StepPlan, source: Dataset | UserDataset, device: torch.device
-) -> Iterator[LoadSamples]:
-    """The samples of one rank, from `source` in host memory; nothing of it keeps running after the
-    context. Those that are loaded ahead come in the order of the plan, which must not change then.
+) -> Iterator[Callable[[torch.Tensor], tuple[Samples, Samples]]]:
+    """A function for inputs and targets at some indices, on the device, from `source` in host
+    memory; nothing of it keeps running after the context. What is loaded ahead comes in the order
+    of the plan, which must not change then: no window may fill a time.
 
     Worker processes are forked here, so enter it before joining the process group.
     """
@@ -129,11 +121,6 @@ def loading_batches(
     if trial.prefetch == 0:
         yield lambda indices: to_device(source.select(indices), device)
         return
-    if trial.window_seconds is not None:
-        raise DataError(
-            f"got prefetch {trial.prefetch} and a window of {trial.window_seconds:g} s; samples "
-            "are loaded ahead for a known number of steps only"
-        )
     stream, depth = plan.micro_steps(), trial.prefetch
     with ExitStack() as stack:
         loaded: Iterator[tuple[Samples, Samples]] = map(source.select, stream)

@@ -17,8 +17,9 @@ from dpbench.measure.device import set_device
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.shm import allocate_group_zeros
-from dpbench.records.collectives import IN_PARTS, Collective, CollectiveSpec, SizeTiming
+from dpbench.records.collectives import SizeTiming
 from dpbench.rendezvous.process_group import RankGroup, rank_group
+from dpbench.specs.collective import IN_PARTS, Collective, CollectiveSpec
 
 DTYPE = torch.float32
 SAMPLE_SECONDS = 1e-3
@@ -100,7 +101,7 @@ class CollectiveOperation:
     def __init__(self, collective: Collective, nbytes: int, device: torch.device) -> None:
         """Allocate the tensors; a collective itself where memory is shared.
 
-        `nbytes` is the size as nccl-tests defines it, see dpbench.records.collectives.
+        `nbytes` is the size as nccl-tests defines it, see dpbench.specs.collective.
         """
         self.collective = collective
         self.nbytes = nbytes

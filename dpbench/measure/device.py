@@ -10,11 +10,10 @@ the module.
 from __future__ import annotations
 
 import resource
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,34 +21,27 @@ from torch import cuda
 from torch.amp.grad_scaler import GradScaler
 
 from dpbench import units
+from dpbench.records.trial import MemoryPeaks
 
 if TYPE_CHECKING:
     from dpbench.specs import ParallelSpec
 
 
 def peak_host_memory_bytes() -> int:
-    """The largest resident set so far (getrusage; Linux counts in KiB, macOS in bytes)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """The largest resident set so far; Linux counts it in KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-class Peaks(NamedTuple):
-    """The most memory of this process and its device so far, in bytes; None on devices without a
-    counter."""
-
-    host: int
-    allocated: int | None
-    reserved: int | None
-    """What torch's allocator held, used or not."""
-
-
-def memory_peaks(*devices: torch.device) -> Peaks:
-    """The peaks since the last reset, on the device with the most."""
+def memory_peaks(*devices: torch.device) -> MemoryPeaks:
+    """The peaks of this process so far; of its devices since the last reset."""
     host = peak_host_memory_bytes()
     if devices[0].type != "cuda":
-        return Peaks(host, None, None)
-    allocated, reserved = cuda.max_memory_allocated, cuda.max_memory_reserved
-    return Peaks(host, max(map(allocated, devices)), max(map(reserved, devices)))
+        return MemoryPeaks(host_bytes=host)
+    return MemoryPeaks(
+        host_bytes=host,
+        device_bytes=max(map(cuda.max_memory_allocated, devices)),
+        reserved_bytes=max(map(cuda.max_memory_reserved, devices)),
+    )
 
 
 def peak_memory_words() -> str:

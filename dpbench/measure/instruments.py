@@ -33,7 +33,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.user_dataset import UserDataset
 from dpbench.measure.batches import Segment
 from dpbench.measure.device import clock_of, seconds_between
-from dpbench.measure.step import BenchmarkStepper, StepIndices
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.phase_clock import Mark, seconds_by_phase
@@ -80,7 +80,7 @@ def time_phases(
 
 def trace_gradients(
     stepper: BenchmarkStepper,
-    steps: Sequence[StepIndices],
+    steps: Sequence[Sequence[torch.Tensor]],
     device: torch.device,
     ranks: RankGroup,
 ) -> GradientTrace | None:

@@ -54,7 +54,6 @@ def gpu_states(device: torch.device) -> tuple[GpuState, ...]:
         return (
             GpuState(
                 sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-                power_watts=nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
                 slowdowns=tuple(
                     dict.fromkeys(name for bit, name in SLOWDOWNS.items() if reasons & bit)
                 ),

@@ -9,27 +9,28 @@ import torch
 from dpbench.data.batch import Batch, Samples
 from dpbench.measure.rank_model import RankModel
 
-StepIndices = Sequence[torch.Tensor]
-"""The sample indices of each micro-step of one step, int64 (samples,)."""
-
-LoadSamples = Callable[[torch.Tensor], tuple[Samples, Samples]]
-"""Gives inputs and targets of the samples at some indices, on the device, in the model's layout."""
-
 
 class BenchmarkStepper:
     """Takes the optimizer steps of a benchmark with one rank's model."""
 
-    def __init__(self, model: RankModel, load: LoadSamples, weight: float = 1.0) -> None:
-        """`weight` is the rank's `averaging_weight`."""
+    def __init__(
+        self,
+        model: RankModel,
+        load: Callable[[torch.Tensor], tuple[Samples, Samples]],
+        weight: float = 1.0,
+    ) -> None:
+        """`load` gives inputs and targets of the samples at some indices, on the device; `weight`
+        is the rank's `averaging_weight`."""
         self.model = model
         self._load, self._weight = load, weight
         self.steps = 0
         """Number of steps so far, without unsynced ones."""
 
-    def step(self, indices: StepIndices, *, unsynced: bool = False) -> torch.Tensor:
+    def step(self, indices: Sequence[torch.Tensor], *, unsynced: bool = False) -> torch.Tensor:
         """Take one optimizer step; returns its mean loss, on the device, without waiting for it.
 
-        If `unsynced`, nothing is exchanged with other ranks, and the gradients are wrong.
+        `indices` are those of the samples of each micro-step, int64 (samples,). If `unsynced`,
+        nothing is exchanged with other ranks, and the gradients are wrong.
         """
         model, clock = self.model, self.model.clock
         clock.enter("optimizer")
@@ -46,7 +47,7 @@ class BenchmarkStepper:
         # torch.stack().mean() would add kernels to every timed step of one micro-step.
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
-    def _loaded(self, indices: StepIndices) -> Iterator[Batch]:
+    def _loaded(self, indices: Sequence[torch.Tensor]) -> Iterator[Batch]:
         weight = self._weight / len(indices)
         for micro_step in indices:
             self.model.clock.enter("data")

@@ -25,23 +25,21 @@ from dpbench.data.registry import SYNTHETIC, is_function, prepared_file
 from dpbench.data.user_dataset import UserDataset, load_user_dataset
 from dpbench.measure.batches import Segment, StepPlan, loading_batches
 from dpbench.measure.device import (
-    Peaks,
     forked_random,
     memory_peaks,
     reset_peak_device_memory,
     set_devices_and_threads,
     set_tf32,
 )
-from dpbench.measure.implementations import averaging_weight
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
 from dpbench.measure.rank_model import RankModel, build_module, build_rank_model
-from dpbench.measure.step import BenchmarkStepper, StepIndices
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import time_steps
-from dpbench.records.trial import Mode, RankMeasurement, Window
+from dpbench.records.trial import MemoryPeaks, Mode, RankMeasurement, TrialFacts, Window
 from dpbench.rendezvous.process_group import RankGroup, default_group_class, rank_group
 from dpbench.specs import TrialSpec
 
@@ -67,7 +65,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         module = build_module(architecture, trial.workload, device)
         initial_checksum = checksum(module)
         model = build_rank_model(module, architecture, trial, rank, device)
-        stepper = BenchmarkStepper(model, load, averaging_weight(trial, rank))
+        stepper = BenchmarkStepper(model, load, trial.averaging_weight(rank))
         gpu_states(device)  # opens NVML before the windows, whose ends read it
         reset_peak_device_memory(*devices)
         setup_seconds = perf_counter() - started
@@ -77,7 +75,6 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
                 plan = StepPlan(replace(trial, timed_steps=timed_steps), rank, len(source), device)
             windows, peaks, reduced_bytes = time_windows(stepper, plan.timed, devices, ranks)
         final_checksum, threads = checksum(module), torch.get_num_threads()
-        norms = [m for m in module.modules() if isinstance(m, torch.nn.SyncBatchNorm)]
         traced = plan.traced.steps
         trace = trace_gradients(stepper, traced, device, ranks) if traced else None
         phases = {
@@ -85,35 +82,35 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
             for segment in plan.instrumented
         }
         used_transports = transports()
-        group_class = default_group_class(ranks.device)
+        facts = TrialFacts(
+            item=architecture.item,
+            items_per_sample=items_per_sample(architecture),
+            group_class=default_group_class(ranks.device),
+            sync_batch_norms=sum(isinstance(m, torch.nn.SyncBatchNorm) for m in module.modules()),
+        )
         del stepper, model, module
-        # After the windows, so that the float64 tensors neither add to their peak memory nor
-        # warm anything up for them.
-        verification = verify(trial, architecture, source, rank, ranks) if is_first else None
-    # Counted last; a failure must not lose the measurement, and is reported.
-    flops = flops_per_item(architecture, source, device) if is_first and rank == 0 else None
+        if is_first:
+            # After the windows, so that the float64 tensors neither add to their peak memory nor
+            # warm anything up for them.
+            verification = verify(trial, architecture, source, rank, ranks)
+            facts = replace(facts, verification=verification)
+    if is_first and rank == 0:  # counted last; a failure is reported and loses nothing
+        facts = replace(facts, flops_per_item=flops_per_item(architecture, source, device))
     return RankMeasurement(
         rank=rank,
         pid=os.getpid(),
         device=str(device),
         windows=windows,
         setup_seconds=setup_seconds,
-        peak_host_memory_bytes=peaks.host,
-        peak_device_memory_bytes=peaks.allocated,
-        peak_reserved_memory_bytes=peaks.reserved,
+        peaks=peaks,
+        facts=facts if rank == 0 else None,
         reduced_bytes_per_step=None if reduced_bytes is None else reduced_bytes // timed_steps,
         comm_init_seconds=ranks.comm_init_seconds,
-        group_class=group_class,
         transports=used_transports,
         sample_checksum=plan.timed_checksum,
         initial_checksum=initial_checksum,
         final_checksum=final_checksum,
         threads=threads,
-        sync_batch_norms=len(norms),
-        item=architecture.item,
-        items_per_sample=items_per_sample(architecture),
-        verification=verification,
-        flops_per_item=flops,
         phases={mode: seconds for mode, (seconds, _) in phases.items()},
         replica_phases=phases["timed"][1] if phases else {},
         gradient_trace=trace,
@@ -137,7 +134,7 @@ def _source(
 def warm_up(
     trial: TrialSpec,
     stepper: BenchmarkStepper,
-    steps: Sequence[StepIndices],
+    steps: Sequence[Sequence[torch.Tensor]],
     devices: Sequence[torch.device],
     ranks: RankGroup,
 ) -> int:
@@ -157,7 +154,7 @@ def time_windows(
     segments: Sequence[Segment],
     devices: Sequence[torch.device],
     ranks: RankGroup,
-) -> tuple[dict[Mode, Window], Peaks, int | None]:
+) -> tuple[dict[Mode, Window], MemoryPeaks, int | None]:
     """Time the segments, and make the parameters equal on all ranks.
 
     Returns the window of each mode, the peak of memory until the end of the first segment, and the
@@ -165,7 +162,7 @@ def time_windows(
     """
     parallel = stepper.model.parallel
     timed: dict[Mode, list[Window]] = {}
-    peaks: Peaks | None = None
+    peaks: MemoryPeaks | None = None
     before = parallel.reduced_bytes()  # unsynced steps add nothing to it
     for steps, mode in segments:
         unsynced = mode == "unsynced"

@@ -25,6 +25,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
+from operator import itemgetter
 
 import torch
 
@@ -34,7 +35,7 @@ from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.user_dataset import UserDataset
 from dpbench.measure.device import full_float32
-from dpbench.measure.implementations import averaging_weight, wrap
+from dpbench.measure.implementations import wrap
 from dpbench.measure.implementations.model import full_tensor
 from dpbench.measure.rank_model import RankModel, compile_module
 from dpbench.measure.step import BenchmarkStepper
@@ -67,7 +68,7 @@ def verify(
     rank: int,
     ranks: RankGroup,
 ) -> Verification:
-    """Compare this rank's gradients with one process; `passed` is the result of all ranks."""
+    """Compare the gradients of all ranks with one process; a collective."""
     small = _shrunk(trial)
     device = torch.device(trial.devices[rank])
     torch.manual_seed(trial.workload.seed)
@@ -92,7 +93,7 @@ def verify(
     parallel = wrap(compile_module(module, trial.workload), small, rank)
     optimizer = parallel.optimizer(_sgd(module, small))
     model = RankModel(module=module, parallel=parallel, optimizer=optimizer, loss=architecture.loss)
-    stepper = BenchmarkStepper(model, samples.select, averaging_weight(small, rank))
+    stepper = BenchmarkStepper(model, samples.select, small.averaging_weight(rank))
     worst, worst_parameter = 0.0, None
     for indices in torch.arange(steps * per_step, device=device).chunk(steps):
         batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step
@@ -104,8 +105,9 @@ def verify(
         for (name, _), error in zip(module.named_parameters(), errors, strict=True):
             if error > worst:
                 worst, worst_parameter = error, name
+    worst, worst_parameter = max(ranks.gather((worst, worst_parameter)), key=itemgetter(0))
     return Verification(
-        passed=ranks.max(worst) <= TOLERANCES[dtype],
+        passed=worst <= TOLERANCES[dtype],
         max_relative_error=worst,
         tolerance=TOLERANCES[dtype],
         tensors_compared=steps * sum(1 for _ in module.parameters()),
@@ -121,13 +123,10 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
     A communication hook is left out, as it loses precision by design. How much it loses is not
     checked; the loss curve shows it.
     """
-    trial = replace(trial, comm_hook="none")
     sizes = trial.replica_batch_sizes
-    shard = min(*sizes, MAX_SHARD)
-    if trial.scaling == "weak":
-        return replace(trial, batch_size=shard)
     larger = sum(size > min(sizes) for size in sizes)
-    return replace(trial, batch_size=shard * trial.group_size + larger)
+    batch_size = min(*sizes, MAX_SHARD) * trial.group_size + larger
+    return replace(trial, comm_hook="none", scaling="strong", batch_size=batch_size)
 
 
 class OneProcessReference:
@@ -149,7 +148,7 @@ class OneProcessReference:
         self._trial, self._loss, self._samples, self._steps = trial, architecture.loss, samples, 0
         # The shards that each copy takes, with the weights of their mean losses.
         shards = [
-            (trial.sample_range(other), averaging_weight(trial, other))
+            (trial.sample_range(other), trial.averaging_weight(other))
             for other in (ranks if traits.communicates else [rank])
         ]
         self._shards = [[shard] for shard in shards] if traits.averages_parameters else [shards]

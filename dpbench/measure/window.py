@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
@@ -19,7 +20,6 @@ import torch
 from dpbench.data.sharding import split_by_shares
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.nvml import gpu_states
-from dpbench.measure.step import StepIndices
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Window
 from dpbench.rendezvous.process_group import RankGroup
@@ -27,25 +27,26 @@ from dpbench.temporary import no_garbage_collection
 
 
 def time_steps(
-    step: Callable[[StepIndices], torch.Tensor],
-    steps: Sequence[StepIndices],
+    step: Callable[[Sequence[torch.Tensor]], torch.Tensor],
+    steps: Sequence[Sequence[torch.Tensor]],
     devices: Sequence[torch.device],
     ranks: RankGroup,
 ) -> Window:
-    """Take each of `steps` between two barriers, and time each; `step` returns its loss.
+    """Take each of `steps` between two barriers, and time each; `step` gets the sample indices of
+    its micro-steps and returns its loss.
 
     The window ends when all `devices` of the process are idle; steps are timed on the first.
     """
     losses = []
+    samples = sum(len(micro_step) for indices in steps for micro_step in indices)
     with between_barriers(devices, ranks):
         timer = SegmentTimer(devices)
         for indices in steps:
             losses.append(step(indices))
             timer.step_ended()
-        timer.end()
-    samples = sum(len(micro_step) for indices in steps for micro_step in indices)
+        window = timer.end(samples)
     # A loss of shape (1,) has a backward pass too.
-    return timer.window(samples, torch.stack(losses).flatten().tolist())
+    return replace(window, losses=tuple(torch.stack(losses).flatten().tolist()))
 
 
 class SegmentTimer:
@@ -63,26 +64,20 @@ class SegmentTimer:
         """Read the clock after a step."""
         self._readings.append(self._now())
 
-    def end(self) -> None:
-        """Wait for the devices, and read what is counted up to here."""
+    def end(self, samples: int) -> Window:
+        """Wait for the devices; returns the window of these steps, on so many samples."""
         synchronize(*self._devices)
         end, before = perf_counter(), self._usage
         after = getrusage(RUSAGE_SELF)
-        self._gpu = gpu_states(self._devices[0])  # at once, before the GPU waits for other ranks
-        self._cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        gpu = gpu_states(self._devices[0])  # at once, before the GPU waits for other ranks
         if self._devices[0].type == "cpu":  # the same clock: the steps add up to the whole
             self._start, end = self._readings[0], self._readings[-1]
-        self._seconds = end - self._start
-
-    def window(self, samples: int, losses: Sequence[float] = ()) -> Window:
-        """The window of these steps, which have ended."""
         return Window(
-            seconds=self._seconds,
+            seconds=end - self._start,
             step_seconds=tuple(seconds_between(a, b) for a, b in pairwise(self._readings)),
-            cpu_seconds=self._cpu_seconds,
+            cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
             samples=samples,
-            losses=tuple(losses),
-            gpu=self._gpu,
+            gpu=gpu,
         )
 
 
@@ -98,12 +93,12 @@ def between_barriers(devices: Sequence[torch.device], ranks: RankGroup) -> Itera
 
 
 SEGMENTS = 4
-SHORTEST_SEGMENT = 3
+MIN_SEGMENT_STEPS = 3
 """Least steps of a segment, as its first step finds an idle device and cold caches."""
 
 
 def segment_sizes(timed_steps: int) -> tuple[int, ...]:
     """Steps of the segments of a timed window, between which steps without synchronization are
     timed."""
-    count = max(1, min(SEGMENTS, timed_steps // SHORTEST_SEGMENT))
+    count = max(1, min(SEGMENTS, timed_steps // MIN_SEGMENT_STEPS))
     return split_by_shares(timed_steps, (1.0,) * count)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapt
 from dpbench.options.model import option
 from dpbench.options.shared import HELP, BackendName, Measuring, charts_option, gpus_option
 from dpbench.options.types import MOST, CommaList, Count, Gpus, one_of, split_commas
-from dpbench.records.collectives import COLLECTIVES
+from dpbench.specs.collective import COLLECTIVES
 
 ELEMENT_BYTES = 4  # of float32
 RANGE_FACTOR = 4

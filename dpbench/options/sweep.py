@@ -232,7 +232,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 )
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
         for place, setting in PLACEHOLDERS.items() if is_measured else ():
-            field = AXES[setting].option_field if setting in AXES else "batch_sizes"
+            field = AXES[setting].option_field
             shown = option_words(field)
             if field in self.given and place not in places:
                 raise UsageError(

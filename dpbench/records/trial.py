@@ -15,9 +15,9 @@ from typing import Literal, Self
 from dpbench.codec import Float
 from dpbench.specs import TrialSpec
 
-SchemaVersion = Literal[9]
+SchemaVersion = Literal[10]
 """The version of what is stored; files of another one are refused."""
-SCHEMA_VERSION: SchemaVersion = 9
+SCHEMA_VERSION: SchemaVersion = 10
 
 
 class Status(enum.Enum):
@@ -68,7 +68,6 @@ class GpuState:
     """State of a GPU at one moment, from NVML."""
 
     sm_clock_mhz: int
-    power_watts: float
     slowdowns: tuple[str, ...]
     """Reasons for a clock below the highest: "thermal", "power cap", "power brake" or "hardware
     slowdown"."""
@@ -182,6 +181,38 @@ class ScriptFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPeaks:
+    """The most memory of a process and its device until some moment, in bytes."""
+
+    host_bytes: int
+    """Largest resident set (ru_maxrss)."""
+    device_bytes: int | None = None
+    """Largest allocation, on the device with the most; None on devices without a counter."""
+    reserved_bytes: int | None = None
+    """Largest amount that torch's allocator held, used or not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialFacts:
+    """What holds for all ranks of a trial."""
+
+    item: str = "samples"
+    """Unit that the architecture counts: images, tokens, rows; or steps."""
+    items_per_sample: int = 1
+    """More where a sample holds several, as a sequence does tokens."""
+    flops_per_item: float | None = None
+    """Floating-point operations of forward and backward for one item, counted by torch in the
+    first repetition."""
+    group_class: str | None = None
+    """torch's class of the process group: "ProcessGroupNCCL", or "ProcessGroupNCCL2", which the
+    backend "nccl" is from torch 2.15 on; None without a group."""
+    sync_batch_norms: int = 0
+    """Number of SyncBatchNorm layers, which communicate in the forward pass."""
+    verification: Verification | None = None
+    """That of the gradients, in the first repetition of a configuration."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RankMeasurement:
     """The measurements of one rank."""
 
@@ -193,21 +224,15 @@ class RankMeasurement:
     setup_seconds: float
     """Seconds from the rank's start to its first warmup step: group, data, model; of a script, to
     the end of that step."""
+    peaks: MemoryPeaks
+    """Those until the end of the first timed segment; of the device from warmup on."""
+    facts: TrialFacts | None = None
+    """Those of the trial; of rank 0 only."""
     script: ScriptFacts | None = None
-    peak_host_memory_bytes: int | None = None
-    """Largest resident set of the process (ru_maxrss) until the end of the first timed segment."""
-    peak_device_memory_bytes: int | None = None
-    """Largest allocation on the device from warmup until the end of the first timed segment."""
-    peak_reserved_memory_bytes: int | None = None
-    """Largest amount of device memory that torch's allocator held in that time."""
     reduced_bytes_per_step: int | None = None
-    collectives_per_step: float | None = None
     comm_init_seconds: float | None = None
     """Seconds from the arrival of the last rank until the process group was made and its first
     collective had passed; no window holds it."""
-    group_class: str | None = None
-    """torch's class of the process group: "ProcessGroupNCCL", or "ProcessGroupNCCL2", which the
-    backend "nccl" is from torch 2.15 on; None without a group."""
     transports: tuple[str, ...] = ()
     """Ways by which NCCL sends to other ranks, from its log: P2P, SHM, NET/IB, NET/Socket; or
     INFINIBAND_UNUSED, on a host with an adapter."""
@@ -220,17 +245,6 @@ class RankMeasurement:
     threads: int | None = None
     """torch's threads for one operation after the timed window: the user's code may have changed
     them."""
-    sync_batch_norms: int = 0
-    """Number of SyncBatchNorm layers, which communicate in the forward pass."""
-    item: str = "samples"
-    """Unit that the architecture counts: images, tokens, rows."""
-    items_per_sample: int = 1
-    """More where a sample holds several, as a sequence does tokens."""
-    verification: Verification | None = None
-    """That of this rank's gradients, in the first repetition of a configuration."""
-    flops_per_item: float | None = None
-    """Floating-point operations of forward and backward for one item, counted by torch on rank 0
-    in the first repetition: all have the same number, and counting takes 20 ms."""
     phases: dict[Mode, dict[Phase, tuple[float, ...]]] = field(default_factory=dict, hash=False)
     """Seconds of the phases of each instrumented step, between which the rank waits for its device.
     They are measured apart, never in a window: the waiting costs speed."""
@@ -287,22 +301,6 @@ class TrialRecord(Record):
     """Measurements of each rank, whatever was wrong with them; () if a rank did not end well."""
 
     @property
-    def item(self) -> str:
-        """See RankMeasurement."""
-        return self.ranks[0].item if self.ranks else "samples"
-
-    @property
-    def items_per_sample(self) -> int:
-        """See RankMeasurement."""
-        return self.ranks[0].items_per_sample if self.ranks else 1
-
-    @property
-    def flops_per_item(self) -> float | None:
-        """See RankMeasurement."""
-        return self.ranks[0].flops_per_item if self.ranks else None
-
-    @property
-    def verification(self) -> Verification | None:
-        """The verification with the largest error of all ranks; None if no rank has one."""
-        verifications = [rank.verification for rank in self.ranks if rank.verification is not None]
-        return max(verifications, key=lambda one: one.max_relative_error, default=None)
+    def facts(self) -> TrialFacts:
+        """What holds for all ranks; the defaults if a rank did not end well."""
+        return (self.ranks[0].facts if self.ranks else None) or TrialFacts()

@@ -28,7 +28,7 @@ from dpbench.report.headline import headline_sentences
 from dpbench.report.markup import render_template, visible
 from dpbench.report.notes import notes_of
 from dpbench.report.table import MISSING, Table
-from dpbench.specs import AXES, TrialSpec
+from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS
 from dpbench.specs.workload import positional_words
 
@@ -234,7 +234,7 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     )
 
 
-def command_of_row(command: Sequence[str], configuration: TrialSpec | None) -> str:
+def command_of_row(command: Sequence[str], configuration: Configuration | None) -> str:
     """The command that measures one row of a sweep again; empty for rows of other commands, which
     do not measure rows alone.
 

@@ -16,7 +16,6 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
 from dpbench.options.comm import ELEMENT_BYTES, USUAL_SIZES, CommOptions
-from dpbench.records.collectives import IN_PARTS, Collective, CollectiveSpec
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
@@ -30,6 +29,7 @@ from dpbench.run.this_machine import (
     test_runners,
     threads_for,
 )
+from dpbench.specs.collective import IN_PARTS, Collective, CollectiveSpec
 from dpbench.specs.sweep import palindrome
 from dpbench.specs.traits import BACKENDS
 

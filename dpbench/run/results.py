@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from dpbench.folders import StoredCollectives, StoredSweep
     from dpbench.options.comm import CommOptions
     from dpbench.options.sweep import SweepOptions
-    from dpbench.records.collectives import CollectiveSpec
     from dpbench.report.answer import Answer
+    from dpbench.specs.collective import CollectiveSpec
 
 
 WRITTEN = (folders.TRIALS_FILE, folders.SWEEP_FILE, folders.COLLECTIVES_FILE, folders.COMM_FILE)
@@ -128,12 +128,12 @@ def measured_answer(
 def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
     """The analysis with the wanted rows alone; raises UsageError if there are none."""
     collectives = analysis.collectives
-    measured = [record.collective for record in collectives.records] if collectives else []
+    measured = [record.spec for record in collectives.records] if collectives else []
     there: list[Row | CollectiveSpec] = [*analysis.rows, *measured]
     if there and not any(map(wanted.keeps, there)):
         raise UsageError(f"{analysis.name}: no such row; there are {filter_choices(there)}")
     if collectives:
-        kept = tuple(one for one in collectives.records if wanted.keeps(one.collective))
+        kept = tuple(one for one in collectives.records if wanted.keeps(one.spec))
         return replace(analysis, stored=replace(collectives, records=kept))
     return replace(
         analysis,

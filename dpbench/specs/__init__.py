@@ -7,5 +7,6 @@ from dpbench.specs.labels import series_name as series_name
 from dpbench.specs.parallel import ParallelSpec as ParallelSpec
 from dpbench.specs.sweep import SweepSpec as SweepSpec
 from dpbench.specs.trial import MAX_REPETITIONS as MAX_REPETITIONS
+from dpbench.specs.trial import Configuration as Configuration
 from dpbench.specs.trial import TrialSpec as TrialSpec
 from dpbench.specs.workload import WorkloadSpec as WorkloadSpec

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from dpbench.messages import as_typed
 from dpbench.units import counted
@@ -24,7 +24,6 @@ class Axis:
     """The text in a name for a value that is not the default; "" keeps it out."""
     meaning: str = ""
     """Meaning of the column with its values; empty for a setting without a column of this kind."""
-    kind: Literal["text", "integer", "number"] = "text"
     none: str = ""
     """The word for None, where that is a value of its own."""
     changes_work: bool = False
@@ -42,6 +41,11 @@ class Axis:
 
 
 AXES = {
+    "batch_size": Axis(
+        option_field="batch_sizes",
+        placeholder="batch_size",
+        shown=lambda _: "",  # names tell it after the group size
+    ),
     "architecture": Axis(option_field="arch", meaning="The model.", changes_work=True),
     "scaling": Axis(
         option_field="scaling",
@@ -59,7 +63,6 @@ AXES = {
         placeholder="seed",
         shown=lambda seed: f"seed {seed}",
         meaning="Seed for weights and sample order.",
-        kind="integer",
     ),
     "dtype": Axis(
         option_field="dtypes",
@@ -78,19 +81,16 @@ AXES = {
         placeholder="accumulate",
         shown=lambda steps: f"{steps} micro-steps",
         meaning="Micro-steps in one optimizer step (gradient accumulation).",
-        kind="integer",
     ),
     "sync_every": Axis(
         option_field="sync_every",
         meaning="Optimizer steps between two averages of the parameters (local-sgd).",
-        kind="integer",
     ),
     "bucket_cap_mb": Axis(
         option_field="bucket_cap_mb",
         shown=lambda cap: f"{cap:g} MiB",
         meaning="Bucket size in MiB: gradients in one collective; missing where the "
         "implementation chose.",
-        kind="number",
         none="auto",
     ),
     "find_unused": Axis(
@@ -122,7 +122,6 @@ AXES = {
         shown=lambda steps: f"prefetch {steps}",
         meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
         "worker; missing if all samples are on the device.",
-        kind="integer",
         none="resident",
     ),
     "data_workers": Axis(
@@ -130,27 +129,22 @@ AXES = {
         shown=partial(counted, noun="worker"),
         meaning="Processes of each rank that load samples; missing where there are none, or the "
         "script chose.",
-        kind="integer",
         none="auto",
     ),
     "warmup_steps": Axis(
         option_field="warmup",
         shown=lambda steps: f"{steps} warmup",
         meaning="Steps before the timed window.",
-        kind="integer",
     ),
     "timed_steps": Axis(option_field="steps", shown=partial(counted, noun="step")),
     "threads_per_replica": Axis(
         option_field="threads",
         shown=partial(counted, noun="thread"),
         meaning="Threads that a replica computes with.",
-        kind="integer",
     ),
 }
-"""The axes by their field of a TrialSpec or its workload, in the order in which configurations
+"""The axes by their field of a Configuration or its workload, in the order in which configurations
 vary and names tell them."""
-PLACEHOLDERS = {"batch_size": "batch_size"} | {
-    axis.placeholder: field for field, axis in AXES.items() if axis.placeholder
-}
+PLACEHOLDERS = {axis.placeholder: field for field, axis in AXES.items() if axis.placeholder}
 """The fields whose values the words in braces stand for in the arguments of a training script."""
 PLACEHOLDER = re.compile(f"{{({'|'.join(PLACEHOLDERS)})}}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dpbench.specs.axes import AXES
 from dpbench.specs.nodes import on_nodes
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
-from dpbench.specs.trial import DEFAULTS, TrialSpec
+from dpbench.specs.trial import DEFAULTS, Configuration
 
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
@@ -21,7 +21,7 @@ class Labels:
     several: tuple[str, ...] = ()
 
     @classmethod
-    def among(cls, configurations: Iterable[TrialSpec]) -> Labels:
+    def among(cls, configurations: Iterable[Configuration]) -> Labels:
         """Names that distinguish these configurations."""
         listed = [*configurations]
         return cls(
@@ -32,7 +32,7 @@ class Labels:
             )
         )
 
-    def work_label(self, configuration: TrialSpec) -> str:
+    def work_label(self, configuration: Configuration) -> str:
         """The settings that make its work another one than that of others, in words: "gpt,
         strong"; "" if all have the same work."""
         return ", ".join(
@@ -46,20 +46,20 @@ class Labels:
         """Names without what `work_label` says."""
         return Labels(tuple(name for name in self.several if not AXES[name].changes_work))
 
-    def implementation(self, configuration: TrialSpec) -> str:
+    def implementation(self, configuration: Configuration) -> str:
         """The implementation with the settings that it shows: "ddp(bf16, 5 MiB)", "local-sgd(4)"
         for the steps between two averages."""
         words = []
         for name, axis in AXES.items():
             value, only_if_several = configuration.setting(name), _told_only_if_several(name)
             is_told = name in self.several if only_if_several else value != DEFAULTS[name]
-            if is_told:
+            if is_told and value is not None:
                 words.append(axis.shown(value))
         shown = ", ".join(filter(None, words))
         name = configuration.implementation
         return f"{name}({shown})" if shown else name
 
-    def label(self, configuration: TrialSpec) -> str:
+    def label(self, configuration: Configuration) -> str:
         """The whole name: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 nodes), batch 32" across
         nodes."""
         series = series_name(self.implementation(configuration), configuration.backend)
@@ -73,7 +73,7 @@ def _told_only_if_several(setting: str) -> bool:
     return AXES[setting].changes_work or setting not in DEFAULTS
 
 
-def plain_label(configuration: TrialSpec) -> str:
+def plain_label(configuration: Configuration) -> str:
     """Name of a configuration where no others are listed."""
     return Labels().label(configuration)
 

@@ -23,9 +23,9 @@ class ParallelSpec:
     backend: str
     group_size: ReplicaCount
     """Number of replicas, on all nodes."""
-    batch_size: int
-    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong);
-    OWN_BATCH_SIZE where the script chooses."""
+    batch_size: int | None
+    """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong); None
+    where a script chooses."""
     devices: tuple[str, ...]
     """The device of each replica on its own node: ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
     threads_per_replica: int
@@ -80,8 +80,8 @@ class ParallelSpec:
 
     @property
     def replica_batch_sizes(self) -> tuple[int, ...]:
-        """Samples of each replica in a full micro-step."""
-        return (self.batch_size,) * self.group_size
+        """Samples of each replica in a full micro-step; 0 where a script chooses."""
+        return (self.batch_size or 0,) * self.group_size
 
     @property
     def global_batch_size(self) -> int:
@@ -93,6 +93,15 @@ class ParallelSpec:
         """Samples behind one optimizer step: all replicas, all accumulated micro-steps."""
         return self.global_batch_size * self.accumulation_steps
 
+    def averaging_weight(self, rank: int) -> float:
+        """The factor of a rank's mean loss in the backward pass, with which the plain mean over R
+        ranks is the mean over all N samples: n·R/N for n samples; 1 for a rank that takes no
+        average."""
+        if self.process_count == 1 or not self.traits.communicates:
+            return 1.0
+        sizes = self.replica_batch_sizes
+        return sizes[rank] * len(sizes) / sum(sizes)
+
     @property
     def scaled_learning_rate(self) -> float:
         """The optimizer's learning rate: the workload's, scaled by its rule with the samples per
@@ -102,7 +111,7 @@ class ParallelSpec:
         steps on its own samples only. Raises ValueError if the rule cannot be applied.
         """
         base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
-        if rule == "none":
+        if rule == "none" or self.batch_size is None:
             return base
         communicates = self.traits.communicates
         samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)

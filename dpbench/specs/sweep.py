@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
 from dpbench.specs.nodes import ReplicaCount, fill_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.trial import MAX_REPETITIONS, TrialSpec
-from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
+from dpbench.specs.trial import MAX_REPETITIONS, Configuration, TrialSpec
+from dpbench.specs.workload import WorkloadSpec
 
 AxisValue = str | int | float | None
 T = TypeVar("T")
@@ -22,14 +22,13 @@ T = TypeVar("T")
 class SweepSpec:
     """The axes of a grid of configurations, and what all of them share."""
 
-    base: TrialSpec
+    base: Configuration
     """The configuration that all others are made from: SINGLE on the first device, with the first
     value of each setting."""
     implementations: tuple[str, ...]
     """In the order in which they are measured: SINGLE, if it is one of them, comes first."""
     backends: tuple[str, ...]
     group_sizes: tuple[ReplicaCount, ...]
-    batch_sizes: tuple[int, ...]
     devices: tuple[str, ...]
     """A device for each replica of the largest group; smaller groups take the first ones."""
     workloads: tuple[WorkloadSpec, ...]
@@ -39,8 +38,7 @@ class SweepSpec:
     largest_group_only: tuple[str, ...] = ()
     """Implementations that are measured at the largest group size alone."""
     axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
-    """The settings that have several values, each by its key in AXES; architectures are in
-    `workloads`."""
+    """The values of each of AXES that has several, but of architectures, which `workloads` has."""
     devices_by_node: tuple[ReplicaCount, ...] = ()
     """How many of the `devices` are those of the first node, of the second, …, each as its own node
     calls it; () for one node."""
@@ -50,7 +48,7 @@ def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialS
     """All trials in the order they run; `repetitions` may differ from the sweep's own where they
     grow."""
     passes = palindrome(configurations(spec), range(repetitions or spec.repetitions))
-    return tuple(replace(configuration, repetition=number) for configuration, number in passes)
+    return tuple(TrialSpec.of(configuration, number) for configuration, number in passes)
 
 
 def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[tuple[T, int]]:
@@ -61,19 +59,17 @@ def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[
             yield item, repetition
 
 
-def configurations(spec: SweepSpec) -> tuple[TrialSpec, ...]:
+def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
     """The measured configurations, each once.
 
     Those that are compared most often run closest together in time. An implementation has none at a
     group size that it does not have, and one for all values of a setting that it lacks.
     """
     group_sizes = [*dict.fromkeys((1, *spec.group_sizes))]
-    planned: dict[TrialSpec, None] = {}
+    planned: dict[Configuration, None] = {}
     if spec.base.workload.script:
         group_sizes.sort(reverse=True)  # if its largest group fails, no other run is worth its time
-    for batch_size, group_size, name in product(
-        spec.batch_sizes, group_sizes, spec.implementations
-    ):
+    for group_size, name in product(group_sizes, spec.implementations):
         traits = IMPLEMENTATIONS[name]
         if name in spec.largest_group_only:
             has_size = group_size == max(spec.group_sizes) > 1
@@ -90,24 +86,16 @@ def configurations(spec: SweepSpec) -> tuple[TrialSpec, ...]:
                 implementation=name,
                 backend=backend,
                 group_size=group_size,
-                batch_size=batch_size,
                 devices=spec.devices[:group_size],
                 replicas_by_node=by_node if len(by_node) > 1 else (),
             )
             for workload, values in product(spec.workloads, [*product(*spec.axes.values())]):
                 settings = dict(zip(spec.axes, values, strict=True))
-                planned[_vary(configuration, workload, settings)] = None
-    return tuple(planned)
-
-
-def _vary(
-    configuration: TrialSpec, workload: WorkloadSpec, settings: Mapping[str, Any]
-) -> TrialSpec:
-    """The configuration with this workload and these settings, but for those that it cannot have:
-    those that its implementation lacks, and workers where nothing is loaded ahead."""
-    in_workload = {name: settings[name] for name in settings if name in WORKLOAD_FIELDS}
-    others = {name: settings[name] for name in settings if name not in WORKLOAD_FIELDS}
-    workload = replace(workload, **in_workload)
-    varied = replace(configuration, workload=workload, **others).without_foreign_settings
-    is_loaded_ahead = varied.prefetch or workload.script
-    return varied if is_loaded_ahead else replace(varied, data_workers=None)
+                varied = replace(configuration, workload=workload).with_settings(settings)
+                varied = varied.without_foreign_settings
+                if not varied.prefetch and not workload.script:  # nothing for workers to load
+                    varied = replace(varied, data_workers=None)
+                planned[varied] = None
+    # Rows at one batch size are compared most often.
+    batch_sizes = spec.axes.get("batch_size", (spec.base.batch_size,))
+    return tuple(sorted(planned, key=lambda each: batch_sizes.index(each.batch_size)))

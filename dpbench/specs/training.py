@@ -23,10 +23,11 @@ RESUME_LATEST = "auto"
 class TrainingSpec(ParallelSpec):
     """One training, from the seed to the last epoch.
 
-    Its `batch_size` is per replica, and its `learning_rate` that of the first epoch after the
-    warm-up.
+    Its `learning_rate` is that of the first epoch after the warm-up.
     """
 
+    batch_size: int
+    """Samples per replica and micro-step."""
     epochs: int
     gamma: float = 0.7
     """Factor of the learning rate after each epoch, as torch's StepLR has it."""

@@ -44,7 +44,7 @@ class ImplementationTraits:
     averages_parameters: bool = False
     """True where ranks train alone and average parameters every `sync_every` steps."""
     settings: tuple[str, ...] = ()
-    """Settings that it has and some others do not, by their field of a TrialSpec."""
+    """Settings that it has and some others do not, by their field of a Configuration."""
     shards: Literal["parameters", "optimizer"] | None = None
     """"parameters" where they are DTensors, of which each rank may hold a part; "optimizer" where
     each rank steps a part of them, on gradients that it alone has."""
@@ -71,7 +71,7 @@ class ImplementationTraits:
         return self.averages_parameters or self.shards == "parameters"
 
     def has_setting(self, name: str) -> bool:
-        """Whether its rows differ by this field of a TrialSpec; most settings belong to all."""
+        """Whether its rows differ by this field of a Configuration; most settings belong to all."""
         return name in self.settings or name not in OPTIONAL_SETTINGS
 
 
@@ -135,8 +135,6 @@ SCRIPT = "script"
 """The user's training script, unchanged."""
 OWN_BACKEND = "own"
 """Stands for the backend that a script chooses itself."""
-OWN_BATCH_SIZE = 0
-"""Stands for the batch size that a script chooses itself."""
 IMPLEMENTATIONS = BUILT_IN | {
     SCRIPT: ImplementationTraits(
         name=SCRIPT,

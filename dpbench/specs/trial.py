@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, Self
 
@@ -27,22 +28,16 @@ MAX_FILLING_STEPS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSpec(ParallelSpec):
-    """One run in processes of its own: a configuration, and the number of its repetition.
-
-    A configuration, which a row of results shows, is written as its first repetition.
-    """
+class Configuration(ParallelSpec):
+    """What several trials repeat, and a row of results shows."""
 
     warmup_steps: int
     timed_steps: int
     """Steps of the timed window; the fewest if it fills a time."""
     scaling: Scaling = "weak"
     is_instrumented: bool = True
-    """Whether a few steps after the timed windows are measured in detail: the time of each phase,
-    and when each gradient is ready; see `traces_gradients`."""
-    wants_unsynced_window: bool = True
-    """Whether steps shall also be timed without gradient synchronization, where that is possible;
-    see `has_unsynced_window`."""
+    """Whether more than its speed is measured: steps without gradient synchronization, the time of
+    each phase, and when each gradient is ready; see `has_unsynced_window`, `traces_gradients`."""
     prefetch: int | None = None
     """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
     all samples lie on the device."""
@@ -54,20 +49,21 @@ class TrialSpec(ParallelSpec):
     MAX_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
     replicas_by_node: tuple[ReplicaCount, ...] = ()
     """Number of replicas on each node, in the order of ranks; () when all are on one."""
-    repetition: int = 0
-
-    @property
-    def trial_id(self) -> str:
-        return content_hash(self)
-
-    @property
-    def configuration(self) -> Self:
-        """The settings that its repetitions share, as the first of them has them."""
-        return replace(self, repetition=0)
 
     def setting(self, field: str) -> Any:
-        """The value of a field of the workload or of the configuration."""
-        return getattr(self.workload if field in WORKLOAD_FIELDS else self, field)
+        """The value of a field of the workload or of the configuration; None where a script decides
+        it: the row sets nothing else than the default, and no placeholder stands for it."""
+        value = getattr(self.workload if field in WORKLOAD_FIELDS else self, field)
+        script = self.workload.script
+        placed = {PLACEHOLDERS[place] for word in script for place in PLACEHOLDER.findall(word)}
+        is_set = field in placed or value != DEFAULTS.get(field)
+        return value if is_set or not script else None
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """The same with these values of fields of the workload and of the configuration."""
+        of_workload = {name: settings[name] for name in settings.keys() & WORKLOAD_FIELDS}
+        own = {name: settings[name] for name in settings.keys() - WORKLOAD_FIELDS}
+        return replace(self, workload=replace(self.workload, **of_workload), **own)
 
     def filling_steps(self, step_seconds: float) -> int:
         """The steps of its timed window, if that fills a time and a step takes so long."""
@@ -86,13 +82,13 @@ class TrialSpec(ParallelSpec):
 
     @property
     def has_unsynced_window(self) -> bool:
-        """Whether steps are also timed without gradient synchronization: if that is wanted, the
-        implementation can run without it, and there is another replica."""
+        """Whether steps are also timed without gradient synchronization: if the implementation can
+        run without it, and there is another replica."""
         traits = self.traits
         # In float16 ranks with gradients of their own agree in each step whether to skip it.
         agrees = traits.has_local_state and self.workload.dtype == "f16"
         can_run_unsynced = traits.can_run_unsynced and not agrees
-        return self.wants_unsynced_window and can_run_unsynced and self.group_size > 1
+        return self.is_instrumented and can_run_unsynced and self.group_size > 1
 
     @property
     def traces_gradients(self) -> bool:
@@ -120,10 +116,9 @@ class TrialSpec(ParallelSpec):
         """Samples of each replica per micro-step; in strong scaling they differ by at most one,
         and the first ones are larger."""
         if self.scaling == "weak":
-            return (self.batch_size,) * self.group_size
-        return tuple(
-            len(range(rank, self.batch_size, self.group_size)) for rank in range(self.group_size)
-        )
+            return (self.batch_size or 0,) * self.group_size
+        share, larger = divmod(self.batch_size or 0, self.group_size)
+        return (share + 1,) * larger + (share,) * (self.group_size - larger)
 
     def sample_range(self, rank: int) -> range:
         """The samples of every global batch that the process of `rank` takes."""
@@ -150,9 +145,34 @@ class TrialSpec(ParallelSpec):
         return replace(self, **{name: DEFAULTS[name] for name in foreign})
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialSpec(Configuration):
+    """One run of a configuration in processes of its own."""
+
+    repetition: int = 0
+
+    @classmethod
+    def of(cls, configuration: Configuration, repetition: int) -> TrialSpec:
+        """A repetition of this configuration."""
+        return cls(**_settings(configuration), repetition=repetition)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The settings that its repetitions share."""
+        return Configuration(**_settings(self))
+
+    @property
+    def trial_id(self) -> str:
+        return content_hash(self)
+
+
+def _settings(configuration: Configuration) -> dict[str, Any]:
+    return {one.name: getattr(configuration, one.name) for one in fields(Configuration)}
+
+
 DEFAULTS = {
     field.name: field.default
-    for spec in (WorkloadSpec, TrialSpec)
+    for spec in (WorkloadSpec, Configuration)
     for field in fields(spec)
     if field.default is not MISSING
 }

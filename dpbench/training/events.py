@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from dpbench.codec import Float, decode, encode, from_json
 from dpbench.errors import FileError
+from dpbench.records.trial import MemoryPeaks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,12 +134,9 @@ class EndLine:
     """Seconds of this process; a resumed training begins at 0."""
     samples: int
     """Number of samples trained in that time, over all ranks."""
-    peak_host_memory_bytes: tuple[int, ...]
+    peaks: tuple[MemoryPeaks, ...]
+    """Those of each rank."""
     data_wait_share: float
-    peak_device_memory_bytes: tuple[int, ...] | None = None
-    """Peak of allocated memory; None on the CPU."""
-    peak_reserved_memory_bytes: tuple[int, ...] | None = None
-    """Peak of device memory held by torch's allocator, used or not; None on the CPU."""
     skipped_steps: int = 0
     score: Score | None = None
     """Score of the model at the end; None without evaluation."""

@@ -31,6 +31,7 @@ from dpbench.messages import option_words
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
+from dpbench.records.trial import MemoryPeaks
 from dpbench.rendezvous.process_group import RankGroup
 from dpbench.training.checkpoint import (
     BEST,
@@ -332,8 +333,7 @@ class TrainingLoop:
     def _end_line(self) -> EndLine:
         """The last line, of rank 0, on all ranks; a collective. Raises OutOfSync."""
         self._check_ranks(f"at the end ({option_words('check_sync_every')} finds the step)")
-        memory = self.ranks.gather([*memory_peaks(*self.devices)])
-        host, allocated, reserved = zip(*memory, strict=True)
+        memory = self.ranks.gather(encode(memory_peaks(*self.devices)))
         position, checkpoints = self.position, self.job.folder / CHECKPOINTS
         loss = position.final_loss
         if loss is None or position.epoch_step:  # stopped within an epoch
@@ -349,9 +349,7 @@ class TrainingLoop:
                     state_sha256=state_sha256(self.model.module),
                     elapsed_seconds=perf_counter() - self.began,
                     samples=self.totals.samples,
-                    peak_host_memory_bytes=host,
-                    peak_device_memory_bytes=None if None in allocated else allocated,
-                    peak_reserved_memory_bytes=None if None in reserved else reserved,
+                    peaks=tuple(decode(MemoryPeaks, peaks) for peaks in memory),
                     data_wait_share=self.totals.wait_share,
                     skipped_steps=position.skipped_steps,
                     score=self.score,

@@ -12,8 +12,10 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict, assess
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import (
+    MemoryPeaks,
     RankMeasurement,
     Status,
+    TrialFacts,
     TrialRecord,
     Verification,
     Window,
@@ -46,7 +48,7 @@ def trial(
     implementation: str = "ddp",
     backend: str = "gloo",
     group_size: int = 1,
-    batch_size: int = 32,
+    batch_size: int | None = 32,
     **changes: Any,
 ) -> TrialSpec:
     values = {"warmup_steps": 2, "timed_steps": STEPS, **changes}
@@ -77,12 +79,13 @@ def rank(
         "device": "cpu",
         "windows": {mode: steps for mode, steps in windows.items() if steps is not None},
         "setup_seconds": 0.1,
+        "peaks": MemoryPeaks(host_bytes=300 * 2**20),
     }
     return RankMeasurement(**{**values, **changes})
 
 
 def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: Any) -> TrialRecord:
-    """`changes` are fields of the record, or of all its ranks."""
+    """`changes` are fields of the record, of its facts, or of all its ranks."""
     values: dict[str, Any] = {
         "trial": spec,
         "environment_ids": ("e0",),
@@ -95,7 +98,12 @@ def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: An
     changes = {"item": "images", **changes}
     names = {field.name for field in fields(RankMeasurement)}
     of_ranks = {name: changes.pop(name) for name in [*changes] if name in names}
-    values["ranks"] = tuple(replace(one, **of_ranks) for one in ranks)
+    names = {field.name for field in fields(TrialFacts)}
+    facts = TrialFacts(**{name: changes.pop(name) for name in [*changes] if name in names})
+    changed = (replace(one, **of_ranks) for one in ranks)
+    values["ranks"] = tuple(
+        one if number else replace(one, facts=facts) for number, one in enumerate(changed)
+    )
     return TrialRecord(**{**values, **changes})
 
 
@@ -113,7 +121,7 @@ def two_ranks(**changes: Any) -> TrialRecord:
             window([0.1, 0.2, 0.1], 90, [2.0, 1.5, 1.0]),
             unsynced=window([0.05, 0.1, 0.0], 90),
             phases={"timed": phases},
-            peak_host_memory_bytes=100,
+            peaks=MemoryPeaks(host_bytes=100),
             reduced_bytes_per_step=400,
         ),
         rank(
@@ -121,7 +129,7 @@ def two_ranks(**changes: Any) -> TrialRecord:
             window([0.2, 0.1, 0.3], 30, [4.0, 1.5, 3.0]),
             unsynced=window([0.1, 0.1, 0.1], 30),
             setup_seconds=0.7,
-            peak_host_memory_bytes=300,
+            peaks=MemoryPeaks(host_bytes=300),
             reduced_bytes_per_step=404,
         ),
     ]
@@ -142,11 +150,11 @@ def run(
     `unsynced` is the step time in seconds without gradient synchronization.
     """
     steps = spec.timed_steps
-    per_rank = spec.batch_size * steps
+    per_rank = (spec.batch_size or 1) * steps
     timed = window((per_rank * spec.group_size / throughput / steps,) * steps, per_rank, losses)
     bare = None if unsynced is None else window((unsynced,) * steps, per_rank)
     ranks = [
-        rank(number, timed, unsynced=bare, peak_host_memory_bytes=300 * 2**20 + number)
+        rank(number, timed, unsynced=bare, peaks=MemoryPeaks(host_bytes=300 * 2**20 + number))
         for number in range(spec.group_size)
     ]
     return record(spec, ranks, **{"verification": PASSED, **changes})

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, SizeTiming
+from dpbench.records.collectives import CollectiveRecord, SizeTiming
 from dpbench.records.trial import Status
+from dpbench.specs.collective import CollectiveSpec
 
 SIZES = tuple(4**power for power in range(1, 15))
 """4 B to 256 MiB."""
@@ -33,7 +34,7 @@ def record_of(spec: CollectiveSpec, **changes: Any) -> CollectiveRecord:
         "duration_seconds": 1.0,
         "status": Status.COMPLETED,
     }
-    return CollectiveRecord(collective=spec, **{**values, **changes})
+    return CollectiveRecord(spec=spec, **{**values, **changes})
 
 
 def collective_record(

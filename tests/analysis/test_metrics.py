@@ -12,7 +12,7 @@ from dpbench.analysis import throughput
 from dpbench.analysis.frames import trial_frame
 from dpbench.analysis.resources import peak_memory
 from dpbench.analysis.rows import summarize
-from dpbench.records.trial import Status, TrialRecord, Window
+from dpbench.records.trial import MemoryPeaks, Status, TrialRecord, Window
 from tests.analysis.builders import WRONG, rank, record, run, trial, two_ranks, window
 
 VALUES = {
@@ -109,12 +109,11 @@ def test_exposed_communication_is_the_difference_of_slowest_windows(
 
 
 def test_memory_of_devices_goes_before_memory_of_the_host() -> None:
-    host = rank(0, window([0.1], 32), peak_host_memory_bytes=900)
-    device = rank(1, window([0.1], 32), peak_device_memory_bytes=300, peak_host_memory_bytes=999)
+    host = rank(0, window([0.1], 32), peaks=MemoryPeaks(host_bytes=900))
+    device = rank(1, window([0.1], 32), peaks=MemoryPeaks(host_bytes=999, device_bytes=300))
     spec = trial(group_size=2)
     for ranks, expected in (([host, device], 300), ([host], 900)):
         assert peak_memory(record(spec, ranks)) == expected
-    assert peak_memory(record(spec, [rank(0, window([0.1], 32))])) is None
 
 
 def test_repetitions_are_combined_as_each_metric_says() -> None:
@@ -137,7 +136,6 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
     # 0.1 ÷ 0.15 and 0.
     assert row["rank_skew"].value == pytest.approx(1 / 3)
     assert row["reduced_bytes_per_step"] == 300
-    assert row["peak_memory_bytes"] is None
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_shards_that_differ_are_told_once_with_their_counts() -> None:
 
 
 def on_two_gpus(devices: tuple[str, ...], processes: int, *transports: str) -> TrialRecord:
-    state = GpuState(sm_clock_mhz=1755, power_watts=300.0, slowdowns=(), processes=processes)
+    state = GpuState(sm_clock_mhz=1755, slowdowns=(), processes=processes)
     timed = replace(window([0.1] * 4, 32), gpu=(state,))
     ranks = [rank(number, timed, transports=transports) for number in range(2)]
     return record(trial(backend="nccl", group_size=2, devices=devices), ranks)

@@ -91,7 +91,7 @@ def test_the_worst_repetition_decides_and_the_others_are_still_shown() -> None:
     (row,) = summarize([run(trial(), 100.0), ended(Status.TIMED_OUT, "no step", 1), failed])
     assert (row.status, row.repetitions) == (Status.FAILED, 1)
     assert row.reason == "1 of 3 repetitions failed: rank 1 exited"
-    assert (failed.item, row.item) == ("samples", "images")  # the unit of what was measured
+    assert (failed.facts.item, row.item) == ("samples", "images")  # the unit of what was measured
     assert row.throughput is not None
     assert row.throughput.value == pytest.approx(100.0)
 

@@ -8,8 +8,9 @@ import pytest
 
 from dpbench import folders
 from dpbench.cli.app import run
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
+from dpbench.specs.collective import CollectiveSpec
 from tests.analysis.collective_records import failed_record
 from tests.launch import synthetic
 
@@ -29,7 +30,7 @@ def comm(folder: Path, *arguments: str) -> int:
 
 def ran(folder: Path) -> list[str]:
     records = folders.load_collectives(folder / "c").records
-    return [f"{r.collective.backend} {r.collective.repetition}" for r in records]
+    return [f"{r.spec.backend} {r.spec.repetition}" for r in records]
 
 
 def test_every_measurement_is_stored_told_and_shown(

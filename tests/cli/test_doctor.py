@@ -10,10 +10,11 @@ import torch
 
 from dpbench.cli.app import run
 from dpbench.launch.machine import Machine
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, SizeTiming
+from dpbench.records.collectives import CollectiveRecord, SizeTiming
 from dpbench.records.environment import usable_cores
 from dpbench.records.trial import Status
 from dpbench.run import setup
+from dpbench.specs.collective import CollectiveSpec
 from dpbench.specs.traits import BACKENDS
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
@@ -22,7 +23,7 @@ without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a mac
 def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: CollectiveRecord) -> None:
     def answer(backend: str, machine: Machine) -> CollectiveRecord:
         tested = by_backend.get(backend, MISSING)
-        return replace(tested, collective=replace(tested.collective, backend=backend))
+        return replace(tested, spec=replace(tested.spec, backend=backend))
 
     monkeypatch.setattr(setup, "self_test", answer)
 
@@ -36,9 +37,9 @@ SPEC = CollectiveSpec(
     threads_per_replica=1,
 )
 TIMING = SizeTiming(nbytes=4096, calls_per_sample=1, seconds=(2e-4, 2.5e-4, 1.0), largest_error=0.0)
-WORKS = CollectiveRecord(collective=SPEC, status=Status.COMPLETED, ranks=((TIMING,),) * 2)
-FAILS = CollectiveRecord(collective=SPEC, status=Status.FAILED, reason="rank 1 was killed")
-MISSING = CollectiveRecord(collective=SPEC, status=Status.SKIPPED, reason="no CUDA device")
+WORKS = CollectiveRecord(spec=SPEC, status=Status.COMPLETED, ranks=((TIMING,),) * 2)
+FAILS = CollectiveRecord(spec=SPEC, status=Status.FAILED, reason="rank 1 was killed")
+MISSING = CollectiveRecord(spec=SPEC, status=Status.SKIPPED, reason="no CUDA device")
 
 
 @without_cuda

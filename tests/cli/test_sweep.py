@@ -57,7 +57,7 @@ def test_a_sweep_measures_every_configuration_and_keeps_everything(
     assert {record.trial.backend for record in by_status[Status.SKIPPED]} == {"nccl"}
     assert all(record.reason for record in by_status[Status.SKIPPED])
     done = by_status[Status.COMPLETED]
-    assert all(record.verification and record.verification.passed for record in done)
+    assert all((found := record.facts.verification) and found.passed for record in done)
     pairs = [record for record in done if record.trial.implementation == "ddp"]
     assert {record.trial.overlap for record in pairs} == {"on", "off"}
     assert len({record.ranks[0].final_checksum for record in pairs}) == 1  # the same gradients

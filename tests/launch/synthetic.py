@@ -18,14 +18,16 @@ from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.batches import PHASE_STEPS, TRACED_STEPS
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, SizeTiming
+from dpbench.records.collectives import CollectiveRecord, SizeTiming
 from dpbench.records.environment import capture
 from dpbench.records.trial import (
     GradientTrace,
+    MemoryPeaks,
     Mode,
     Phase,
     RankMeasurement,
     Status,
+    TrialFacts,
     TrialRecord,
     Verification,
     Window,
@@ -34,6 +36,7 @@ from dpbench.run.sweep.measuring import left_to_run, run_trial, unusable_configu
 from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.run.this_machine import TEST_RUNNERS
 from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs.collective import CollectiveSpec
 from tests.builders import MACHINE
 
 VARIABLES = {TEST_RUNNERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -57,8 +60,9 @@ SHARES: dict[Phase, float] = {"data": 0.02, "forward": 0.3, "backward": 0.6, "op
 GRADIENTS, GRADIENT_BYTES = 8, 2**20
 """Number and size of the gradients, spread evenly over the backward pass, those of the last layer
 first."""
-FLOPS_PER_ITEM = 1e8
 PASSED = Verification(passed=True, max_relative_error=0.0, tolerance=1e-10, tensors_compared=1)
+FACTS = TrialFacts(item="images")
+FIRST_FACTS = replace(FACTS, flops_per_item=1e8, verification=PASSED)
 
 
 @contextmanager
@@ -133,10 +137,8 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
         },
         gradient_trace=_gradient_trace(trial, noise),
         setup_seconds=0.0,
-        peak_host_memory_bytes=2**28,
-        item="images",
-        verification=PASSED if trial.repetition == 0 else None,
-        flops_per_item=FLOPS_PER_ITEM if trial.repetition == 0 else None,
+        peaks=MemoryPeaks(host_bytes=2**28),
+        facts=FACTS if trial.repetition else FIRST_FACTS,
     )
 
 
@@ -196,7 +198,7 @@ BYTES_PER_SECOND = {"gloo": 1.5e9, "shm": 1e10, **dict.fromkeys(NCCL, 1e11)}
 def run_collective(spec: CollectiveSpec, **_: object) -> CollectiveRecord:
     """Answers from the cost model; every measurement completes."""
     ranks = tuple(_collective_rank(spec, rank) for rank in range(spec.group_size))
-    return CollectiveRecord(collective=spec, status=Status.COMPLETED, ranks=ranks)
+    return CollectiveRecord(spec=spec, status=Status.COMPLETED, ranks=ranks)
 
 
 def seconds(spec: CollectiveSpec, nbytes: int) -> float:

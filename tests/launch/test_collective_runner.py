@@ -13,9 +13,10 @@ from dpbench.launch import collective_runner
 from dpbench.launch.collective_runner import run_collective, self_test
 from dpbench.launch.ranks import run_ranks
 from dpbench.measure.collective_operation import CollectiveOperation, measure_collective
-from dpbench.records.collectives import COLLECTIVES, CollectiveRecord, CollectiveSpec, SizeTiming
+from dpbench.records.collectives import CollectiveRecord, SizeTiming
 from dpbench.records.trial import Status
 from dpbench.rendezvous.process_group import process_group
+from dpbench.specs.collective import COLLECTIVES, CollectiveSpec
 from tests.analysis.collective_records import collective_spec
 from tests.builders import MACHINE
 

@@ -25,8 +25,8 @@ from dpbench.launch.rank_process import main_thread_stack, stack_path
 from dpbench.launch.trial_runner import record_of_ranks
 from dpbench.measure import device
 from dpbench.parallel.groups import PeerFailed
-from dpbench.records.trial import RankMeasurement, Status, Verification
-from tests.analysis.builders import PASSED, WRONG, rank, window
+from dpbench.records.trial import RankMeasurement, Status, TrialFacts
+from tests.analysis.builders import WRONG, rank, window
 from tests.builders import trial_spec
 from tests.recording_cuda import GPU, RecordingCuda
 
@@ -166,10 +166,9 @@ def measured(
     number: int = 0,
     losses: Sequence[float] = (2.0, 1.5, 1.0),
     checksum: str = "same",
-    verification: Verification = PASSED,
 ) -> RankMeasurement:
     timed = window((0.1,) * len(losses), 12, losses)
-    return rank(number, timed, final_checksum=checksum, verification=verification)
+    return rank(number, timed, final_checksum=checksum)
 
 
 def test_ranks_that_agree_are_a_completed_trial_with_all_they_measured() -> None:
@@ -210,10 +209,9 @@ def test_replicas_that_ended_apart_had_wrong_gradients_unless_they_are_independe
     assert (outcome.status, outcome.reason) == (status, reason)
 
 
-def test_the_worst_verification_of_all_ranks_is_that_of_the_trial() -> None:
-    ranks = [measured(k, verification=one) for k, one in enumerate((PASSED, WRONG, PASSED))]
-    outcome = record_of_ranks(trial_spec(group_size=3), ranks)
-    assert outcome.verification == WRONG
+def test_a_verification_that_did_not_pass_is_that_of_wrong_gradients() -> None:
+    first = replace(measured(0), facts=TrialFacts(verification=WRONG))
+    outcome = record_of_ranks(trial_spec(), [first, measured(1)])
     assert outcome.status is Status.WRONG_GRADIENTS
     words = "gradients differ from one process by 0.25 relative (tolerance 1e-06), worst in conv1.w"
     assert (outcome.reason or "").startswith(words)

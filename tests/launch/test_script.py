@@ -47,8 +47,8 @@ def test_a_script_is_measured_as_it_is_without_averaging_and_on_a_kept_batch(
 ) -> None:
     outcome = run("--workers", "1", "--micro-steps", "2", "--samples", "6400")
     assert outcome.status is Status.COMPLETED, outcome.reason
+    assert outcome.facts.item == "samples"
     for rank in outcome.ranks:
-        assert rank.item == "samples"
         assert rank.script is not None
         steps_of = {mode: window.segment_steps for mode, window in rank.windows.items()}
         assert steps_of == dict.fromkeys(("timed", "unsynced", "cached"), (5, 5))

@@ -11,7 +11,7 @@ import pytest
 from dpbench.data.registry import prepare_dataset
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord, Verification
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
@@ -22,6 +22,11 @@ pytestmark = pytest.mark.slow
 MLP = replace(WORKLOAD, architecture="mlp:width=512")
 MLP_BYTES = 4 * 669_706
 Completed = Callable[[TrialSpec], TrialRecord]
+
+
+def verification_of(record: TrialRecord) -> Verification:
+    assert record.facts.verification is not None
+    return record.facts.verification
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def completed(runner: TrialRunner) -> Completed:
         outcome = runner.run(trial, 60)
         assert outcome.reason is None
         assert outcome.status is Status.COMPLETED
-        assert all(rank.verification and rank.verification.passed for rank in outcome.ranks)
+        assert verification_of(outcome).passed
         return outcome
 
     return run
@@ -70,9 +75,8 @@ def test_gradients_are_those_of_one_process(
 ) -> None:
     outcome = completed(trial_of(implementation, size))
     parameters, steps = 6, 2
-    for rank in outcome.ranks:
-        assert rank.verification.max_relative_error < 1e-12
-        assert rank.verification.tensors_compared == parameters * steps
+    assert verification_of(outcome).max_relative_error < 1e-12
+    assert verification_of(outcome).tensors_compared == parameters * steps
 
 
 @pytest.mark.parametrize("every", [2, 5])
@@ -82,9 +86,8 @@ def test_local_sgd_averages_as_often_as_asked_and_after_its_last_step(
     """Twelve steps and the last average; verified until the step after the first average."""
     trial = trial_of("local-sgd", 2, sync_every=every, warmup_steps=2, timed_steps=10)
     outcome = completed(trial)
-    for rank in outcome.ranks:
-        assert rank.verification.max_relative_error < 1e-12
-        assert rank.verification.tensors_compared == (every + 1) * 6
+    assert verification_of(outcome).max_relative_error < 1e-12
+    assert verification_of(outcome).tensors_compared == (every + 1) * 6
     assert len({rank.final_checksum for rank in outcome.ranks}) == 1
     in_the_window = {2: 5, 5: 2}[every]
     assert {rank.reduced_bytes_per_step for rank in outcome.ranks} == {
@@ -94,10 +97,10 @@ def test_local_sgd_averages_as_often_as_asked_and_after_its_last_step(
 
 def test_ranks_are_different_processes_on_different_samples(completed: Completed) -> None:
     for name in ("ddp", "independent"):
-        ranks = completed(trial_of(name, 2)).ranks
-        assert len({rank.pid for rank in ranks}) == 2
-        assert len({rank.sample_checksum for rank in ranks}) == 2
-        assert {rank.group_class for rank in ranks} == {"ProcessGroupGloo"}
+        outcome = completed(trial_of(name, 2))
+        assert len({rank.pid for rank in outcome.ranks}) == 2
+        assert len({rank.sample_checksum for rank in outcome.ranks}) == 2
+        assert outcome.facts.group_class == "ProcessGroupGloo"
 
 
 def test_ranks_stop_together(completed: Completed) -> None:

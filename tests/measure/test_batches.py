@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.data.datasets import Dataset
-from dpbench.errors import DataError
 from dpbench.measure.batches import PHASE_STEPS, StepPlan, loading_batches, micro_step_indices
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -75,13 +74,6 @@ def test_trials_consume_whole_epochs_whatever_the_group_size(
     assert dealt == of_all_ranks(size, 1, batch_size, seed, steps)
 
 
-def test_a_global_batch_larger_than_the_dataset_is_a_data_error_with_a_remedy() -> None:
-    with pytest.raises(
-        DataError, match=r"size 8 .* 7 samples; take a smaller batch, or synthetic data"
-    ):
-        micro_step_indices(trial_spec(), 0, 7)
-
-
 @given(
     implementation=st.sampled_from(["ddp", "fsdp2"]),
     warmup=st.integers(0, 6),
@@ -108,7 +100,7 @@ def test_steps_get_the_same_samples_as_from_the_device(
         )
         for ahead in (None, prefetch)
     )
-    kinds = 2 if implementation == "ddp" else 1
+    kinds = 2 if implementation == "ddp" and changes["is_instrumented"] else 1
     count = warmup + kinds * (timed + PHASE_STEPS * changes["is_instrumented"])
     assert len(loaded) == count * changes["accumulation_steps"]
     for (inputs, targets), (same_inputs, same_targets) in zip(resident, loaded, strict=True):
@@ -122,13 +114,6 @@ def test_a_step_that_loads_its_own_samples_gets_those_it_asks_for() -> None:
     trial = trial_spec(prefetch=0, window_seconds=1.0)
     with loading_batches(trial, 0, StepPlan(trial, 0, SAMPLES, CPU), DATASET, CPU) as load:
         assert [load(torch.tensor([n, 3]))[1].tolist() for n in (7, 9)] == [[7, 3], [9, 3]]
-
-
-def test_samples_are_not_loaded_ahead_for_an_unknown_number_of_steps() -> None:
-    trial = trial_spec(prefetch=1, window_seconds=1.0)
-    loading = loading_batches(trial, 0, StepPlan(trial, 0, SAMPLES, CPU), DATASET, CPU)
-    with pytest.raises(DataError, match="prefetch 1 and a window of 1 s"), loading:
-        pass
 
 
 def test_workers_give_the_same_samples_too() -> None:

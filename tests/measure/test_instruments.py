@@ -16,7 +16,7 @@ from dpbench.measure.batches import Segment
 from dpbench.measure.implementations import Plain
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.rank_model import RankModel
-from dpbench.measure.step import BenchmarkStepper, LoadSamples
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.records.trial import GradientTrace, Mode
 from dpbench.rendezvous.process_group import RankGroup
 from tests.launch.faulty import Healthy
@@ -74,7 +74,7 @@ class TwoLayers(nn.Module):
 SAMPLES = Dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
 
 
-def stepper_of(module: nn.Module, load: LoadSamples = SAMPLES.select) -> BenchmarkStepper:
+def stepper_of(module: nn.Module, load: Any = SAMPLES.select) -> BenchmarkStepper:
     sgd = torch.optim.SGD(module.parameters(), lr=0.1)
     model = RankModel(module=module, parallel=Plain(module), optimizer=sgd, loss=Healthy().loss)
     return BenchmarkStepper(model, load)

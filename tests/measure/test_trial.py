@@ -14,12 +14,11 @@ import torch
 from dpbench.data.datasets import Dataset
 from dpbench.measure import trial as trials
 from dpbench.measure.batches import PHASE_STEPS, TRACED_STEPS, micro_step_indices
-from dpbench.measure.device import Peaks
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.trial import measure_trial
 from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
-from dpbench.records.trial import RankMeasurement
+from dpbench.records.trial import MemoryPeaks, RankMeasurement, TrialFacts
 from dpbench.specs import TrialSpec
 from dpbench.specs.trial import MAX_FILLING_STEPS
 from tests.builders import WORKLOAD, trial_spec
@@ -109,6 +108,11 @@ def measured(trial: TrialSpec, prepared: Path | None = None) -> RankMeasurement:
     return measure_trial(trial, prepared, 0)
 
 
+def facts_of(rank: RankMeasurement) -> TrialFacts:
+    assert rank.facts is not None
+    return rank.facts
+
+
 def test_a_window_that_fills_a_time_has_as_many_steps_as_the_warm_up_suggests() -> None:
     rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=1e-9))
     assert rank.timed.samples == 5 * 4
@@ -122,11 +126,12 @@ def test_a_single_trial_trains_its_warmup_and_its_timed_steps_and_no_more(
 ) -> None:
     rank = measured(single(warmup_steps=warmup, timed_steps=timed))
     assert Counting.losses == [4] * (warmup + timed)
-    assert (rank.item, rank.rank, rank.pid, rank.device) == ("rows", 0, os.getpid(), "cpu")
+    assert facts_of(rank).item == "rows"
+    assert (rank.rank, rank.pid, rank.device) == (0, os.getpid(), "cpu")
     assert rank.timed.samples == 4 * timed
     assert len(rank.timed.step_seconds) == len(rank.timed.losses) == timed
-    assert (rank.peak_host_memory_bytes or 0) > 2**20
-    assert rank.peak_device_memory_bytes is None
+    assert rank.peaks.host_bytes > 2**20
+    assert rank.peaks.device_bytes is None
     assert rank.reduced_bytes_per_step == 0
 
 
@@ -151,11 +156,11 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 def test_windows_with_and_without_synchronization_alternate_on_the_same_samples(
     steps: Steps,
 ) -> None:
-    rank = measured(dp(2, warmup_steps=0, timed_steps=22))
+    rank = measured(dp(2, warmup_steps=0, timed_steps=22, is_instrumented=True))
     segments = [(kind, len([*group])) for kind, group in groupby(kind for kind, _ in steps)]
-    assert segments == [(False, 6), (True, 12), (False, 11), (True, 10), (False, 5)]
+    assert segments == [(False, 6), (True, 12), (False, 11), (True, 10), (False, 5 + 5), (True, 5)]
     synced, unsynced = ([taken for of, taken in steps if of is kind] for kind in (False, True))
-    assert synced == unsynced
+    assert synced[:22] == unsynced[:22]
     assert {*rank.windows} == {"timed", "unsynced"}
     for window in rank.windows.values():
         assert (window.segment_steps, window.samples) == ((6, 6, 5, 5), 22 * 8)
@@ -166,12 +171,13 @@ def test_peak_memory_is_that_of_training_without_what_measuring_adds(
 ) -> None:
     """Steps without synchronization, and undoing them, need memory that training does not."""
 
-    def peaks(*devices: torch.device) -> Peaks:
-        return Peaks(0, sum(1000 if unsynced else 1 for unsynced, _ in steps), 7)
+    def peaks(*devices: torch.device) -> MemoryPeaks:
+        held = sum(1000 if unsynced else 1 for unsynced, _ in steps)
+        return MemoryPeaks(host_bytes=0, device_bytes=held, reserved_bytes=7)
 
     monkeypatch.setattr(trials, "memory_peaks", peaks)
-    rank = measured(dp(2, warmup_steps=2, timed_steps=10))
-    assert (rank.peak_device_memory_bytes, rank.peak_reserved_memory_bytes) == (2 + 4, 7)
+    rank = measured(dp(2, warmup_steps=2, timed_steps=10, is_instrumented=True))
+    assert (rank.peaks.device_bytes, rank.peaks.reserved_bytes) == (2 + 4, 7)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
@@ -199,7 +205,7 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
 )
 def test_replicas_get_the_batches_that_the_trial_says(trial: TrialSpec, sizes: list[int]) -> None:
     rank = measured(replace(trial, warmup_steps=0, timed_steps=1))
-    assert sorted(Counting.replicas) == sorted(sizes * 2)  # with synchronization and without
+    assert sorted(Counting.replicas) == sizes
     assert sorted(trial.replica_batch_sizes) == sizes
     assert rank.timed.samples == sum(sizes)
 
@@ -239,7 +245,9 @@ def test_a_process_takes_the_threads_of_its_replicas() -> None:
 
 
 def test_layers_that_synchronize_in_the_forward_pass_are_counted() -> None:
-    counts = [measured(single(name)).sync_batch_norms for name in ("Drops", "Synchronized")]
+    counts = [
+        facts_of(measured(single(name))).sync_batch_norms for name in ("Drops", "Synchronized")
+    ]
     assert counts == [0, 1]
 
 
@@ -247,8 +255,7 @@ def test_dp_tells_what_it_reduced() -> None:
     """A linear 4→2 has 10 parameters of 4 bytes, summed over the replicas once a micro-step."""
     rank = measured(dp(2, warmup_steps=2, timed_steps=10))
     assert rank.reduced_bytes_per_step == 40
-    accumulated = measured(dp(2, accumulation_steps=3))
-    assert accumulated.reduced_bytes_per_step == 120
+    assert measured(dp(2, accumulation_steps=3)).reduced_bytes_per_step == 120
 
 
 def test_every_repetition_times_phases_and_only_the_first_is_verified_after_its_windows() -> None:
@@ -256,10 +263,12 @@ def test_every_repetition_times_phases_and_only_the_first_is_verified_after_its_
     second, first = (measured(replace(trial, repetition=number)) for number in (1, 0))
     windows, phases = 1 + 3 + 3, 2 * PHASE_STEPS
     assert Counting.losses[: 2 * (windows + phases)] == [8] * 2 * (windows + phases)
-    assert (second.verification, second.flops_per_item) == (None, None)
-    assert first.flops_per_item == 32.0  # 2·8 forward and 2·8 for the weights
-    assert first.verification is not None
-    assert first.verification.passed
+    facts = facts_of(second)
+    assert (facts.verification, facts.flops_per_item) == (None, None)
+    assert facts_of(first).flops_per_item == 32.0  # 2·8 forward and 2·8 for the weights
+    verification = facts_of(first).verification
+    assert verification is not None
+    assert verification.passed
     for measurement in (first, second):
         assert {*measurement.phases} == {"timed", "unsynced"}
         for timed in measurement.phases.values():

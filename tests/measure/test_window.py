@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from dpbench.measure import device, window
-from dpbench.measure.step import StepIndices
 from dpbench.measure.window import segment_sizes, time_steps
 from dpbench.records.trial import Window
 from dpbench.rendezvous.process_group import RankGroup
@@ -25,7 +24,7 @@ ALONE = RankGroup()
 STEP = [torch.arange(4), torch.arange(3)]
 
 
-def no_step(indices: StepIndices) -> torch.Tensor:
+def no_step(indices: object) -> torch.Tensor:
     return torch.ones(1)
 
 
@@ -50,7 +49,7 @@ def test_a_window_on_a_gpu_waits_for_all_devices_at_its_ends_and_times_steps_on_
 
     durations = iter((0.5, 2.0))
 
-    def step(indices: StepIndices) -> torch.Tensor:
+    def step(indices: object) -> torch.Tensor:
         cuda.calls.append("step")
         cuda.now += next(durations)
         return torch.zeros(())
@@ -66,7 +65,7 @@ def test_garbage_is_collected_before_the_window_and_not_in_it() -> None:
     before_steps: list[list[str]] = []
     enabled: list[bool] = []
 
-    def step(indices: StepIndices) -> torch.Tensor:
+    def step(indices: object) -> torch.Tensor:
         before_steps.append(list(collections))
         enabled.append(gc.isenabled())
         assert [[indices] for _ in range(10 * gc.get_threshold()[0])]  # would set off several
@@ -102,7 +101,7 @@ def test_a_slow_rank_shows_in_its_own_window_only() -> None:
     timings: dict[int, Window] = {}
 
     def run(rank: int) -> None:
-        def step(indices: StepIndices) -> torch.Tensor:
+        def step(indices: object) -> torch.Tensor:
             time.sleep(0.02 if rank == 1 else 0.0)
             return torch.zeros(())
 

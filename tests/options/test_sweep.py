@@ -134,7 +134,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
     written(here, FILE.replace("16", "32"))
     assert run([*words, "--resume"]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "holds another sweep, with other batch_sizes; to finish it: " in error
+    assert "holds another sweep, with other batch_size; to finish it: " in error
     _, _, finish = error.partition("to finish it: dpbench ")
     assert "--batch-sizes 8,16" in finish
     assert run(shlex.split(finish)) == 0

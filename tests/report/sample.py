@@ -13,7 +13,7 @@ from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.folders import StoredCollectives, StoredSweep
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment, capture
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import MemoryPeaks, Status, TrialRecord
 from tests.analysis.builders import BACKENDS, PASSED, WRONG, rank, record, run, trial, window
 from tests.builders import sweep_spec
 
@@ -59,7 +59,7 @@ def _completed(name: str, group_size: int, batch_size: int, repetition: int) -> 
             number,
             window(_steps(together, number), samples, losses),
             unsynced=window(_steps(alone, number + repetition), samples) if communication else None,
-            peak_host_memory_bytes=310_000_000 + 1_000_000 * group_size,
+            peaks=MemoryPeaks(host_bytes=310_000_000 + 1_000_000 * group_size),
         )
         for number in range(group_size)
     ]

@@ -15,6 +15,7 @@ import pytest
 from dpbench.analysis.analyze import analyze, analyze_table
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
+from dpbench.codec import content_hash
 from dpbench.errors import FileError
 from dpbench.launch.cluster import Node
 from dpbench.options.reading import read_options
@@ -27,7 +28,7 @@ from dpbench.report.configurations import rows_text
 from dpbench.report.headline import headline_sentences
 from dpbench.report.page import Page, build_page, command_of_row, results_table, write_page
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.sweep import configurations, plan_trials
 from tests.analysis.builders import record, run, trial
 from tests.analysis.collective_records import sample_collectives
@@ -120,7 +121,7 @@ def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     assert section.notes == (f"failed, {labels}: {reason.strip()}",)
 
 
-def planned(words: Sequence[str]) -> set[TrialSpec]:
+def planned(words: Sequence[str]) -> set[Configuration]:
     """The configurations that a command measures on two cores."""
     pairs = zip(words[1::2], words[2::2], strict=True)
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
@@ -136,7 +137,7 @@ def test_the_command_of_a_row_measures_that_row_alone() -> None:
         " --backends gloo,shm --batch-sizes 8,16 --dtypes f32,bf16 --sync-every 1,4"
         " --bucket-cap-mb auto,5 --scaling weak,strong --lr 0.1,0.01 --warmup 1 --steps 4"
     )
-    measured = sorted(planned(command), key=lambda each: each.trial_id)
+    measured = sorted(planned(command), key=content_hash)
     assert len(measured) > 300
     for configuration in measured[:40]:
         program, *words = shlex.split(command_of_row(command, configuration))

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.codec import differing_fields, encode
+from dpbench.specs.axes import AXES
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.workload import scale_lr
-from tests.builders import WORKLOAD, sweep_spec, trial_spec
+from tests.builders import WORKLOAD, script_trial, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)
 
@@ -103,8 +105,15 @@ def test_the_effective_batch_is_the_seeds_example(
 
 
 def test_differing_fields_are_named_with_both_values() -> None:
-    ours, theirs = sweep_spec(batch_sizes=(4,)), sweep_spec()
-    assert differing_fields(ours, theirs) == ["batch_sizes: [4, 8] -> [4]"]
+    ours, theirs = sweep_spec(group_sizes=(1,)), sweep_spec()
+    assert differing_fields(ours, theirs) == ["group_sizes: [1, 2] -> [1]"]
+
+
+def test_a_script_decides_all_that_no_placeholder_stands_for() -> None:
+    trial = script_trial(Path("train.py"), "--lr={lr}", threads_per_replica=2)
+    known = {name: value for name in AXES if (value := trial.setting(name)) is not None}
+    steps = {"warmup_steps": 4, "timed_steps": 10, "threads_per_replica": 2}
+    assert known == {"architecture": "train.py", "learning_rate": 0.01, **steps}
 
 
 def test_nodes_change_no_trial_that_runs_on_one() -> None:

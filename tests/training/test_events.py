@@ -7,6 +7,7 @@ import json
 import pytest
 
 from dpbench.errors import FileError
+from dpbench.records.trial import MemoryPeaks
 from dpbench.training.events import (
     EVENT_KINDS,
     EndLine,
@@ -49,7 +50,7 @@ FINISHED = EndLine(
     state_sha256="0123456789abcdef",
     elapsed_seconds=21.0,
     samples=7210,
-    peak_host_memory_bytes=(100 << 20, 160 << 20),
+    peaks=(MemoryPeaks(host_bytes=100 << 20), MemoryPeaks(host_bytes=160 << 20)),
     data_wait_share=0.0,
 )
 EVENTS: tuple[Event, ...] = (STARTED, STEP, EPOCH, FINISHED)

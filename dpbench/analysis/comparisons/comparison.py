@@ -25,10 +25,9 @@ from dpbench.analysis.rows import order_of
 from dpbench.architecture.user_files import named_files
 from dpbench.errors import NotComparable, UsageError
 from dpbench.messages import option_words
-from dpbench.specs import AXES, Labels, TrialSpec, series_name
+from dpbench.specs import AXES, Configuration, Labels, series_name
 from dpbench.specs.labels import row_name
 from dpbench.specs.trial import DEFAULTS
-from dpbench.specs.workload import WORKLOAD_FIELDS
 
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
 """What `compare` says of a row."""
@@ -58,7 +57,7 @@ class ComparedRow:
     @property
     def unit(self) -> str:
         records = (*self.candidate_records, *self.baseline_records)
-        item = next((record.item for record in records), "samples")
+        item = next((record.facts.item for record in records), "samples")
         return COMPARED_METRICS[self.metric].counting([item]).unit
 
     @property
@@ -131,13 +130,12 @@ class Comparison:
         """The rows of a metric, except those that completed without it on either side;
         `classify` or `verdict.judge` gives them their outcomes.
 
-        Raises NotComparable if it was measured on neither side, or is a speed in other items on
-        one side than on the other.
+        Raises NotComparable if it is a speed in other items on one side than on the other.
         """
         metric = COMPARED_METRICS[name]
         rows = []
         for label, *both in self.pairs:
-            items = sorted({record.item for records in both for record in records if record.ranks})
+            items = sorted({one.facts.item for records in both for one in records if one.ranks})
             if metric.is_speed and len(items) > 1:
                 raise NotComparable(f"{label}: the sides count different items: {', '.join(items)}")
             before, now = (readings(records, metric) for records in both)
@@ -155,11 +153,6 @@ class Comparison:
                     change=change_between(*costs, paired=is_paired),
                 )
                 rows.append(row)
-        if not rows:
-            raise NotComparable(
-                f"{name} was measured neither in {self.baseline.label} nor in "
-                f"{self.candidate.label}; take another {option_words('metric')}"
-            )
         return tuple(rows)
 
 
@@ -275,14 +268,12 @@ def origin_notes(
     return [*notes]
 
 
-def _common_label(first: TrialSpec, second: TrialSpec, labels: Labels) -> str:
+def _common_label(first: Configuration, second: Configuration, labels: Labels) -> str:
     """The parts of a configuration's name in which both agree: the implementation with the settings
     that are told, the backend, the sizes."""
     differing = {name for name in AXES if first.setting(name) != second.setting(name)}
     # Names tell no setting that has its default.
-    of_workload = {name: DEFAULTS[name] for name in differing & {*WORKLOAD_FIELDS} & {*DEFAULTS}}
-    own = {name: DEFAULTS[name] for name in (differing & {*DEFAULTS}) - {*of_workload}}
-    agreed = replace(first, workload=replace(first.workload, **of_workload), **own)
+    agreed = first.with_settings({name: DEFAULTS[name] for name in differing & DEFAULTS.keys()})
     read = attrgetter("implementation", "backend", "group_size", "replicas_by_node", "batch_size")
     name, backend, size, nodes, batch = (
         a if a == b else None for a, b in zip(read(first), read(second), strict=True)

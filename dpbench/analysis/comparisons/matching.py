@@ -12,7 +12,7 @@ from dpbench.codec import differing_fields
 from dpbench.errors import UnknownName, UsageError
 from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import AXES, TrialSpec, plain_label
+from dpbench.specs import AXES, Configuration, plain_label
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
@@ -22,7 +22,7 @@ Identity = tuple[Typed, ...]
 Records = tuple[TrialRecord, ...]
 
 
-def _typed(name: str, configuration: TrialSpec) -> Typed:
+def _typed(name: str, configuration: Configuration) -> Typed:
     """A setting in the form in which it is typed; numbers of steps and the like stay numbers. A
     rule that scales the learning rate counts by the rate that it gives."""
     if name == "learning_rate":
@@ -33,13 +33,12 @@ def _typed(name: str, configuration: TrialSpec) -> Typed:
     return value if type(value) is int else AXES[name].text(value)
 
 
-IDENTITY: dict[str, Callable[[TrialSpec], Typed]] = {
+IDENTITY: dict[str, Callable[[Configuration], Typed]] = {
     "implementation": attrgetter("implementation"),
     **{name: partial(_typed, name) for name in AXES},
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "nodes": lambda configuration: node_counts(configuration.replicas_by_node) or "one",
-    "batch_size": attrgetter("batch_size"),
     "device": lambda configuration: configuration.devices[0].partition(":")[0],
     "dataset": attrgetter("workload.dataset"),
 }
@@ -105,10 +104,9 @@ class Side:
     def group_classes(self) -> dict[str, str]:
         """torch's class of process group behind each backend, where ranks have a group."""
         return {
-            record.trial.backend: rank.group_class
+            record.trial.backend: name
             for record in self.selected()
-            for rank in record.ranks
-            if rank.group_class
+            if (name := record.facts.group_class)
         }
 
 

@@ -161,7 +161,7 @@ def _loading(explanation: Explanation) -> Iterator[Cause]:
 
 def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
     """Layers that communicate in steps without synchronization, too: a part of the wrapper."""
-    layers = max(rank.sync_batch_norms for rank in explanation.row.ranks)
+    layers = max(record.facts.sync_batch_norms for record in explanation.row.records)
     if layers and explanation.trains_together:
         share, parts = explanation.breakdown.around("wrapper")
         yield Cause(
@@ -338,7 +338,7 @@ def _communication(explanation: Explanation) -> Cause:
 def _faster_backend(explanation: Explanation) -> str:
     """The backend that is known to be faster than that of a row on its devices, or ""."""
     configuration = explanation.configuration
-    classes = {rank.group_class for rank in explanation.row.ranks}
+    classes = {record.facts.group_class for record in explanation.row.records}
     is_on_gloo = configuration.backend == "gloo" or classes == {"ProcessGroupGloo"}
     if configuration.devices[0] != "cpu":
         return "nccl" if is_on_gloo or configuration.backend == "shm" else ""

@@ -28,7 +28,7 @@ from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
 from dpbench.messages import option_words
 from dpbench.records.trial import ScriptFacts, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 
@@ -57,9 +57,9 @@ class Explanation:
     """One configuration: its row of the table, its factors, and what else was found."""
 
     row: Row
-    configuration: TrialSpec
+    configuration: Configuration
     breakdown: Breakdown
-    breakdowns: Mapping[TrialSpec, Breakdown]
+    breakdowns: Mapping[Configuration, Breakdown]
     """Those of all explained configurations of the sweep, this one included."""
 
     @cached_property

@@ -191,7 +191,8 @@ def _alone(trial: TrialSpec, references: TrialsByKey) -> tuple[Stages, float]:
     Shards of strong scaling may differ by one sample; then their mean counts, and the slower rank
     with the larger shard is waited for.
     """
-    sizes = trial.replica_batch_sizes
+    # None: the script chooses.
+    sizes: tuple[int | None, ...] = trial.replica_batch_sizes if trial.batch_size else (None,)
     known = {
         size: record
         for size in {*sizes, trial.batch_size}

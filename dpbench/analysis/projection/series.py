@@ -15,7 +15,7 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row, noise_lines
 from dpbench.errors import UsageError
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.labels import row_name
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
@@ -56,7 +56,7 @@ class Series:
         return row_name(largest.series, batch_size=largest.batch_size)
 
     @property
-    def configuration(self) -> TrialSpec | None:
+    def configuration(self) -> Configuration | None:
         """The configuration at group size 1; None for published numbers."""
         largest = self.rows[-1].configuration
         return None if largest is None else largest.of_one_replica
@@ -74,10 +74,10 @@ class Series:
     def items_per_replica(self) -> int | None:
         """Items of one replica in one optimizer step; None if the batch size is not known."""
         row, settings = self.rows[-1], self.configuration
-        if settings is None:
+        if settings is None or settings.batch_size is None:
             return row.batch_size
         samples = settings.batch_size * settings.accumulation_steps
-        return samples * row.records[0].items_per_sample
+        return samples * row.records[0].facts.items_per_sample
 
     @property
     def single(self) -> Estimate | None:

@@ -25,7 +25,7 @@ from dpbench.analysis.projection.series import ProjectedPoint, Projection, Serie
 from dpbench.analysis.throughput import free_communication_seconds, slowest_rank_step_seconds
 from dpbench.errors import UsageError
 from dpbench.records.trial import GradientTrace
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.units import MEBI
 
@@ -188,7 +188,7 @@ def project_by_simulation(
     )
 
 
-def _require_simulable(series: Series, configuration: TrialSpec, *, has_trace: bool) -> None:
+def _require_simulable(series: Series, configuration: Configuration, *, has_trace: bool) -> None:
     """Raise UsageError for a series that cannot be simulated."""
     if configuration.implementation not in BUCKETED:
         raise UsageError(

@@ -15,7 +15,7 @@ from dpbench.measure.implementations.model import ParallelModel, Plain
 from dpbench.specs import ParallelSpec
 from dpbench.specs.traits import module_name
 
-__all__ = ["ParallelModel", "Plain", "averaging_weight", "wrap"]
+__all__ = ["ParallelModel", "Plain", "wrap"]
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:
@@ -26,12 +26,3 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Parallel
     file = import_module(f"{__name__}.{module_name(settings.implementation)}")
     model: ParallelModel = file.wrap(module, settings, rank)
     return model
-
-
-def averaging_weight(settings: ParallelSpec, rank: int) -> float:
-    """The factor of a rank's mean loss in the backward pass, with which the plain mean over R ranks
-    is the mean over all N samples: n·R/N for n samples; 1 for a rank that takes no average."""
-    if settings.process_count == 1 or not settings.traits.communicates:
-        return 1.0
-    sizes = settings.replica_batch_sizes
-    return sizes[rank] * len(sizes) / sum(sizes)

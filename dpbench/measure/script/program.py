@@ -32,7 +32,7 @@ from dpbench.codec import encode, from_json
 from dpbench.measure.device import gpu_uuid
 from dpbench.measure.script.timing import ScriptSegment, ScriptTimer
 from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
-from dpbench.records.trial import Mode, RankMeasurement, ScriptFacts, Window
+from dpbench.records.trial import Mode, RankMeasurement, ScriptFacts, TrialFacts, Window
 from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.rendezvous.process_group import default_group_class
 from dpbench.specs import TrialSpec
@@ -145,8 +145,12 @@ class ScriptRun:
         if not any(counts.repeated_batches for counts in cached):
             windows.pop("cached", None)
         assert timer.peaks is not None  # a segment was measured
-        wrapper = self.watcher.wrapper
-        modules = [] if wrapper is None else wrapper.modules()
+        modules = [] if self.watcher.wrapper is None else self.watcher.wrapper.modules()
+        facts = TrialFacts(
+            item="samples" if counts_samples else "steps",
+            group_class=default_group_class(device),
+            sync_batch_norms=sum(isinstance(module, torch.nn.SyncBatchNorm) for module in modules),
+        )
         return RankMeasurement(
             rank=self.task.rank,
             pid=os.getpid(),
@@ -154,13 +158,9 @@ class ScriptRun:
             windows=windows,
             script=self.facts(segments["timed"]),
             threads=torch.get_num_threads(),
-            sync_batch_norms=sum(isinstance(module, torch.nn.SyncBatchNorm) for module in modules),
             setup_seconds=(timer.first_step or self.started) - self.started,
-            peak_host_memory_bytes=timer.peaks.host,
-            peak_device_memory_bytes=timer.peaks.allocated,
-            peak_reserved_memory_bytes=timer.peaks.reserved,
-            group_class=default_group_class(device),
-            item="samples" if counts_samples else "steps",
+            peaks=timer.peaks,
+            facts=facts if self.task.rank == 0 else None,
         )
 
     def facts(self, timed: list[ScriptSegment]) -> ScriptFacts:

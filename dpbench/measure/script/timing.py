@@ -19,17 +19,17 @@ from typing import Any
 import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from dpbench.measure.device import Peaks, memory_peaks
+from dpbench.measure.device import memory_peaks
 from dpbench.measure.script.watching import ScriptWatcher, StepCounts
 from dpbench.measure.window import SegmentTimer
 from dpbench.parallel.devices import synchronize
-from dpbench.records.trial import Mode, Window
+from dpbench.records.trial import MemoryPeaks, Mode, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.trial import MAX_FILLING_STEPS
 
 SEGMENT_SECONDS = 0.1
-MIN_SEGMENT = 5
-"""Least steps of a segment, as its first step finds an idle device and cold caches."""
+MIN_SCRIPT_SEGMENT_STEPS = 5
+"""More than in other windows, as some may be left out; see ScriptSegment.window."""
 QUEUE_LIMIT = 64
 """Most steps in which a queue of batches is emptied."""
 
@@ -78,7 +78,7 @@ class ScriptTimer:
         self._store, self._rank, self._exchanges = store, rank, 0
         self.measured: list[ScriptSegment] = []
         """The segments of whole rounds."""
-        self.peaks: Peaks | None = None
+        self.peaks: MemoryPeaks | None = None
         """Those of memory until the end of the first measured segment."""
         self.findings: dict[str, Any] = {}
         """Fields of ScriptFacts that ranks find by comparing themselves."""
@@ -115,8 +115,7 @@ class ScriptTimer:
         """End this segment and begin the next; returns False if there is none."""
         segment = self._segment
         if self._timer is not None:
-            self._timer.end()
-            segment.whole = self._timer.window(sum(counts.samples for counts in segment.counts))
+            segment.whole = self._timer.end(sum(counts.samples for counts in segment.counts))
         self._queued = max(self._queued, *(counts.queued_batches for counts in segment.counts))
         try:
             following = next(self._segments, None)
@@ -171,9 +170,9 @@ class ScriptTimer:
         )
         self._compare(reports, earlier_batch)
         size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
-        size = min(max(size, MIN_SEGMENT), max(trial.timed_steps // 2, 1))
+        size = min(max(size, MIN_SCRIPT_SEGMENT_STEPS), max(trial.timed_steps // 2, 1))
         modes: list[Mode] = ["timed"]
-        if together and trial.wants_unsynced_window:
+        if together and trial.is_instrumented:
             synchronizes = trial.group_size > 1 and all(report["syncs"] for report in reports)
             modes += ["unsynced"] * synchronizes
             modes += ["cached"] * all(report["loads"] for report in reports)

@@ -94,8 +94,7 @@ class ScriptWatcher:
     def __init__(self, trial: TrialSpec) -> None:
         self._replaced = replaced_arguments(trial)
         self._replaces_wrapper = trial.implementation == "ddp"
-        self._has_peers = trial.traits.communicates
-        self._has_peers = self._has_peers and trial.group_size > 1
+        self._has_peers = trial.traits.communicates and trial.group_size > 1
         self._called: set[str] = set()
         """Those of the calls that the script has made."""
         self.mode: Mode = "timed"

@@ -60,7 +60,7 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     """What failed and why, on what the others ran, and how to read the table."""
     records = stored.records
     failed = Counter(
-        (record.collective.label, record.status, record.reason)
+        (record.spec.label, record.status, record.reason)
         for record in records
         if record.status is not Status.COMPLETED
     )

@@ -20,7 +20,7 @@ def doctor_answer(environment: Environment, tests: Sequence[CollectiveRecord]) -
     lines = (
         *environment_lines(environment),
         ("needs", f"Python {PYTHON}, torch {TORCH}, or later"),
-        *(("backend", f"{test.collective.backend}: {self_test_words(test)}") for test in tests),
+        *(("backend", f"{test.spec.backend}: {self_test_words(test)}") for test in tests),
     )
     return Answer(
         paragraphs=(environment_table(lines),),
@@ -28,9 +28,9 @@ def doctor_answer(environment: Environment, tests: Sequence[CollectiveRecord]) -
             "environment": asdict(environment),
             "backends": [
                 {
-                    "backend": test.collective.backend,
+                    "backend": test.spec.backend,
                     "passed": test.status is Status.COMPLETED,
-                    "ranks": test.collective.group_size if test.status is not Status.SKIPPED else 0,
+                    "ranks": test.spec.group_size if test.status is not Status.SKIPPED else 0,
                     "seconds": median_seconds(test),
                     "reason": test.reason,
                 }
@@ -45,7 +45,7 @@ def self_test_words(test: CollectiveRecord) -> str:
     seconds = median_seconds(test)
     if seconds is None:
         return f"{'not usable' if test.status is Status.SKIPPED else 'failed'}: {test.reason}"
-    ranks = units.counted(test.collective.group_size, "rank")
+    ranks = units.counted(test.spec.group_size, "rank")
     return f"works: 4 KiB all-reduce between {ranks} in {units.seconds(seconds)} (median)"
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dpbench import units
 from dpbench.report.answer import Answer
 from dpbench.report.table import MISSING, Column, Table, column, text_column
-from dpbench.specs import Labels, TrialSpec
+from dpbench.specs import Configuration, Labels
 from dpbench.specs.nodes import on_nodes
 
 
@@ -26,7 +26,7 @@ class NameEntry(NamedTuple):
 class PlannedRow(NamedTuple):
     """A configuration of a sweep."""
 
-    configuration: TrialSpec
+    configuration: Configuration
     runs: int
     """Trials of it that are left."""
     reason: str | None
@@ -81,7 +81,7 @@ def plan_answer(rows: Sequence[PlannedRow], summary: str) -> Answer:
                 "implementation": spec.implementation,
                 "backend": spec.backend,
                 "group_size": spec.group_size,
-                "batch_size": spec.batch_size or None,
+                "batch_size": spec.batch_size,
                 "global_batch_size": spec.global_batch_size or None,
                 "nodes": list(spec.replicas_by_node),
                 "devices": list(spec.devices),

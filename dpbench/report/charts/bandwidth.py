@@ -9,7 +9,6 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
-from dpbench.records.collectives import CollectiveSpec
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.charts.style import (
     BACKEND_COLORS,
@@ -20,6 +19,7 @@ from dpbench.report.charts.style import (
     draw_points,
     panels,
 )
+from dpbench.specs.collective import CollectiveSpec
 
 
 def bandwidth(analysis: Analysis) -> Drawn:

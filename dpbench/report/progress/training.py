@@ -195,11 +195,10 @@ def finished_line(event: EndLine, started: StartLine, job: TrainingJob) -> str:
 
 def memory_lines(event: EndLine, spec: TrainingSpec) -> Iterator[str]:
     """Peak memory of each process, and its imbalance."""
-    measured = [("host", event.peak_host_memory_bytes)]
-    if event.peak_device_memory_bytes is not None:
-        measured.append(("device", event.peak_device_memory_bytes))
-    if event.peak_reserved_memory_bytes is not None:
-        measured.append(("reserved device", event.peak_reserved_memory_bytes))
+    measured: list[tuple[str, list[int]]] = []
+    for kind, name in (("host", "host"), ("device", "device"), ("reserved device", "reserved")):
+        held = [getattr(peaks, f"{name}_bytes") for peaks in event.peaks]
+        measured += [(kind, held)] if None not in held else []
     for rank in range(spec.process_count):
         sizes = ", ".join(f"{units.bytes_binary(held[rank])} of {kind}" for kind, held in measured)
         on = spec.devices[rank] if spec.process_count > 1 else ", ".join(spec.devices)

@@ -12,9 +12,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from dpbench import units
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
+from dpbench.specs.collective import CollectiveSpec
 
 REDRAWS_PER_SECOND = 2
 Spec = TrialSpec | CollectiveSpec
@@ -31,18 +32,18 @@ def describe(record: TrialRecord | CollectiveRecord, label: Callable[[Any], str]
     if record.status is not Status.COMPLETED:
         result = f"{record.status.words}: {record.reason}"
     elif isinstance(record, CollectiveRecord):
-        result = units.counted(len(record.collective.sizes_bytes), "size")
+        result = units.counted(len(record.spec.sizes_bytes), "size")
     else:
         # Imported here, as a training reports its progress without the statistics and their numpy.
         from dpbench.analysis.throughput import items_per_second
 
-        result = f"{units.three_digits(items_per_second(record))} {record.item}/s"
+        result = f"{units.three_digits(items_per_second(record))} {record.facts.item}/s"
     spec, took = _spec(record), units.seconds(record.duration_seconds)
     return f"{label(spec)}, repetition {spec.repetition + 1}: {result} ({took})"
 
 
 def _spec(record: TrialRecord | CollectiveRecord) -> Spec:
-    return record.trial if isinstance(record, TrialRecord) else record.collective
+    return record.trial if isinstance(record, TrialRecord) else record.spec
 
 
 def _windows(spec: Spec) -> int:
@@ -77,8 +78,8 @@ class TrialProgress:
         self._task = self._bar.add_task("", total=None, rest="")
         self._planned: Sequence[Spec] = ()
         self._done = 0
-        self._took: dict[Spec, float] = {}
-        """Seconds of the last repetition of each row."""
+        self._took: dict[str, float] = {}
+        """Seconds of a window of the last repetition of each label."""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -99,12 +100,13 @@ class TrialProgress:
         self._bar.update(self._task, description=escape(self._label(spec)))
 
     def finished(self, record: TrialRecord | CollectiveRecord) -> None:
-        self._took[_spec(record).configuration] = record.duration_seconds
+        spec = _spec(record)
+        self._took[self._label(spec)] = record.duration_seconds / _windows(spec)
         self._done += 1
         # Rows that have not run are larger than those that have.
-        longest = max(took / _windows(spec) for spec, took in self._took.items())
+        longest = max(self._took.values())
         left = sum(
-            self._took.get(spec.configuration, longest * _windows(spec))
+            self._took.get(self._label(spec), longest) * _windows(spec)
             for spec in self._planned[self._done :]
         )
         rest = f", {units.seconds(ceil(left))} of measuring left" if left else ""

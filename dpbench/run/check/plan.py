@@ -64,7 +64,7 @@ def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepO
 def for_verdict(plan: PlannedSweep, options: SweepOptions, command: Sequence[str]) -> PlannedSweep:
     """The planned sweep of the options without what no verdict uses: `single`, steps without
     synchronization and the phases of a step; its folder names the command of the check."""
-    base = replace(plan.spec.base, is_instrumented=False, wants_unsynced_window=False)
+    base = replace(plan.spec.base, is_instrumented=False)
     spec = replace(plan.spec, base=base, implementations=options.measured_implementations)
     return replace(plan, spec=spec, command=tuple(command))
 

@@ -27,7 +27,7 @@ from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.run.this_machine import test_runners
-from dpbench.specs import Labels, TrialSpec, plain_label
+from dpbench.specs import Configuration, Labels, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import BACKENDS
 from dpbench.temporary import temporary_folder
@@ -100,7 +100,7 @@ def follow(plan: PlannedSweep) -> None:
 
 
 def left_to_run(
-    trials: Sequence[TrialSpec], records: Sequence[TrialRecord], unusable: Container[TrialSpec]
+    trials: Sequence[TrialSpec], records: Sequence[TrialRecord], unusable: Container[Configuration]
 ) -> list[TrialSpec]:
     """The trials without a record. Those whose configuration cannot run here come first, so that
     they are stored before the others take minutes."""
@@ -177,7 +177,7 @@ def _require_same_code(plan: PlannedSweep, stored_words: Callable[[], str]) -> N
 
 
 def kept_records(
-    records: Sequence[TrialRecord], unusable: Container[TrialSpec] = ()
+    records: Sequence[TrialRecord], unusable: Container[Configuration] = ()
 ) -> list[TrialRecord]:
     """The records that a resumed sweep keeps: the last one of each trial that has completed, or
     whose configuration cannot run here."""
@@ -191,7 +191,7 @@ def kept_records(
 
 def unusable_configurations(
     trials: Sequence[TrialSpec], runner: TrialRunner
-) -> dict[TrialSpec, str]:
+) -> dict[Configuration, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none can, or none of those with a process group."""
     configurations = dict.fromkeys(trial.configuration for trial in trials)
@@ -209,7 +209,7 @@ def unusable_configurations(
     return unusable
 
 
-def _skip_lines(unusable: Mapping[TrialSpec, str]) -> Iterator[str]:
+def _skip_lines(unusable: Mapping[Configuration, str]) -> Iterator[str]:
     """A line for each reason, with the series that it concerns."""
     for reason in dict.fromkeys(unusable.values()):
         skipped = [configuration for configuration, why in unusable.items() if why == reason]

@@ -153,9 +153,9 @@ def _require_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
                 f"a new {option_words('name')}"
             )
     if spec != earlier.spec:
-        differing = differing_fields(spec, earlier.spec)
+        lines = (line.removeprefix("axes: ") for line in differing_fields(spec, earlier.spec))
         raise UsageError(
             f"{option_words('resume')}: {earlier.folder} holds another sweep, with other "
-            f"{', '.join(line.partition(':')[0] for line in differing)}; to finish it: "
+            f"{', '.join(line.split()[0].rstrip(':') for line in lines)}; to finish it: "
             f"{finishing_command(earlier.command, earlier.spec, earlier.folder.name)}"
         )

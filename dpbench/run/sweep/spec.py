@@ -24,9 +24,9 @@ from dpbench.options.script import (
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, MIN_STEPS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
-from dpbench.specs import AXES, SweepSpec, TrialSpec, WorkloadSpec
+from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
-from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, OWN_BATCH_SIZE, SINGLE
+from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     devices = tuple(device for node in nodes for device in node.devices)
     is_script = bool(options.script_and_arguments)
     window_seconds = DEFAULT_SCRIPT_WINDOW_SECONDS if is_script else DEFAULT_WINDOW_SECONDS
-    base = TrialSpec(
+    base = Configuration(
         workload=workloads[0],
         implementation=SINGLE,
         backend="none",
@@ -60,7 +60,6 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         **first,
     )
     usual_backend = OWN_BACKEND if is_script else "nccl" if nodes[0].machine.gpus else "gloo"
-    batch_sizes = settings.pop("batch_size")
     spec = SweepSpec(
         base=base,
         workloads=tuple(workloads),
@@ -69,7 +68,6 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         largest_group_only=() if options.implementations else (INDEPENDENT,),
         backends=options.backends or (usual_backend,),
         group_sizes=group_sizes,
-        batch_sizes=batch_sizes,
         devices=devices,
         devices_by_node=tuple(len(node.devices) for node in nodes) if len(nodes) > 1 else (),
         repetitions=options.repetitions,
@@ -93,14 +91,13 @@ def _settings(
         # OpenMP takes a number for each level of nesting.
         of_openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
         chosen |= {
-            "batch_size": (OWN_BATCH_SIZE,),
+            "batch_size": (None,),
             "warmup_steps": (DEFAULT_SCRIPT_WARMUP,),
             "timed_steps": (MIN_SCRIPT_STEPS,),
             # As under torchrun.
             "threads_per_replica": (int(of_openmp) if of_openmp.isdecimal() else 1,),
         }
-    names = {"batch_size": "batch_sizes"}
-    names |= {field: axis.option_field for field, axis in AXES.items() if field != "architecture"}
+    names = {field: axis.option_field for field, axis in AXES.items() if field != "architecture"}
     settings = {field: getattr(options, name) for field, name in names.items()}
     settings |= {field: chosen[field] for field in chosen if names[field] not in options.given}
     settings["threads_per_replica"] = tuple(

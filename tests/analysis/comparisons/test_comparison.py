@@ -10,7 +10,7 @@ import pytest
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify, compare_sides
 from dpbench.errors import NotComparable
 from dpbench.records.environment import Environment
-from dpbench.records.trial import Status
+from dpbench.records.trial import MemoryPeaks, Status
 from tests.analysis.builders import rank, record, runs, side, throughputs, trial, window
 from tests.builders import HERE
 
@@ -76,7 +76,7 @@ def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
     assert only(compared, "peak_memory_bytes").outcome == "same"
     ((label, before, now),) = compared.pairs
     doubled = tuple(
-        replace(r, ranks=(replace(r.ranks[0], peak_host_memory_bytes=2**30 + i),))
+        replace(r, ranks=(replace(r.ranks[0], peaks=MemoryPeaks(host_bytes=2**30 + i)),))
         for i, r in enumerate(now)
     )
     row = only(replace(compared, pairs=((label, before, doubled),)), "peak_memory_bytes")
@@ -139,8 +139,8 @@ def test_another_class_of_process_group_is_named_beside_the_version() -> None:
     environments = [replace(HERE, versions={"torch": torch}) for torch in ("2.14.0", "2.15.0")]
     sides = []
     for one, name in zip(environments, ("ProcessGroupNCCL", "ProcessGroupNCCL2"), strict=True):
-        ranks = [rank(0, window([0.1], 32), group_class=name)]
-        measured = record(trial(), ranks, environment_ids=(one.environment_id,))
+        ranks, ids = [rank(0, window([0.1], 32))], (one.environment_id,)
+        measured = record(trial(), ranks, environment_ids=ids, group_class=name)
         sides.append(side(name, [measured], environments={one.environment_id: one}))
     assert compare_sides(*sides, force=True).differences == (
         "versions: torch 2.14.0 -> 2.15.0",

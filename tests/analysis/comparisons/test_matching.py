@@ -21,7 +21,6 @@ NOT_IDENTITY = {
     "window_seconds",  # how long it was measured
     "is_instrumented",
     "repetition",
-    "wants_unsynced_window",
     "learning_rate_rule",  # the rate that it gives counts
     "script",  # whether other arguments make it slower is what people ask
     "files_sha256",  # whether an edit made it slower is what people ask

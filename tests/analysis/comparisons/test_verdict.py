@@ -13,20 +13,17 @@ from dpbench.analysis.change import change_between
 from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Rule, judge_metric
 from dpbench.analysis.estimate import Floats
-from dpbench.errors import NotComparable
 from dpbench.records.trial import HostLoad, Status
 from tests.analysis.builders import (
     ALL_PASS,
     QUIET,
     assessment,
     judged,
-    rank,
     record,
     runs,
     side,
     slower,
     trial,
-    window,
 )
 
 SPEED = {"images_per_second": 0.03}
@@ -130,12 +127,6 @@ def test_every_metric_has_its_own_tolerance() -> None:
     found = assessment({16: slower(QUIET, 0.10)}, tolerances=tolerances)
     assert [one.outcome for one in found.by_metric] == ["pass", "regressed"]
     assert found.outcome == "regressed"
-
-
-def test_what_cannot_be_judged_is_refused() -> None:
-    plain = [record(trial(repetition=n), [rank(0, window([0.1], 32))]) for n in range(2)]
-    with pytest.raises(NotComparable, match="peak_memory_bytes was measured neither in before nor"):
-        judged(side("before", plain), side("after", plain), {"peak_memory_bytes": 0.03})
 
 
 def test_what_has_no_partner_or_failed_is_named() -> None:

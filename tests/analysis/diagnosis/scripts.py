@@ -39,18 +39,20 @@ def script_sweep(
     def measured(number: int, seconds: float, **more: Any) -> RankMeasurement:
         return rank(number, window((noise * seconds,) * STEPS, STEPS * SAMPLES), **more)
 
-    def row(implementation: str, size: int, ranks: list[RankMeasurement]) -> TrialRecord:
+    def row(
+        implementation: str, size: int, ranks: list[RankMeasurement], **more: Any
+    ) -> TrialRecord:
         spec = trial(
             implementation,
             "own" if implementation == "script" else "none",
             size,
-            0,
+            None,
             workload=WORKLOAD,
             repetition=repetition,
             devices=devices[:size],
         )
         load = HostLoad(cores=cores, during=0.0, stolen=0.0)
-        return record(spec, ranks, item="samples", host_load=load)
+        return record(spec, ranks, item="samples", host_load=load, **more)
 
     windows = {
         name: None if seconds is None else window((seconds,) * STEPS, STEPS * SAMPLES)
@@ -58,9 +60,13 @@ def script_sweep(
     }
     seen = {"threads": threads, "sync_batch_norms": sync_batch_norms, "group_class": group_class}
     together = [
-        measured(number, as_is, script=ScriptFacts(**{**FACTS, **facts}), **seen, **windows)
+        measured(number, as_is, script=ScriptFacts(**{**FACTS, **facts}), **windows)
         for number in range(2)
     ]
     alone = [] if single is None else [measured(0, single)]
     copies = [] if single is None else [measured(number, single) for number in range(2)]
-    return [row("single", 1, alone), row("script", 2, together), row("independent", 2, copies)]
+    return [
+        row("single", 1, alone),
+        row("script", 2, together, **seen),
+        row("independent", 2, copies),
+    ]

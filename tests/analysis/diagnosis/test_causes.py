@@ -184,7 +184,7 @@ def at_clocks(record: TrialRecord, *clocks: int) -> TrialRecord:
     ranks = [*record.ranks]
     for measured, clock in zip(record.ranks, clocks, strict=False):
         slowdowns = ("thermal",) * measured.rank
-        state = GpuState(sm_clock_mhz=clock, power_watts=300.0, slowdowns=slowdowns, processes=1)
+        state = GpuState(sm_clock_mhz=clock, slowdowns=slowdowns, processes=1)
         windows = {**measured.windows, "timed": replace(measured.timed, gpu=(state,))}
         ranks[measured.rank] = replace(measured, windows=windows)
     return replace(record, ranks=tuple(ranks))

@@ -74,6 +74,7 @@ def check(implementations: tuple[str, ...], backend: str, store: Path) -> None:
                 continue
             assert isinstance(answer, Verification), (name, architecture, answer)
             assert answer.passed, (name, architecture)
+            assert answer == results[0][0][name, architecture], "ranks tell the worst of all"
             assert answer.dtype == "float64", name
             assert answer.max_relative_error < 1e-12, (name, architecture)
             assert answer.is_sample_mean is (architecture != "Weighted"), (name, architecture)

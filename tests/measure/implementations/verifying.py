@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure.implementations import averaging_weight, wrap
+from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_model import RankModel, build_optimizer
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.verification import checksum, verify
@@ -62,7 +62,7 @@ def trained(
     checksums.append(checksum(module))
     optimizer = parallel.optimizer(build_optimizer(module, trial))
     model = RankModel(module=module, parallel=parallel, optimizer=optimizer, loss=architecture.loss)
-    weight = averaging_weight(trial, rank)
+    weight = trial.averaging_weight(rank)
     stepper = BenchmarkStepper(model, samples(architecture).select, weight)
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)

@@ -35,7 +35,7 @@ def sweep() -> Analysis:
 
 def collectives() -> Analysis:
     """On gloo: 100 µs and 1.5 GB/s, within 2 %."""
-    on_gloo = [one for one in sample_collectives() if one.collective.backend == "gloo"]
+    on_gloo = [one for one in sample_collectives() if one.spec.backend == "gloo"]
     return analyze(stored_collectives(on_gloo, "demo"))
 
 

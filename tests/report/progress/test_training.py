@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.records.trial import MemoryPeaks
 from dpbench.report.progress import training as words
 from dpbench.specs import WorkloadSpec
 from dpbench.training.events import Score, StartLine
@@ -77,13 +78,11 @@ def test_speeds_count_the_items_of_a_sample() -> None:
 
 
 def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
-    held = (100 << 20, 160 << 20)
-    on_gpus = replace(
-        FINISHED,
-        peak_host_memory_bytes=held,
-        peak_device_memory_bytes=(1 << 30, 1 << 30),
-        peak_reserved_memory_bytes=(2 << 30, 2 << 30),
-    )
+    peaks = [
+        MemoryPeaks(host_bytes=held << 20, device_bytes=1 << 30, reserved_bytes=2 << 30)
+        for held in (100, 160)
+    ]
+    on_gpus = replace(FINISHED, peaks=tuple(peaks))
     assert list(words.memory_lines(on_gpus, replace(SPEC, devices=("cuda:0", "cuda:1")))) == [
         "rank 0 on cuda:0: at most 100 MiB of host, 1 GiB of device, 2 GiB of "
         "reserved device memory",
@@ -93,7 +92,7 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
         "device memory, largest ÷ mean of ranks: 1.00",
         "reserved device memory, largest ÷ mean of ranks: 1.00",
     ]
-    alone = replace(FINISHED, peak_host_memory_bytes=(1 << 20,))
+    alone = replace(FINISHED, peaks=(MemoryPeaks(host_bytes=1 << 20),))
     assert list(words.memory_lines(alone, replace(SPEC, implementation="dp"))) == [
         "rank 0 on cpu, cpu: at most 1 MiB of host memory"
     ]

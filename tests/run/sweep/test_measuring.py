@@ -42,7 +42,7 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
     plan = PlannedSweep(spec=spec, nodes=[node], folder=here / "out", command=())
     with runner_for(plan):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
-    few = replace(plan, spec=replace(spec, batch_sizes=(16,)))
+    few = replace(plan, spec=replace(spec, axes={"batch_size": (16,)}))
     message = "2 replicas take 32 samples in one step, and items.py:items has 20; expected fewer"
     with pytest.raises(DataError, match=message), runner_for(few):
         pass
@@ -134,7 +134,7 @@ def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
         implementations=("script", "independent"),
         group_sizes=(2,),
         backends=("own",),
-        batch_sizes=(0,),
+        batch_sizes=(None,),
         repetitions=3,
     )
     failed = record(trial(), status=Status.FAILED, reason="status 2")
