@@ -1,7 +1,8 @@
 """The datasets that dpbench knows, and preparing one for the ranks of a sweep or a training.
 
 A dataset is read, checked and normalized once, in the process that starts the ranks; they only
-load the tensors. Importing this module imports neither torch nor numpy.
+load the tensors. A rank that a launcher started prepares its own. Importing this module imports
+neither torch nor numpy.
 """
 
 from __future__ import annotations
