@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.fastest import Fastest, find_fastest
 from dpbench.analysis.noise import Disturbance, disturbance_of
-from dpbench.analysis.published import from_csv
 from dpbench.analysis.remarks import environment_notes
 from dpbench.analysis.rows import Row, summarize
 from dpbench.folders import StoredCollectives, StoredSweep, unfinished_warning
@@ -89,8 +87,3 @@ def analyze(stored: StoredSweep | StoredCollectives) -> Analysis:
         warnings=(*loss, *environment_notes(records, environments)),
         unfinished=unfinished_warning(stored),
     )
-
-
-def analyze_table(path: Path) -> Analysis:
-    """Read a CSV file of published numbers; raises FileError if it has another form."""
-    return Analysis(name=path.name, rows=from_csv(path))

@@ -92,10 +92,11 @@ def load_stored(folder: Path) -> StoredSweep | StoredCollectives:
 
 def read_analysis(path: Path) -> Analysis:
     """Read and analyze a results folder or a CSV file; raises FileError if it is neither."""
-    from dpbench.analysis.analyze import analyze, analyze_table
+    from dpbench.analysis.analyze import Analysis, analyze
+    from dpbench.analysis.published import from_csv
 
     if is_table(path):
-        return analyze_table(path)
+        return Analysis(name=path.name, rows=from_csv(path))
     return analyze(load_stored(path))
 
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dpbench.analysis.analyze import analyze, analyze_table
+from dpbench.analysis.analyze import analyze
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.codec import content_hash
@@ -27,6 +27,7 @@ from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import rows_text
 from dpbench.report.headline import headline_sentences
 from dpbench.report.page import Page, build_page, command_of_row, results_table, write_page
+from dpbench.run.results import read_analysis
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Configuration
 from dpbench.specs.sweep import configurations, plan_trials
@@ -92,7 +93,7 @@ def test_warnings_are_a_banner_and_no_notes() -> None:
 
 
 def test_published_numbers_and_collectives_have_a_page() -> None:
-    published = build_page(analyze_table(PUBLISHED / "tabtune_tabicl.csv"))
+    published = build_page(read_analysis(PUBLISHED / "tabtune_tabicl.csv"))
     assert "not measured here" in published.about
     assert titles(published) == ["Results"]
     page = build_page(analyze(stored_collectives(sample_collectives())), charts=True)
@@ -151,7 +152,7 @@ def test_a_page_copies_the_command_of_each_row() -> None:
     buttons = re.findall(r'data-command="([^"]+)"', to_html(whole()))
     assert len(buttons) == len(results_table(summarize(sample_records(repetitions=2))).lines)
     assert all(one.startswith("dpbench sweep ") for one in buttons)
-    published = build_page(analyze_table(PUBLISHED / "tabtune_tabicl.csv"))
+    published = build_page(read_analysis(PUBLISHED / "tabtune_tabicl.csv"))
     assert "data-command" not in to_html(published).partition("<script>")[0]
 
 
@@ -164,7 +165,7 @@ def test_charts_without_data_are_left_out() -> None:
 def test_equal_data_gives_equal_pages_and_one_that_cannot_be_written_is_an_error(
     tmp_path: Path,
 ) -> None:
-    one = replace(analyze_table(PUBLISHED / "tabtune_tabicl.csv"), name="published")
+    one = replace(read_analysis(PUBLISHED / "tabtune_tabicl.csv"), name="published")
     pages = [write_page(tmp_path / name / "index.html", one) for name in "ab"]
     assert pages[0].read_bytes() == pages[1].read_bytes()
     assert 'data-kind="efficiency"' in pages[0].read_text()
