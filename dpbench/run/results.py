@@ -106,11 +106,8 @@ def measured_answer(
     """What a command has measured, of which it writes the page; `shown` are further arguments of
     `report_answer`. Says where the records and the output of failures are."""
     from dpbench.analysis.analyze import analyze
-    from dpbench.analysis.frames import collective_frame, row_frame
     from dpbench.records.trial import Status
-    from dpbench.report.answer import Answer
     from dpbench.report.answers.report import report_answer
-    from dpbench.report.configurations import plain_rows
     from dpbench.report.page import page_path, write_page
 
     analysis, page = analyze(stored), page_path(stored.folder)
@@ -120,6 +117,10 @@ def measured_answer(
         say(f"the output of trials that failed is in {logs}")
     if not options.as_json:
         return report_answer(analysis, page=page, **shown)
+    from dpbench.analysis.frames import collective_frame, row_frame
+    from dpbench.report.answer import Answer
+    from dpbench.report.configurations import plain_rows
+
     say(f"records are in {stored.folder}")
     measured = analysis.collectives
     frame = collective_frame(measured.records) if measured else row_frame(analysis.rows)
