@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 from dpbench import units
-from dpbench.analysis.change import change_between
+from dpbench.analysis.change import ALPHA, change_between
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
 from dpbench.records.trial import Status
 from dpbench.specs import Configuration
 from dpbench.specs.traits import INDEPENDENT, SINGLE
+
+SMALL = 0.02
+"""Relative difference of two speeds below which it is not worth measuring which is higher."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,11 +42,27 @@ class Fastest:
     """Those of them that tie with it: their intervals overlap, and repetitions that ran in turn do
     not show that they are slower."""
     faster_backend: tuple[str, Estimate, str] | None = None
-    """Where rows tie: the fastest backend, how many times as fast as the next one it is, and that
-    one, in rows that differ in nothing else; None if no backend is clearly faster."""
+    """The fastest backend, how many times as fast as the next one it is, and that one, in rows that
+    differ in nothing else; None if no backend is clearly faster."""
     lead: tuple[Estimate, Row] | None = None
     """How many times as fast as the nearest row it is in repetitions that ran in turn, so that what
     disturbed one disturbed both; None where that says no more than the two speeds."""
+
+    @property
+    def repetitions_to_decide(self) -> int | None:
+        """The fewest repetitions that tell the fastest row from its nearest rival in 4 of 5 cases,
+        if they differ by as much as was measured, or by SMALL; None without a rival, if the
+        repetitions so far are as many, or if it is out of reach."""
+        if self.row is None or not self.rivals:
+            return None
+        first, second = self.row.speeds, self.rivals[0].speeds
+        # Further repetitions run in turn, as these did, so that what disturbs one disturbs both.
+        change = change_between(second, first, paired=first.keys() == second.keys())
+        if change is None:
+            return None
+        limit = max(change.estimate.value, 1 + SMALL)
+        needed = change.repetitions_to_settle(limit, ALPHA / 2)
+        return needed if needed and needed > min(change.repetitions) else None
 
 
 def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
@@ -90,7 +109,7 @@ def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
         speed=found[fastest],
         others=tuple(others),
         rivals=rivals,
-        faster_backend=_faster_backend(usable) if rivals else None,
+        faster_backend=_faster_backend(usable),
         lead=(ratios[nearest], nearest) if nearest is not None and is_known else None,
     )
 

@@ -18,10 +18,10 @@ from dpbench.messages import worded_for_python
 from dpbench.options.reading import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
+from dpbench.report.answers.report import headline_sentences
+from dpbench.report.charts.figures import house_style
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
-from dpbench.report.charts.style import house_style
 from dpbench.report.configurations import rows_text
-from dpbench.report.headline import headline_sentences
 from dpbench.report.notes import warnings
 from dpbench.run.results import load_stored
 from dpbench.specs import SweepSpec

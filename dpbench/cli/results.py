@@ -58,13 +58,7 @@ def report(options: ReportOptions) -> Answer | str | None:
         page = page_path_in(options.output)
     elif page is None and not is_table(path):
         page = page_path(path)
-    answer = report_answer(
-        chosen,
-        page=page,
-        columns=options.columns,
-        to_explain=None if is_table(path) else path,
-        verbose=options.verbose,
-    )
+    answer = report_answer(chosen, page=page, columns=options.columns, verbose=options.verbose)
     if page and (options.file or options.charts or not is_current(page, path)):
         write_page(page, analysis, charts=options.charts)  # a current one may have charts
     if page and options.open:
@@ -103,12 +97,11 @@ def plot(options: PlotOptions) -> str:
 
     Charts: {charts}. 'dpbench list charts' describes them.
     """
-    from dpbench.report.charts.files import stem_of, write_figure
-    from dpbench.report.charts.style import house_style
+    from dpbench.report.charts.figures import house_style, stem_of, write_figure
     from dpbench.report.page import charts_folder
 
     kinds = [*CHARTS.values()] if ALL in options.kinds else [CHARTS[k] for k in options.kinds]
-    sweeps_only = any(kind.source == "sweep" for kind in kinds)
+    sweeps_only = any(kind.is_of_sweeps for kind in kinds)
     path = options.path or latest_folder("plot", sweeps_only=sweeps_only)
     if options.output is None and is_table(path):
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
@@ -66,11 +66,6 @@ class Answer:
 def json_text(data: Any) -> str:
     """Data as --json prints it; raises ValueError for infinity and NaN, which JSON lacks."""
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def plain_estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    """The estimate with its interval; None where nothing was measured."""
-    return None if estimate is None else {**asdict(estimate), "confidence": estimate.confidence}
 
 
 def with_ends(key: str, estimate: Estimate | None) -> dict[str, float | None]:

@@ -6,10 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import ITEMS, Metric
+from dpbench.analysis.losses import SLOPE_BLOCKS
+from dpbench.analysis.metric import ITEMS, Metric, Value
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.published import CLAIMED
 from dpbench.analysis.rows import Row
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GEM = "gem"
-"""The value of --columns for the columns in the README of torch-ddp, a Ruby gem."""
-GEM_KEYS = "backend,group_size,batch_size,images_per_second"
+"""The value of --columns for the table in the README of torch-ddp, a Ruby gem; it stands alone."""
 IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names one of
 them."""
@@ -38,8 +39,6 @@ MOST_IMPORTANT = (
     *("mfu", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
-UPPER_BOUND = "* copies without communication: an upper bound, not a way to train"
-"""Explains why a row of `independent` is never the fastest."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
 _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
@@ -64,7 +63,7 @@ def rows_text(
     if name in DATA_FORMATS:
         from dpbench.analysis.frames import row_frame
 
-        return frame_text(row_frame(rows), name, GEM_KEYS if columns == GEM else columns)
+        return frame_text(row_frame(rows), name, columns)
     if name == "markdown":
         return f"{_chosen_table(rows, columns, with_reasons=True).markdown}\n"
     return f"{terminal_table(rows, columns).text(width)}\n"
@@ -85,12 +84,15 @@ def _chosen_table(rows: Rows, columns: str | None, *, with_reasons: bool = False
 def terminal_table(rows: Rows, columns: str | None = None) -> Table:
     """The table for a terminal; raises as `rows_text` does.
 
-    Of the default columns the least important ones leave first. What all rows have in common stands
-    in a line above.
+    Rows of one batch size stand together. Of the default columns the least important ones leave
+    first. What all rows have in common stands in a line above.
     """
+    rows = sorted(rows, key=lambda row: row.batch_size or 0)
+    table = _chosen_table(rows, columns)
     if columns is not None:
-        return _chosen_table(rows, columns)
-    table = _chosen_table(rows, None)
+        return table
+    batches = enumerate(pairwise(row.batch_size for row in rows), 1)
+    starts = [place for place, (before, size) in batches if before != size]
     common = {
         column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
         for column in table.columns
@@ -106,6 +108,7 @@ def terminal_table(rows: Rows, columns: str | None = None) -> Table:
         kept,
         columns=tuple(replace(column, leaves=places.get(column.key, 0)) for column in kept.columns),
         above=tuple(common_line),
+        rules=tuple(starts) if 2 * (len(starts) + 1) <= len(rows) else (),
         wider="--columns",
     )
 
@@ -134,6 +137,8 @@ def configurations_table(
     """
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
     keys = {metric.key for metric in metrics}
+    # An efficiency has the relative interval of its speedup.
+    derived = {"efficiency"} if "speedup" in keys else set()
 
     def text(metric: Metric, row: Row) -> str:
         if metric.key == "implementation":
@@ -147,14 +152,31 @@ def configurations_table(
         return words
 
     def column(metric: Metric) -> Column:
-        # An efficiency has the relative interval of its speedup.
-        has_both = metric.key == "efficiency" and "speedup" in keys
-        style = "share" if has_both else metric.style
+        style = "share" if metric.key in derived else metric.style
         shown = replace(metric.counting(map(one_line, items)), style=style)
         return field_column(shown, rows, [text(shown, row) for row in rows])
 
-    has_bound = any(row.implementation == INDEPENDENT for row in rows)
-    return Table(columns=(*map(column, metrics),), footnote=UPPER_BOUND if has_bound else "")
+    columns = [*map(column, metrics)]
+    below = []
+    if any(row.implementation == INDEPENDENT for row in rows):
+        below.append("* copies without communication: an upper bound, not a way to train")
+    bare = {
+        metric.key: shown.header
+        for shown, metric in zip(columns, metrics, strict=True)
+        if metric.by_default and metric.key not in derived
+        if any(_is_bare(row[metric.key]) for row in rows)
+    }
+    if bare:
+        why = "single values (n = 1), which have no interval"
+        if [*bare] == ["loss_slope_per_second"]:
+            why = f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})"
+        below.append(f"{', '.join(bare.values())} without ±: {why}")
+    return Table(columns=tuple(columns), below=tuple(below))
+
+
+def _is_bare(value: Value) -> bool:
+    """Whether it is an estimate that has no interval, but could have one."""
+    return isinstance(value, Estimate) and value.basis == "single value"
 
 
 def cell(metric: Metric, row: Row) -> str:
@@ -164,44 +186,42 @@ def cell(metric: Metric, row: Row) -> str:
         return MISSING
     if metric.words is not None:
         return metric.words(row)
-    if row.throughput is not None and row.throughput.is_too_noisy:
-        # A ratio without an interval would look the most exact of all beside such a speed.
-        is_bare = isinstance(value, Estimate) and value.basis == "single value"
-        if metric.follows_throughput or (is_bare and metric.style in SPEEDS):
-            return NOISY
-    return write(value, metric.style)
+    # A ratio without an interval would look the most exact of all beside a speed that is too noisy.
+    follows = metric.follows_throughput or (_is_bare(value) and metric.style in SPEEDS)
+    is_noisy = follows and row.throughput is not None and row.throughput.is_too_noisy
+    return NOISY if is_noisy else write(value, metric.style)
 
 
 def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
     """Everything that a published file claims and nobody measured."""
 
-    def claim(name: str) -> Metric:
-        words = name.removesuffix(CLAIMED).replace("_", " ")
-        header = _UNITS.sub(lambda match: match[0].upper(), words[:1].upper() + words[1:])
-        return Metric(
+    names = dict.fromkeys(name for row in rows for name in row.stated if name.endswith(CLAIMED))
+    words = {name: name.removesuffix(CLAIMED).replace("_", " ").capitalize() for name in names}
+    return tuple(
+        Metric(
             key=name,
-            header=f"{header} (claimed)",
+            header=f"{_UNITS.sub(lambda match: match[0].upper(), words[name])} (claimed)",
             meaning="As the source of the numbers states it; not measured here.",
             by_default=True,
         )
-
-    names = dict.fromkeys(name for row in rows for name in row.stated if name.endswith(CLAIMED))
-    return tuple(map(claim, names))
+        for name in names
+    )
 
 
 def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
     """What every table shows by default, on a terminal and on the page: metrics with a value, the
     status where some row did not simply complete, and the loss where it is told from noise."""
-    completed = [row for row in rows if row.status is Status.COMPLETED and row.reason is None]
-    usual = (metric for metric in TABLE_METRICS.values() if metric.by_default)
+    hidden = set()
+    if all(row.status is Status.COMPLETED and row.reason is None for row in rows):
+        hidden.add("status")
     slopes = [slope for row in rows if (slope := row["loss_slope_per_second"])]
-    is_noise = all(slope.ends[0] <= 0 <= slope.ends[1] for slope in slopes)
+    if all(slope.ends[0] <= 0 <= slope.ends[1] for slope in slopes):
+        hidden.add("loss_slope_per_second")
     return tuple(
         metric
-        for metric in (*usual, *claimed_metrics(rows))
-        if (metric.key != "status" or len(completed) < len(rows))
-        and (metric.key != "loss_slope_per_second" or not is_noise or not rows)
-        and (not rows or any(cell(metric, row) != MISSING for row in rows))
+        for metric in (*TABLE_METRICS.values(), *claimed_metrics(rows))
+        if metric.by_default and metric.key not in hidden
+        if any(cell(metric, row) != MISSING for row in rows)
     )
 
 
@@ -244,7 +264,7 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Read --columns a,b,c; the value "gem" stands alone."""
+    """Read --columns a,b,c."""
     names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
     option = option_words("columns", text)
     for name in names:

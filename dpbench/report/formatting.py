@@ -1,9 +1,10 @@
 """How a value is written; an estimate to the digits that its interval supports, in one notation.
 
-An interval that is about symmetric is "1.72 ± 0.03", any other "1.9 (0.8–4.4)". Its half-width has
-one significant digit, or, where there is room, two if it starts with a 1: "86.1 ± 1.4 %". Times and
-shares cannot be negative: if their interval includes 0, nothing was found, and only its upper end
-is written: "≤ 8 ms". A time whose whole interval lies below 0 is too noisy.
+An interval that is about symmetric, or symmetric as printed, is "1.72 ± 0.03", any other "1.9
+(0.8–4.4)". Its half-width has one significant digit, or, where there is room, two if it starts with
+a 1: "86.1 ± 1.4 %". Times and shares cannot be negative: if their interval includes 0, nothing was
+found, and only its upper end is written: "≤ 8 ms". A time whose whole interval lies below 0 is too
+noisy.
 """
 
 from __future__ import annotations
@@ -51,14 +52,16 @@ def plus_minus(estimate: Estimate, *, scale: float = 1.0, two_after_one: bool = 
         return f"{_rounded(value, places)} ± {half_width:,.{places}f}"
     low, high = (end * scale for end in estimate.interval)
     places = max(_supported((high - low) / 2), _places(abs(value), 2))
-    below, middle, above = (_rounded(number, places) for number in (low, value, high))
-    return f"{middle} ({(' to ' if '-' in below else '–').join((below, above))})"
+    below, middle, above = (round(number, places) for number in (low, value, high))
+    half_width = round(above - middle, places)
+    if half_width == round(middle - below, places):
+        return f"{_rounded(middle, places)} ± {_rounded(half_width, places)}"
+    ends = [_rounded(end, places) for end in (below, above)]
+    return f"{_rounded(middle, places)} ({(' to ' if below < 0 else '–').join(ends)})"
 
 
-def percentage(estimate: Estimate | None) -> str:
+def percentage(estimate: Estimate) -> str:
     """Writes a share as "86.1 ± 1.4 %"; "≤ 3 %" if its interval includes 0."""
-    if estimate is None:
-        return MISSING
     return f"{_at_most(estimate, 100) or plus_minus(estimate, scale=100)} %"
 
 

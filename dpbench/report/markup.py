@@ -15,6 +15,7 @@ from dpbench import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"
 _CODE = re.compile(r"`([^`\n]+)`|(?<![\w-])(--[a-z][a-z-]+(?: \d+)?)")
+"""Names and options, which never break at their hyphens on a page."""
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not tabs and line ends
     "\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069"  # these change the direction of writing
@@ -45,13 +46,9 @@ def _environment() -> Environment:
     )
     environment.globals["version"] = __version__
     environment.filters |= {
-        "prose": lambda text: Markup(_CODE.sub(_code, str(escape_html(visible(text))))),
+        "prose": lambda text: Markup(
+            _CODE.sub(r"<code>\1\2</code>", str(escape_html(visible(text))))
+        ),
         "asset": lambda name: Markup((TEMPLATES / name).read_text(encoding="utf-8")),
     }
     return environment
-
-
-def _code(match: re.Match[str]) -> str:
-    """Marks options, which never break at their hyphens."""
-    code, option = match.groups()
-    return f"<code>{code}</code>" if code else f'<code class="option">{option}</code>'

@@ -30,9 +30,10 @@ def notes_of(analysis: Analysis, *kinds: NoteKind) -> list[str]:
         "warning": warnings(analysis),
         "failed": _reasons(rows),
         "source": [f"source: {name}" for name in sources],
-        "repetitions": chain(noise_lines(rows, rows, "report"), _one_repetition(rows)),
+        "repetitions": noise_lines(rows, rows, "report"),
         "reading": chain(
-            intervals(rows), _scaling(rows), _local_sgd(rows), _own(rows), hints(rows, environments)
+            *(note(rows) for note in (_intervals, _scaling, _local_sgd, _own)),
+            hints(rows, environments),
         ),
     }
     return [one_line(text) for kind in kinds or notes for text in notes[kind]]
@@ -41,10 +42,10 @@ def notes_of(analysis: Analysis, *kinds: NoteKind) -> list[str]:
 def warnings(analysis: Analysis) -> Iterator[str]:
     """Warnings to read before a number is believed, the same wherever results are shown."""
     yield from analysis.stored.warnings if analysis.stored else ()
-    if wrong := [row.label for row in analysis.rows if row.verified is False]:
+    if wrong := [row for row in analysis.rows if row.verified is False]:
         yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
     unchecked = [
-        row.label
+        row
         for row in analysis.rows
         if row.throughput and row.verified is None
         if row.configuration and not row.configuration.workload.script
@@ -57,51 +58,31 @@ def warnings(analysis: Analysis) -> Iterator[str]:
     warming = [(row, row.warm_up) for row in analysis.rows if row.warm_up and not row.is_disturbed]
     if warming:
         longer = units.percent(max(slow.change for _, slow in warming))
-        more = option_words(
-            "warmup",
-            max(
-                (row.configuration.warmup_steps if row.configuration else 0) + slow.steps
-                for row, slow in warming
-            ),
-        )
+        enough = max(row.records[0].trial.warmup_steps + slow.steps for row, slow in warming)
         yield (
-            f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
-            f"a window take up to {longer} longer than the rest; try {more}"
+            f"still warming up: {_some_of([row for row, _ in warming])}; the first steps of a "
+            f"window take up to {longer} longer than the rest; try {option_words('warmup', enough)}"
         )
 
 
 def _reasons(rows: Rows) -> Iterator[str]:
     """The full reason of every row that has one; equal reasons share a line."""
-    groups: dict[tuple[Status, str], list[str]] = {}
-    for row in rows:
-        if row.reason or row.status is Status.WRONG_GRADIENTS:
-            groups.setdefault((row.status, row.reason or ""), []).append(row.label)
-    for (status, reason), labels in groups.items():
-        yield f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
+    ended = [row for row in rows if row.reason or row.status is Status.WRONG_GRADIENTS]
+    for status, reason in dict.fromkeys((row.status, row.reason) for row in ended):
+        same = [row for row in ended if (row.status, row.reason) == (status, reason)]
+        yield f"{status.words}, {_some_of(same)}{f': {reason}' if reason else ''}"
 
 
-def _one_repetition(rows: Rows) -> Iterator[str]:
-    """That no number has an interval, because every row was measured once."""
-    if {row.repetitions for row in rows if row.records} == {1}:
-        yield "1 repetition: no intervals"
-
-
-def intervals(rows: Rows) -> Iterator[str]:
-    """The meaning of ±, and which numbers have no interval."""
-    estimates = [
-        [e for e in (row.throughput, row.duration, row.speedup) if e is not None] for row in rows
-    ]
-    repeated = [e for numbers in estimates for e in numbers if e.basis == "repetitions"]
-    single = [numbers for numbers in estimates if any(e.basis == "single value" for e in numbers)]
+def _intervals(rows: Rows) -> Iterator[str]:
+    """The meaning of ±."""
+    estimates = chain.from_iterable((row.throughput, row.duration, row.speedup) for row in rows)
+    repeated = [e for e in estimates if e is not None and e.basis == "repetitions"]
     if repeated:
         yield (
             f"± is the {units.percent(repeated[0].confidence)} interval over "
             f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
             "and speedups, of their logarithms), or (low–high) where it is not symmetric"
         )
-    if single and not [*_one_repetition(rows)]:
-        which = units.counted(len(single), "row") if repeated else "all rows"
-        yield f"numbers without ± are single values (n = 1) without an interval: {which}"
 
 
 def relative_to(rows: Rows) -> str:
@@ -112,21 +93,11 @@ def relative_to(rows: Rows) -> str:
 
 def _scaling(rows: Rows) -> Iterator[str]:
     """What speedups and efficiencies are relative to, and which are beyond linear."""
-    larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
-    if not larger:
-        return
-    kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
-    words = {"weak": "batch per replica", "strong": "global batch"}
-    batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
-    has_settings = any(row.implementation_label != row.implementation for row in rows)
-    settings = " and settings" if has_settings else ""
-    yield (
-        f"speedup is {relative_to([row for row, _ in larger])} at the same "
-        f"{'work' if any(row.duration for row in rows) else batch}{settings}; "
-        "efficiency = speedup ÷ group size"
-    )
-    beyond = [row.label for row, gain in larger if gain.ends[0] > row.group_size]
-    if beyond:
+    larger = [row for row in rows if row.speedup and row.group_size > 1]
+    if larger:
+        reference = f"{relative_to(larger)} at the same batch size and settings"
+        yield f"speedup is {reference}; efficiency = speedup ÷ group size"
+    if beyond := [row for row in larger if row.speedup and row.speedup.ends[0] > row.group_size]:
         yield f"faster than linear; look for a slow reference or a cache effect: {_some_of(beyond)}"
 
 
@@ -146,13 +117,10 @@ def _local_sgd(rows: Rows) -> Iterator[str]:
 def _own(rows: Rows) -> Iterator[str]:
     """What the analysis noted about rows; equal notes share a line, and a note on all rows names
     none."""
-    groups: dict[str, list[str]] = {}
-    for row in rows:
-        for note in row.notes:
-            groups.setdefault(note, []).append(row.label)
-    for note, labels in groups.items():
-        yield note if len(labels) == len(rows) > 1 else f"{_some_of(labels)}: {note}"
+    for note in dict.fromkeys(note for row in rows for note in row.notes):
+        same = [row for row in rows if note in row.notes]
+        yield note if len(same) == len(rows) > 1 else f"{_some_of(same)}: {note}"
 
 
-def _some_of(labels: Sequence[str]) -> str:
-    return units.some_of(labels, MAX_LISTED, "configuration")
+def _some_of(rows: Rows) -> str:
+    return units.some_of([row.label for row in rows], MAX_LISTED, "configuration")

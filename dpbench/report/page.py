@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
+from dpbench.analysis.fastest import Fastest
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import Row
 from dpbench.errors import FileError
@@ -18,27 +19,24 @@ from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collective_notes, collectives_table
-from dpbench.report.answers.doctor import environment_lines, environment_table
 from dpbench.report.answers.explain import READING, cause_lines, factor_notes, factors_table
-from dpbench.report.charts.files import inline_svg
+from dpbench.report.answers.report import headline_sentences
+from dpbench.report.answers.setup import environment_lines, environment_table
+from dpbench.report.charts.figures import house_style, inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw, PageSection
-from dpbench.report.charts.style import house_style
+from dpbench.report.commands import command_to_measure
 from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
-from dpbench.report.headline import headline_sentences
-from dpbench.report.markup import render_template, visible
+from dpbench.report.formatting import plus_minus
+from dpbench.report.markup import render_template
 from dpbench.report.notes import notes_of
 from dpbench.report.table import MISSING, Table
-from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS
-from dpbench.specs.workload import positional_words
 
 REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
 """Names of the folder in a results folder, and in it of the page and of the folder with the files
 of `dpbench plot`."""
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
 """What the beginning of each page holds."""
-OPEN = (PageSection.SPEED, PageSection.RESULTS, PageSection.SCALING, PageSection.FAILURES)
-"""Sections that are not folded."""
 POINTS_PER_INCH = 72
 
 
@@ -47,7 +45,6 @@ class PageChart:
     """A chart of the page."""
 
     kind: ChartKind
-    title: str
     svg: str
     """Markup, safe to put into a page as it is."""
     width_points: int
@@ -57,15 +54,12 @@ class PageChart:
 class Section:
     """Charts, a table and notes under one heading."""
 
-    key: str
-    title: str
-    charts: tuple[PageChart, ...] = ()
+    kind: PageSection
+    charts: Sequence[PageChart] = ()
     table: Table | None = None
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     code: str = ""
     """A command as it is typed."""
-    folded: bool = False
-    """Whether a reader sees the title alone until they open it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,8 +80,8 @@ class Page:
 
 
 def write_page(path: Path, analysis: Analysis, *, charts: bool = True) -> Path:
-    """Writes the page of a analysis, with its `charts` or without, whole or not at all, and returns
-    its path; raises FileError."""
+    """Writes the page of an analysis, with its `charts` or without, whole or not at all, and
+    returns its path; raises FileError."""
     text = render_template("page.html", page=build_page(analysis, charts=charts))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,15 +113,31 @@ def page_path_in(folder: Path) -> Path:
 
 
 def build_page(analysis: Analysis, *, charts: bool = False) -> Page:
-    """The page of a analysis, with every chart that it has data for if `charts`."""
+    """The page of an analysis, with every chart that it has data for if `charts`."""
+    fastest = analysis.fastest if analysis.rows else {}
     return Page(
         title=one_line(analysis.name),
         about=" · ".join(map(one_line, _about(analysis))),
-        headline=tuple(headline_sentences(analysis.fastest if analysis.rows else {})),
+        headline=tuple(headline_sentences(fastest)),
         warnings=(*analysis.unfinished, *notes_of(analysis, "warning")),
-        advice=tuple(cause_lines(analysis.explanations, is_busy=analysis.disturbance.is_busy)),
+        advice=tuple(_advice(analysis, fastest)),
         sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [])),
     )
+
+
+def _advice(analysis: Analysis, by_work: Mapping[str, Fastest]) -> Iterator[str]:
+    """The fastest backend, and causes of losses, except those on slower backends."""
+    is_busy = analysis.disturbance.is_busy
+    slower = set[tuple[str, str | None]]()
+    for work, fastest in by_work.items():
+        if fastest.faster_backend and not is_busy:
+            first, ratio, second = fastest.faster_backend
+            which = f"{one_line(work)}: " if work else ""
+            yield f"{which}use {first}, which is {plus_minus(ratio)} × as fast as {second}"
+            slower |= {(work, backend) for backend in BACKENDS if backend != first}
+    rows = ((each, each.row) for each in analysis.explanations)
+    shown = [each for each, row in rows if (row.work, row.backend) not in slower]
+    yield from cause_lines(shown, is_busy=is_busy)
 
 
 def _draw(analysis: Analysis) -> Iterator[PageChart]:
@@ -141,17 +151,17 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
                 continue  # dpbench plot says why
             yield PageChart(
                 kind=kind,
-                title=visible(figure.get_suptitle()),
                 svg=inline_svg(figure, salt=f"{kind.name} {shown.work}"),
                 width_points=round(figure.get_figwidth() * POINTS_PER_INCH),
             )
 
 
 def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
-    """All sections with content, throughput first, then the table."""
+    """All sections with content, in their order."""
     tables = dict[PageSection, Table]()
     notes = {PageSection.FAILURES: notes_of(analysis, "failed")}
     command = analysis.stored.command if analysis.stored else ()
+    code = {PageSection.REPRODUCE: escaped(shlex.join(["dpbench", *command]))} if command else {}
     if analysis.rows:
         tables[PageSection.RESULTS] = results_table(analysis.rows, command)
         notes[PageSection.RESULTS] = notes_of(analysis, "source", "repetitions", "reading")
@@ -165,46 +175,39 @@ def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Secti
         # Warnings tell how other environments differ from the first.
         first, *_ = analysis.stored.environments.values()
         tables[PageSection.ENVIRONMENT] = environment_table(environment_lines(first))
-    for section in PageSection:
-        table = tables.get(section)
-        found = Section(
-            key=section.name.lower(),
-            title=section.value,
-            charts=tuple(chart for chart in charts if chart.kind.section is section),
+    for kind in PageSection:
+        table = tables.get(kind)
+        section = Section(
+            kind=kind,
+            charts=tuple(chart for chart in charts if chart.kind.section is kind),
             table=table if table and table.lines else None,
-            notes=tuple(notes.get(section, ())),
-            code=escaped(shlex.join(["dpbench", *command]))
-            if command and section is PageSection.REPRODUCE
-            else "",
-            folded=section not in OPEN,
+            notes=tuple(notes.get(kind, ())),
+            code=code.get(kind, ""),
         )
-        if found.charts or found.table or found.notes or found.code:
-            yield found
+        if section.charts or section.table or section.notes or section.code:
+            yield section
 
 
 def _about(analysis: Analysis) -> Iterator[str]:
-    stored = analysis.stored
+    stored, sweep = analysis.stored, analysis.sweep
     if stored is None:
         yield f"{units.counted(len(analysis.rows), 'row')} of published numbers, not measured here"
         return
-    if analysis.sweep is not None:
-        workloads = analysis.sweep.spec.workloads
-        yield "; ".join(
-            dict.fromkeys(
-                shlex.join(w.script) if w.script else f"{w.architecture} on {w.dataset}"
-                for w in workloads
-            )
+    if sweep is not None:
+        names = (
+            shlex.join(w.script) if w.script else f"{w.architecture} on {w.dataset}"
+            for w in sweep.spec.workloads
         )
+        yield "; ".join(dict.fromkeys(names))
     yield environment_line(stored.environments, {*stored.environments})
     first = min((record.started_utc for record in stored.records), default="")
     if first:
         yield f"{first[:10]} {first[11:16]} UTC"
-    if analysis.sweep is None:
+    if sweep is None:
         yield f"{units.counted(len(stored.records), 'measurement')} of collectives"
         return
-    records = analysis.sweep.records
-    ran = len({record.trial.trial_id for record in records if record.status is not Status.SKIPPED})
-    yield units.counted(ran, "trial")
+    ran = {one.trial.trial_id for one in sweep.records if one.status is not Status.SKIPPED}
+    yield units.counted(len(ran), "trial")
     if any(row.verified is not None for row in analysis.rows):
         right = sum(row.verified is True for row in analysis.rows)
         checked = sum(bool(row.throughput) or row.verified is not None for row in analysis.rows)
@@ -220,7 +223,10 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     metrics = (metric for key, metric in TABLE_METRICS.items() if key != "backend")
     usual = {metric.key for metric in usual_metrics(rows)}
     table = configurations_table(rows, (*metrics, *claimed_metrics(rows)))
-    commands = [command_of_row(command, row.configuration) for row in rows]
+    commands = [
+        command_to_measure(command, [row.configuration] if row.configuration else [])
+        for row in rows
+    ]
     return replace(
         table,
         has_controls=True,
@@ -232,37 +238,3 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
         statuses=tuple(row.status.value for row in rows),
         commands=tuple(commands) if any(commands) else (),
     )
-
-
-def command_of_row(command: Sequence[str], configuration: Configuration | None) -> str:
-    """The command that measures one row of a sweep again; empty for rows of other commands, which
-    do not measure rows alone.
-
-    It is the `command` of the sweep with the values of the row in place of lists, and without the
-    name of its folder and options that the row's implementation does not have.
-    """
-    if configuration is None or not command or command[0] != "sweep":
-        return ""
-    options: dict[str, str | None] = {}
-    script = positional_words(configuration.workload.script)
-    left = [*command[1 : len(command) - len(script)]]
-    while left:
-        name = left.pop(0)
-        options[name] = None if not left or left[0].startswith("--") else left.pop(0)
-    traits = configuration.traits
-    for field, axis in AXES.items():
-        if not traits.has_setting(field):
-            options.pop(axis.flag, None)
-        elif axis.flag in options:
-            options[axis.flag] = axis.text(configuration.setting(field))
-    options.pop("--name", None)
-    options.pop("--backends", None)
-    options["--implementations"] = configuration.implementation
-    if configuration.backend in BACKENDS:
-        options["--backends"] = configuration.backend
-    options["--group-sizes"] = str(configuration.group_size)
-    if configuration.batch_size:
-        options["--batch-sizes"] = str(configuration.batch_size)
-    options["--threads"] = str(configuration.threads_per_replica)
-    words = [word for pair in options.items() for word in pair if word is not None]
-    return escaped(shlex.join(["dpbench", "sweep", *words, *script]))

@@ -80,14 +80,16 @@ class Table:
     columns: tuple[Column, ...]
     above: tuple[str, ...] = ()
     """Lines above it on a terminal."""
-    footnote: str = ""
-    """A line below it that explains a mark of its own in its cells."""
+    below: tuple[str, ...] = ()
+    """Lines below it that explain marks of its own in its cells."""
     wider: str = "--json"
     """The option that shows the columns for which a terminal has no room."""
     has_controls: bool = False
     """Whether readers of a page can filter it and choose its columns."""
     groups: int = 0
     """First columns that a terminal leaves empty where they are those of the row above."""
+    rules: tuple[int, ...] = ()
+    """Rows above which a terminal has a rule."""
     statuses: tuple[str, ...] = ()
     """A `Status` value for each row; the page highlights rows that did not complete."""
     commands: tuple[str, ...] = ()
@@ -103,7 +105,7 @@ class Table:
         """Lines below it that explain the marks in the cells that are shown."""
         cells = (cell for column in self.columns if column.by_default for cell in column.cells)
         marks = [AT_MOST_MEANS] if any(cell.startswith(AT_MOST) for cell in cells) else []
-        return [*filter(None, [self.footnote]), *marks]
+        return [*self.below, *marks]
 
     def without(self, keys: Collection[str]) -> Table:
         """The table without these columns."""
@@ -128,10 +130,12 @@ class Table:
             more = min(room, column.width - column.least_width)
             room -= more
             folded.append([wrap_text(cell, column.least_width + more) for cell in column.cells])
-        lines = [*zip(*folded, strict=True)]
+        lines: list[Sequence[str]] = [*zip(*folded, strict=True)]
         for place in range(len(lines) - 1, 0, -1):
             if lines[place][: self.groups] == lines[place - 1][: self.groups]:
-                lines[place] = ("",) * self.groups + lines[place][self.groups :]
+                lines[place] = [*[""] * self.groups, *lines[place][self.groups :]]
+            if place in self.rules:
+                lines.insert(place, tabulate.SEPARATING_LINE)
         headers = [column.header for column in kept.columns]
         text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
         absent = [one_line(column.header) for column in self.columns if column not in kept.columns]

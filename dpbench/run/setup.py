@@ -18,8 +18,7 @@ from dpbench.options.train import TrainOptions
 from dpbench.records.trial import Status
 from dpbench.rendezvous.backends import missing_backends
 from dpbench.report.answer import Answer
-from dpbench.report.answers.doctor import doctor_answer
-from dpbench.report.answers.listing import NameEntry, names_answer
+from dpbench.report.answers.setup import NameEntry, doctor_answer, names_answer
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 

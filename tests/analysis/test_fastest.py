@@ -34,7 +34,7 @@ def test_whoever_overlaps_the_best_is_named_nearest_first() -> None:
     assert [row.series for row in found.rivals] == ["torch-ddp/gloo", "ddp/gloo"]
 
 
-def test_a_backend_that_is_faster_in_all_implementations_is_named_where_they_tie() -> None:
+def test_a_backend_that_is_faster_in_all_implementations_is_named() -> None:
     slow, fast = (100.0, 101.0, 99.0), (110.0, 111.0, 109.0)
     groups = [
         runs(trial(name, backend, 2), speeds)
@@ -46,7 +46,7 @@ def test_a_backend_that_is_faster_in_all_implementations_is_named_where_they_tie
     assert found.faster_backend is not None
     first, ratio, second = found.faster_backend
     assert (first, second, round(ratio.value, 2)) == ("shm", "gloo", 1.1)
-    assert of(*groups[:1], *groups[2:]).faster_backend is None
+    assert of(*groups[::2]).faster_backend is None
 
 
 PASSES = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)

@@ -77,11 +77,12 @@ def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) ->
 
 
 def body(text: str) -> list[str]:
-    """The lines with numbers, below the rule and above the footnote."""
-    return text.split("-\n", 1)[1].partition("\n* ")[0].splitlines()
+    """The lines with numbers, below the header and above the footnote."""
+    lines = text.split("-\n", 1)[1].partition("\n* ")[0].splitlines()
+    return [line for line in lines if not line.startswith("-")]
 
 
-def test_eighty_columns_hold_the_four_quantities() -> None:
+def test_eighty_columns_hold_the_four_quantities_and_a_rule_between_batch_sizes() -> None:
     """With every column that identifies a row, and speeds of four digits that vary by a tenth."""
     records = [
         run(
@@ -94,8 +95,9 @@ def test_eighty_columns_hold_the_four_quantities() -> None:
         for k in range(4)
     ]
     rows = summarize(records)
-    header, *_ = rows_text(rows, width=80).splitlines()
+    header, rule, *lines = rows_text(rows, width=80).splitlines()
     assert header.split()[3:7] == ["Images/s", "Speedup", "Eff.", "Loss/s"]
+    assert [place for place, line in enumerate(lines) if line == rule] == [3]
     assert " ± " in rows_text(rows, columns="efficiency"), "alone it has its own interval"
 
 

@@ -11,7 +11,7 @@ from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.configurations import cell
-from dpbench.report.notes import intervals, warnings
+from dpbench.report.notes import warnings
 from dpbench.report.table import MISSING
 from tests.analysis.builders import rank, record, run, runs, steps_of, trial, window
 
@@ -69,6 +69,3 @@ def test_a_ratio_without_an_interval_is_not_printed_beside_a_speed_that_is_too_n
     assert (
         cell(TABLE_METRICS["speedup"], row) == cell(TABLE_METRICS["efficiency"], row) == "too noisy"
     )
-    steady = summarize([alone, *runs(trial("ddp", "gloo", 2), (190.0, 191.0))])
-    line = next(note for note in intervals(steady) if "single values" in note)
-    assert line.endswith("without an interval: 2 rows")

@@ -21,12 +21,12 @@ from dpbench.launch.cluster import Node
 from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
-from dpbench.report.charts.files import inline_svg
+from dpbench.report.answers.report import headline_sentences
+from dpbench.report.charts.figures import house_style, inline_svg
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.style import house_style
+from dpbench.report.commands import command_to_measure
 from dpbench.report.configurations import rows_text
-from dpbench.report.headline import headline_sentences
-from dpbench.report.page import Page, build_page, command_of_row, results_table, write_page
+from dpbench.report.page import Page, build_page, results_table, write_page
 from dpbench.run.results import read_analysis
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Configuration
@@ -44,7 +44,7 @@ ROWS = summarize(sample_records())
 
 
 def titles(page: Page) -> list[str]:
-    return [section.title for section in page.sections]
+    return [section.kind.value for section in page.sections]
 
 
 def test_throughput_is_first_and_open() -> None:
@@ -58,8 +58,8 @@ def test_throughput_is_first_and_open() -> None:
         "Environment",
         "Reproduce",
     ]
-    assert [section.key for section in whole().sections if not section.folded] == [
-        *("speed", "results", "scaling", "failures")
+    assert [section.kind.name for section in whole().sections if section.kind.is_open] == [
+        *("SPEED", "RESULTS", "SCALING", "FAILURES")
     ]
     charts = whole().sections[0].charts
     assert [chart.kind.name for chart in charts] == ["throughput", "implementations"]
@@ -117,7 +117,7 @@ def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     reason = "rank 1 ended with signal 9: " + "out of something, " * 20
     failed = [record(trial(group_size=n), status=Status.FAILED, reason=reason) for n in (1, 2)]
     page = build_page(analysis([*failed, run(trial("dp"), 1.0)]))
-    (section,) = (section for section in page.sections if section.key == "failures")
+    (section,) = (section for section in page.sections if section.kind.name == "FAILURES")
     labels = "ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32"
     assert section.notes == (f"failed, {labels}: {reason.strip()}",)
 
@@ -141,11 +141,11 @@ def test_the_command_of_a_row_measures_that_row_alone() -> None:
     measured = sorted(planned(command), key=content_hash)
     assert len(measured) > 300
     for configuration in measured[:40]:
-        program, *words = shlex.split(command_of_row(command, configuration))
+        program, *words = shlex.split(command_to_measure(command, [configuration]))
         assert program == "dpbench"
         assert planned(words) == {configuration, configuration.single}
-    assert command_of_row(command, None) == ""
-    assert command_of_row(["check", "--against", "ddp"], sample_records()[0].trial) == ""
+    assert command_to_measure(command, []) == ""
+    assert command_to_measure(["check", "--against", "ddp"], [sample_records()[0].trial]) == ""
 
 
 def test_a_page_copies_the_command_of_each_row() -> None:
@@ -158,7 +158,7 @@ def test_a_page_copies_the_command_of_each_row() -> None:
 
 def test_charts_without_data_are_left_out() -> None:
     shown = {chart.kind.name for section in whole().sections for chart in section.charts}
-    expected = {kind.name for kind in CHARTS.values() if kind.source == "sweep"}
+    expected = {kind.name for kind in CHARTS.values() if kind.is_of_sweeps}
     assert shown == expected - {"step-shares"}  # no phases in the sample
 
 

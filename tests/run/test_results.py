@@ -15,7 +15,7 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.errors import FileError, UsageError
 from dpbench.folders import load_sweep
-from dpbench.report.charts.kinds import CHARTS
+from dpbench.report.charts.kinds import CHARTS, PageSection
 from dpbench.run.results import latest_folder, results_folder, split_selection
 from tests.launch import synthetic
 
@@ -90,7 +90,7 @@ def test_without_a_folder_the_error_names_a_remedy() -> None:
 def test_a_chart_takes_the_latest_folder_of_its_source_whatever_its_name(
     folders: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(CHARTS, "loss", replace(CHARTS["loss"], source="collectives"))
+    monkeypatch.setitem(CHARTS, "loss", replace(CHARTS["loss"], section=PageSection.COMMUNICATION))
     assert run(["plot", "bandwidth,loss", "--output", "x"]) == 2  # these have no losses
     assert "using the latest: results/sizes" in capsys.readouterr().err
 

@@ -460,8 +460,7 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     yield Cause(
         kind="input pipeline",
         share=share,
-        text=f"the input pipeline ({now} a step; at best {at_best}, as with the batch kept in "
-        "memory)",
+        text=f"the input pipeline ({now} a step, {at_best} with the batch kept in memory)",
         remedy=remedy,
         option=option,
     )

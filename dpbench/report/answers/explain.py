@@ -17,7 +17,7 @@ from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.rows import MAX_LISTED, Row
 from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
-from dpbench.report.answer import Answer, Paragraph, plain_estimate
+from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.formatting import NOISY, percentage, plus_minus, time_text, write
 from dpbench.report.notes import notes_of
 from dpbench.report.table import Table, column, text_column
@@ -119,31 +119,27 @@ def verdict_sentence(explanation: Explanation, *, is_busy: bool = False) -> str:
     was lost on a busy machine is not named."""
     configuration, row = explanation.configuration, explanation.row
     step = f"{time_text(explanation.breakdown.step_seconds)} a step"
+    reached = f"{write(row.efficiency, 'percent')} of linear scaling"
     if configuration.workload.script:
         name = configuration.workload.architecture
         subject = f"{name} on {units.counted(row.group_size, 'rank')}"
         rows = (IMPLEMENTATIONS[one.implementation] for one in explanation.breakdowns)
         if sum(traits.communicates for traits in rows) > 1:
             subject = f"{name}, {row.label}"
-        if row.speedup is None or row.efficiency is None or row.group_size == 1:
+        if row.speedup is None or row.group_size == 1:
             return f"{subject}: {step}."
-        efficiency = write(row.efficiency, "percent")
-        speedup = write(row.speedup, "ratio")
         gain = f"; {NOTHING_TO_GAIN}" if explanation.is_linear else ""
-        return f"{subject}: {speedup} × as fast as one rank, {efficiency} of linear scaling{gain}."
-    reached = f"takes {step}"
-    if row.efficiency is not None:
-        efficiency = write(row.efficiency, "percent")
-        reached = f"reaches {efficiency} of linear scaling from {row.speedup_reference}"
-    losses = [
-        cause.text
+        return f"{subject}: {write(row.speedup, 'ratio')} × as fast as one rank, {reached}{gain}."
+    reached = (
+        f"reaches {reached} from {row.speedup_reference}" if row.efficiency else f"takes {step}"
+    )
+    losses = (
+        f"the largest significant loss is {cause.text}"
         for cause in causes_of(explanation)
         if cause.share and not (cause.is_bound or cause.is_uncertain)
-    ]
-    loss = NOTHING_TO_GAIN if explanation.is_linear else NOTHING_LARGE
-    loss = f"the largest significant loss is {losses[0]}" if losses else loss
-    loss = WAS_BUSY if is_busy else loss
-    return f"{row.label} {reached}; {loss}."
+    )
+    loss = next(losses, NOTHING_TO_GAIN if explanation.is_linear else NOTHING_LARGE)
+    return f"{row.label} {reached}; {WAS_BUSY if is_busy else loss}."
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -213,63 +209,61 @@ def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
 
 
 def cause_lines(explanations: Sequence[Explanation], *, is_busy: bool) -> Iterator[str]:
-    """A line for each cause, with the configurations that it holds for: first what is wrong, then
-    the largest loss, last what was not measured. On a busy machine what is wrong alone, as it is so
-    at any speed."""
+    """A line for each cause, with the configurations that it holds for and the remedy where it
+    costs most: first what is wrong, then the largest loss, last what was not measured. On a busy
+    machine what is wrong alone, as it is so at any speed."""
     groups: dict[tuple[object, ...], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
         for cause in causes_of(explanation):
             if cause.is_wrong or not is_busy:
                 whole = cause.parts if cause.is_bound else ()
-                key = (cause.text, cause.remedy, cause.is_uncertain, whole)
+                key = (cause.text, cause.is_uncertain, whole)
                 groups.setdefault(key, []).append((explanation.row, cause))
-    for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
+    lines = list[tuple[Cause, str]]()
+    for group in groups.values():
         rows, causes = zip(*group, strict=True)
-        which = units.some_of([row.label for row in rows], MAX_LISTED)
-        is_of_script = explanations[0].configuration.workload.script and len(explanations) == 1
-        text = f"{_price(causes)} {causes[0].text}: {causes[0].remedy}"
-        yield text if is_of_script else f"{text} ({which})"
+        worst = min(causes, key=lambda cause: cause.order)
+        line = f"{_price(causes)} {worst.text}: {worst.remedy}"
+        if len(explanations) > 1 or not explanations[0].configuration.workload.script:
+            line += f" ({units.some_of([row.label for row in rows], MAX_LISTED)})"
+        lines.append((worst, line))
+    yield from (line for _, line in sorted(lines, key=lambda each: each[0].order))
 
 
 def _price(causes: Sequence[Cause]) -> str:
     """The cost of one cause in some configurations: "10–15 % of the step is"."""
-    shares = [cause.share for cause in causes if cause.share is not None]
     if causes[0].is_wrong:
         return "wrong:"
+    shares = [cause.share for cause in causes if cause.share is not None]
     if not shares:
         return "cost not measured:"
+    percents = [round(100 * share.value) for share in shares]
+    price = f"{units.span(percents)} %"
     if causes[0].is_bound:
-        whole, bound = " and ".join(causes[0].parts), max(share.value for share in shares)
-        return f"up to about {max(round(100 * bound), 1)} % of the step, as a part of {whole}, is"
+        parts = " and ".join(causes[0].parts)
+        return f"up to about {max(*percents, 1)} % of the step, as a part of {parts}, is"
     if causes[0].is_uncertain:
-        most = max(share.ends[1] for share in shares)
-        return (
-            f"perhaps {units.span(round(100 * share.value) for share in shares)} %, at most "
-            f"{units.percent(most)}, of the step is"
-        )
-    if len(shares) == 1:
-        return f"{percentage(shares[0])} of the step is"
-    return f"{units.span(round(100 * share.value) for share in shares)} % of the step is"
+        price = f"perhaps {price}, at most {units.percent(max(e.ends[1] for e in shares))},"
+    elif len(shares) == 1:
+        price = percentage(shares[0])
+    return f"{price} of the step is"
 
 
 def _plain(explanation: Explanation) -> dict[str, Any]:
+    """The values of a configuration for programs."""
     row, breakdown, slowest = explanation.row, explanation.breakdown, explanation.slowest_rank
+    names = ("label", "implementation", "backend", "group_size", "nodes", "batch_size")
     return {
-        "label": row.label,
-        "implementation": row.implementation,
-        "backend": row.backend,
-        "group_size": row.group_size,
-        "nodes": list(row.replicas_by_node),
-        "batch_size": row.batch_size,
+        **{name: row[name] for name in names},
         "repetitions": breakdown.step_seconds.sample_size,
         "too_noisy": bool(row.noisy_estimates),
-        "efficiency": plain_estimate(row.efficiency),
-        "step_seconds": plain_estimate(breakdown.step_seconds),
+        "efficiency": row.efficiency and asdict(row.efficiency),
+        "step_seconds": asdict(breakdown.step_seconds),
         "factors": [
             {
                 "parts": list(factor.parts),
-                **(plain_estimate(factor.value) or {}),
-                "share_of_step": plain_estimate(factor.share),
+                **asdict(factor.value),
+                "share_of_step": asdict(factor.share),
             }
             for factor in breakdown.factors
         ],

@@ -54,11 +54,7 @@ def _plain(projection: Projection) -> dict[str, Any]:
     row = projection.series.rows[-1]  # the first one may be `single`
     return {
         "label": projection.series.label,
-        "implementation": row.implementation,
-        "implementation_label": row.implementation_label,
-        "backend": row.backend,
-        "batch_size": row.batch_size,
-        "item": row.item,
+        **{name: row[name] for name in ("implementation", "backend", "batch_size", "item")},
         "reference": projection.series.speedup_reference,
         "network": projection.network,
         "rows": [*map(asdict, projection.points)],
@@ -86,7 +82,7 @@ def _table(projections: Sequence[Projection]) -> Table:
         column("Replicas", [f"{point.group_size:,}" for point in points]),
         column("Step", [or_missing(point.step_seconds, time_text) for point in points], leaves=1),
         column(speed_metric.header, [or_missing(estimate, speed) for estimate in speeds]),
-        column("Efficiency", [percentage(point.efficiency) for point in points]),
+        column("Efficiency", [or_missing(point.efficiency, percentage) for point in points]),
         text_column("Origin", [point.origin for point in points]),
     )
     return Table(groups=1, columns=tuple(c for c in columns if {*c.cells} - {"", MISSING}))
@@ -94,13 +90,10 @@ def _table(projections: Sequence[Projection]) -> Table:
 
 def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
     """Each reason once, with the group sizes that it refuses."""
-    reasons: dict[str, dict[int, None]] = {}
-    for projection in projections:
-        for point in projection.points:
-            if point.reason is not None:
-                reasons.setdefault(point.reason, {})[point.group_size] = None
-    for reason, sizes in reasons.items():
-        yield f"no prediction for {', '.join(f'{n:,}' for n in sizes)} replicas: {reason}"
+    refused = [point for each in projections for point in each.points if point.reason]
+    for reason in dict.fromkeys(point.reason for point in refused):
+        sizes = dict.fromkeys(f"{one.group_size:,}" for one in refused if one.reason == reason)
+        yield f"no prediction for {', '.join(sizes)} replicas: {reason}"
 
 
 def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
@@ -121,14 +114,12 @@ def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
     """Each sentence once, with the series that it is about unless it is about all."""
-    concerned: dict[str, list[str]] = {}
-    for projection in projections:
-        for line in projection.assumptions:
-            concerned.setdefault(line, []).append(projection.series.label)
-    for line, labels in concerned.items():
+    lines = dict.fromkeys(line for each in projections for line in each.assumptions)
+    for line in lines:
+        labels = [each.series.label for each in projections if line in each.assumptions]
         whose = "" if len(labels) == len(projections) else f" ({'; '.join(labels)})"
         yield f"assumed: {line}{whose}"
-    if not concerned:
+    if not lines:
         yield (
             "assumed: additional replicas have the same hardware as the measured ones, and links "
             "that are at least as fast"

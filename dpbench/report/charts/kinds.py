@@ -1,22 +1,20 @@
 """Every kind of chart: what it is called, what it shows, which function draws it.
 
-A kind has a function of its name ("-" is "_" there), in a module of that name or in one that it
-shares with its like. It is imported when it is used: names and sentences are there without
-matplotlib, for help.
+A kind has a function of its name ("-" is "_" there) in `curves` or `bars`. They are imported when a
+chart is drawn: names and sentences are there without matplotlib, for help.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpbench.analysis.analyze import Analysis
-    from dpbench.report.charts.style import Drawn
+    from dpbench.report.charts.figures import Drawn
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
 
@@ -34,6 +32,11 @@ class PageSection(StrEnum):
     ENVIRONMENT = "Environment"
     REPRODUCE = "Reproduce"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a reader sees more than its title before they open it."""
+        return self.name in ("SPEED", "RESULTS", "SCALING", "FAILURES")
+
 
 class NothingToDraw(Exception):
     """The data holds nothing that this chart could show; the message says what is missing."""
@@ -48,17 +51,19 @@ class ChartKind:
     shows: str
     """One sentence: what is read off it; also for those who do not see it."""
     section: PageSection
-    source: Literal["sweep", "collectives"] = "sweep"
-    module: str | None = None
-    """The module of its function, where that is not of its name."""
+
+    @property
+    def is_of_sweeps(self) -> bool:
+        """Whether it shows sweeps, and not measurements of collectives."""
+        return self.section is not PageSection.COMMUNICATION
 
     def draw(self, analysis: Analysis) -> Figure:
-        """Draw it of one work, within `style.house_style()`; raises NothingToDraw with a reason."""
-        from dpbench.report.charts.style import with_caption
+        """Draw it of one work, in `figures.house_style()`; raises NothingToDraw with a reason."""
+        from dpbench.report.charts import bars, curves
+        from dpbench.report.charts.figures import with_caption
 
-        function = self.name.replace("-", "_")
-        module = import_module(f"dpbench.report.charts.{self.module or function}")
-        drawn: Drawn = getattr(module, function)(analysis)
+        draw = {**vars(curves), **vars(bars)}[self.name.replace("-", "_")]
+        drawn: Drawn = draw(analysis)
         return with_caption(drawn, self.title, analysis)
 
 
@@ -70,7 +75,6 @@ CHARTS = {
             title="Throughput by group size",
             shows="Throughput by group size, one panel per batch size; gray: linear scaling.",
             section=PageSection.SPEED,
-            module="scaling",
         ),
         ChartKind(
             name="implementations",
@@ -83,14 +87,12 @@ CHARTS = {
             title="Speedup by group size",
             shows="Speedup over the reference, one panel per batch size; gray: linear scaling.",
             section=PageSection.SCALING,
-            module="scaling",
         ),
         ChartKind(
             name="efficiency",
             title="Efficiency by group size",
             shows="Share of linear scaling from the reference, one panel per batch size.",
             section=PageSection.SCALING,
-            module="scaling",
         ),
         ChartKind(
             name="step-shares",
@@ -116,7 +118,6 @@ CHARTS = {
             shows="Bus bandwidth of collectives by message size, one panel per collective and "
             "group size.",
             section=PageSection.COMMUNICATION,
-            source="collectives",
         ),
     )
 }

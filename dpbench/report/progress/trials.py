@@ -26,26 +26,6 @@ def can_draw(console: Console) -> bool:
     return console.file.isatty() and not console.is_dumb_terminal and not console.quiet
 
 
-def describe(record: TrialRecord | CollectiveRecord, label: Callable[[Any], str]) -> str:
-    """Writes "ddp/gloo ×2, batch 32, repetition 1: 3,936 images/s (1.2 s)"; `label` names the
-    configuration."""
-    if record.status is not Status.COMPLETED:
-        result = f"{record.status.words}: {record.reason}"
-    elif isinstance(record, CollectiveRecord):
-        result = units.counted(len(record.spec.sizes_bytes), "size")
-    else:
-        # Imported here, as a training reports its progress without the statistics and their numpy.
-        from dpbench.analysis.throughput import items_per_second
-
-        result = f"{units.three_digits(items_per_second(record))} {record.facts.item}/s"
-    spec, took = _spec(record), units.seconds(record.duration_seconds)
-    return f"{label(spec)}, repetition {spec.repetition + 1}: {result} ({took})"
-
-
-def _spec(record: TrialRecord | CollectiveRecord) -> Spec:
-    return record.trial if isinstance(record, TrialRecord) else record.spec
-
-
 def _windows(spec: Spec) -> int:
     return 2 if isinstance(spec, TrialSpec) and spec.has_unsynced_window else 1
 
@@ -100,7 +80,7 @@ class TrialProgress:
         self._bar.update(self._task, description=escape(self._label(spec)))
 
     def finished(self, record: TrialRecord | CollectiveRecord) -> None:
-        spec = _spec(record)
+        spec = record.trial if isinstance(record, TrialRecord) else record.spec
         self._took[self._label(spec)] = record.duration_seconds / _windows(spec)
         self._done += 1
         # Rows that have not run are larger than those that have.
@@ -111,15 +91,25 @@ class TrialProgress:
         )
         rest = f", {units.seconds(ceil(left))} of measuring left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
-        if record.status is Status.SKIPPED:
-            return  # the table has a line for all that are skipped for one reason
-        line = describe(record, self._label)
+        is_complete = record.status is Status.COMPLETED
+        # The table has a line for all that are skipped for one reason.
+        if record.status is Status.SKIPPED or (self._draws and is_complete):
+            return
+        took = units.seconds(record.duration_seconds)
+        line = f"{self._label(spec)}, repetition {spec.repetition + 1}: {_result(record)} ({took})"
         if not self._draws:
-            rest = rest if record.status is Status.COMPLETED else ""  # others may be skipped then
-            self._print(f"[{self._done}/{len(self._planned)}] {line}{rest}")
-        elif record.status is not Status.COMPLETED:
-            self._print(line)
+            rest = rest if is_complete else ""  # others may be skipped then
+            line = f"[{self._done}/{len(self._planned)}] {line}{rest}"
+        self._bar.console.print(line, markup=False, soft_wrap=True)  # above the bar, if any
 
-    def _print(self, line: str) -> None:
-        """Prints a line above the bar, if there is one."""
-        self._bar.console.print(line, markup=False, soft_wrap=True)
+
+def _result(record: TrialRecord | CollectiveRecord) -> str:
+    """Writes "3,936 images/s", or how and why the trial failed."""
+    if record.status is not Status.COMPLETED:
+        return f"{record.status.words}: {record.reason}"
+    if isinstance(record, CollectiveRecord):
+        return units.counted(len(record.spec.sizes_bytes), "size")
+    # Imported here, as a training reports its progress without the statistics and their numpy.
+    from dpbench.analysis.throughput import items_per_second
+
+    return f"{units.three_digits(items_per_second(record))} {record.facts.item}/s"

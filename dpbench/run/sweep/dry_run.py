@@ -11,7 +11,7 @@ from dpbench.folders import missing_trials
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
-from dpbench.report.answers.listing import PlannedRow, plan_answer
+from dpbench.report.answers.setup import plan_answer
 from dpbench.run.sweep.measuring import kept_records, runner_for, unusable_configurations
 from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.specs.trial import MAX_FILLING_STEPS
@@ -60,11 +60,10 @@ def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
         f"{units.span((trial.threads_per_replica for trial in plan.trials), 'thread')} per "
         f"replica; {duration}. {needs}This plan stored nothing."
     )
-    runs = Counter(trial.configuration for trial in left)
-    configurations = dict.fromkeys(trial.configuration for trial in plan.trials)
+    runs = dict.fromkeys((trial.configuration for trial in plan.trials), 0)
+    runs |= Counter(trial.configuration for trial in left)
     say(*plan.notes, *[summary] * options.as_json)
-    rows = [PlannedRow(each, runs[each], reasons.get(each)) for each in configurations]
-    return plan_answer(rows, summary)
+    return plan_answer(runs, reasons, summary)
 
 
 def _needs_in_words(plan: PlannedSweep) -> str:

@@ -56,7 +56,7 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
             follow(plan)
             return None
         stored = measure(plan, progress)
-    to_explain = OWN_SCRIPT if options.preset == "quick" else stored.folder
+    to_explain = OWN_SCRIPT if options.preset == "quick" else None
     answer = measured_answer(stored, options, to_explain=to_explain, verbose=options.verbose)
     status = exit_status(stored.records, options.measured_implementations)
     return replace(answer, exit_status=status)

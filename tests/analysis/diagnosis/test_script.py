@@ -53,9 +53,9 @@ def test_causes_are_one_list_in_which_wrong_comes_first_and_unmeasured_last() ->
         "wrong: all ranks train on the same samples, as their batches are equal: use DataLoader(…, "
         "sampler=DistributedSampler(dataset)), which gives each its share, and call "
         "sampler.set_epoch(epoch) before each epoch",
-        "40.3 ± 0.5 % of the step is the input pipeline (100 ms a step; at best 60 ms, as with the "
-        "batch kept in memory): make its transforms cheaper, cache their output or run them before "
-        "training, or use fewer ranks, as 2 with their workers already fill 2 cores",
+        "40.3 ± 0.5 % of the step is the input pipeline (100 ms a step, 60 ms with the batch kept "
+        "in memory): make its transforms cheaper, cache their output or run them before training, "
+        "or use fewer ranks, as 2 with their workers already fill 2 cores",
         "up to about 38 % of the step, as a part of communication, is averaging gradients 4 times "
         "per optimizer step instead of once: put with model.no_sync(): around forward and backward "
         "of all micro-steps but the last, which then averages them once",

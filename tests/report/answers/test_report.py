@@ -9,8 +9,8 @@ import pytest
 
 from dpbench.records.trial import HostLoad
 from dpbench.report.answers.comm import comm_answer
-from dpbench.report.answers.report import report_answer
-from dpbench.report.headline import headline_sentences
+from dpbench.report.answers.report import headline_sentences, report_answer
+from dpbench.report.commands import command_to_decide
 from dpbench.report.page import build_page
 from tests.analysis.builders import run, runs, steps_of, trial
 from tests.analysis.collective_records import sample_collectives
@@ -23,6 +23,37 @@ def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
     (line,) = headline_sentences(analysis([*ours, *theirs]).fastest)
     assert line.startswith("No clear winner: ddp/gloo ×1, batch 32, 2")
     assert line.endswith(" images/s, and torch-ddp/gloo ×1, batch 32 tie within 11 %.")
+
+
+def test_a_tie_has_the_command_that_decides_it_unless_the_rows_are_known_to_be_alike() -> None:
+    ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (187, 170, 204))
+    (fastest,) = analysis([*ours, *theirs]).fastest.values()
+    command = command_to_decide(["sweep", "--name", "x", "--backends", "gloo,shm"], fastest)
+    assert command.startswith("dpbench sweep --backends gloo --implementations ddp,torch-ddp ")
+    assert 3 < int(command.rpartition(" --repetitions ")[2]) < 20
+    alike = [*ours, *runs(trial("torch-ddp"), (189, 208, 227))]
+    (fastest,) = analysis(alike).fastest.values()
+    assert fastest.rivals
+    assert command_to_decide(["sweep"], fastest) == ""
+
+
+def test_the_page_advises_the_fastest_backend_first_and_nothing_on_slower_ones() -> None:
+    rows = (("single", "none", 1, 0.01), ("ddp", "gloo", 2, 0.03), ("ddp", "shm", 2, 0.02))
+    records = [
+        steps_of(
+            name,
+            [seconds] * size,
+            [0.01] * size if size > 1 else None,
+            backend=backend,
+            repetition=n,
+        )
+        for n in range(3)
+        for name, backend, size, seconds in rows
+    ]
+    first, *others = build_page(analysis(records)).advice
+    assert first == "use shm, which is 1.500 ± 0 × as fast as gloo"
+    assert others
+    assert not any("gloo" in one for one in others)
 
 
 def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
@@ -43,18 +74,11 @@ def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
     assert line.endswith(", but torch-ddp/gloo ×1, batch 32 is too noisy to compare with it.")
 
 
-@pytest.mark.parametrize("verbose", [False, True])
-def test_one_repetition_has_no_intervals_which_is_said_once(verbose: bool) -> None:
-    sweep = analysis([run(trial("single", "none"), 4538.2), run(trial(), 4987.5)])
-    text = " ".join(report_answer(sweep, verbose=verbose).text.split())
+def test_why_a_number_has_no_interval_stands_once_below_the_table() -> None:
+    alone = [run(trial("single", "none"), 4538.2), run(trial(), 4987.5)]
+    text = " ".join(report_answer(analysis(alone)).text.split())
     assert " 4,988 1.10 110 % " in text
-    assert text.count("1 repetition: no intervals") == 1
-
-
-def test_names_from_records_stay_on_one_line() -> None:
-    (line,) = headline_sentences(analysis([run(trial(), 100.0, item="<b>\x1b[31m\nrm")]).fastest)
-    assert line.isprintable()
-    assert "<b> [31m rm/s" in line
+    assert text.count("Images/s, Speedup, Loss/s without ±: single values (n = 1)") == 1
 
 
 def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> None:
@@ -66,7 +90,7 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
         for one in (steps_of("single", [0.01], repetition=n), steps_of(*steps, repetition=n))
     ]
     sweep = analysis([replace(one, host_load=busy) for one in records])
-    text = " ".join(report_answer(sweep, to_explain="r", verbose=True).text.split())
+    text = " ".join(report_answer(sweep, verbose=True).text.split())
     winner, _, more = text.partition("images/s, ")
     assert winner.startswith("Perhaps the fastest: single ×1, batch 32 at ")
     assert more.startswith(
@@ -82,17 +106,17 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
 def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     sweep = analysis(runs(trial(group_size=2), (100, 101)))
     warned = replace(sweep, warnings=("the machine was busy", "another one"))
-    page, folder = Path("r/report/index.html"), Path("r")
-    short = report_answer(warned, page=page, to_explain=folder).text
+    page = Path("r/report/index.html")
+    short = report_answer(warned, page=page).text
     assert short.count("Warning: ") == 1
     assert "another one" not in short
     said = " ".join(short.split())
-    assert "Report: r/report/index.html Next: dpbench explain r (" in said
+    assert "Report: r/report/index.html Next: dpbench explain demo (" in said
     assert said.endswith(" notes: --verbose)")
     assert "· another one" in report_answer(warned, verbose=True).text
     alone = analysis(runs(trial("single", "none"), (100, 101)))
     # Explain has nothing to explain.
-    assert "Next:" not in report_answer(alone, to_explain=folder).text
+    assert "Next:" not in report_answer(alone).text
 
 
 def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
@@ -105,7 +129,7 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
             for record in runs(trial(name, backend, size, 16 * size), (speed * size, speed * size))
         ]
     )
-    (results,) = (s for s in build_page(sweep).sections if s.key == "results")
+    (results,) = (s for s in build_page(sweep).sections if s.kind.name == "RESULTS")
     table = results.table
     assert table is not None
     text = report_answer(sweep).text
@@ -113,8 +137,9 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     header = next(line for line in text.splitlines() if line.startswith("Implementation"))
     shown = [column.header for column in table.columns if column.by_default]
     assert header.split() == " ".join(shown).split()
-    assert f"\n{table.footnote}\n" in text
-    assert str(table.footnote) in to_html(build_page(sweep))
+    upper_bound, *_ = table.below
+    assert f"\n{upper_bound}\n" in text
+    assert upper_bound in to_html(build_page(sweep))
 
 
 def test_collectives_that_did_not_complete_have_their_reason() -> None:

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
+from dpbench.report.charts.figures import house_style
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.style import house_style
 from tests.analysis.collective_records import sample_collectives
 from tests.report.sample import sample_records, stored, stored_collectives
 

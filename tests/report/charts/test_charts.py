@@ -15,7 +15,7 @@ from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import Row
-from dpbench.report.charts import style
+from dpbench.report.charts import figures
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.charts.pictured import caption, collectives, figure, source, sweep
@@ -155,18 +155,10 @@ def test_charts_know_rows_by_their_names_whatever_their_labels_say() -> None:
 
 def test_every_label_of_a_chart_has_a_color_of_its_own() -> None:
     rows = with_settings().rows
-    styles = style.series_styles(rows)
+    styles = figures.series_styles(rows)
     labels = {row.implementation_label for row in rows}
     assert len({look["color"] for look in styles.values()}) == len(labels) == 9
-    assert styles["ddp(adamw)/gloo"]["color"] == style.IMPLEMENTATION_COLORS["ddp"]
-
-
-def test_linear_scaling_starts_at_single_even_if_only_other_series_fit() -> None:
-    names = [f"own{k}" for k in range(9)]
-    runs = [run(trial(name, group_size=n), 100.0 * n) for name in names for n in (1, 2)]
-    (axes,) = CHARTS["throughput"].draw(source([*runs, run(trial("single", "none"), 80.0)])).axes
-    (linear,) = (line for line in axes.lines if str(line.get_label()).startswith("linear"))
-    assert [*linear.get_ydata()] == pytest.approx([80.0, 160.0])
+    assert styles["ddp(adamw)/gloo"]["color"] == figures.IMPLEMENTATION_COLORS["ddp"]
 
 
 def test_a_published_line_starts_at_single_of_its_batch_size(tmp_path: Path) -> None:

@@ -1,20 +1,21 @@
-"""How all charts look: colors, panels, axes, captions; dpbench.mplstyle has fonts and axes.
+"""How all charts look, with colors, axes and captions, and their files; dpbench.mplstyle has fonts.
 
-No color means two things: implementations have the colors of Okabe and Ito, backends (where they
-are the series) and phases of a step have others. Dash and marker show the backend, so that no chart
-depends on color alone.
+Implementations have the colors of Okabe and Ito, phases of a step have pale ones. Dash and marker
+show the backend, so that no chart depends on color alone.
 """
 
 from __future__ import annotations
 
+import io
 import math
+import re
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -26,9 +27,11 @@ from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.rows import Row
+from dpbench.files import write_inside
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.report.formatting import time_unit
+from dpbench.report.markup import visible
 from dpbench.specs.traits import BACKENDS
 
 INK, MUTED = "#222222", "#767676"
@@ -43,38 +46,29 @@ IMPLEMENTATION_COLORS = {
     "single": INK,
 }
 OTHER_COLORS = ("#882255", "#6A51A3", "#8C6D31", "#637939", "#843C39")
-"""Colors of implementations without one of their own, in their order."""
-BACKEND_COLORS = {
-    "gloo": "#332288",
-    "shm": "#AA4499",
-    "nccl": "#117733",
-    "threads": "#999933",
-    "nccl-legacy": "#44AA99",
-    "nccl2": "#DDCC77",
-}
-"""Colors of backends in charts of collectives, which have no implementation."""
+"""Colors of implementations without one of their own, in their order, and of backends in charts of
+collectives, which have no implementation."""
 SeriesStyle = dict[str, Any]
 """Color, linestyle and marker of a series, as arguments for matplotlib's line functions."""
 DASHES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MAX_PANELS = 6
-MAX_SERIES = 8
-MAX_BARS = 14
-MAX_LABELS = 6
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 CHARACTERS_PER_INCH, LINE_INCHES, MARGIN_INCHES = 16.5, 0.15, 0.08
 """The width of a caption's characters, the height of its lines, and the margin around it."""
 KEY_WIDTH_INCHES, KEY_HEIGHT_INCHES = 1.6, 0.19
 """Room of an entry of the legend."""
-Group = TypeVar("Group")
+PIXELS_PER_INCH = 130
+_UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""Metadata without dates, so that equal data gives equal files."""
 
 
 class Drawn(NamedTuple):
     """A chart without its title and caption."""
 
     figure: Figure
-    values: Sequence[Estimate]
-    """Estimates whose intervals it shows."""
+    estimates: Sequence[Estimate]
+    """Those whose intervals it shows."""
     remarks: Sequence[str]
     """What its caption says about it."""
 
@@ -101,96 +95,28 @@ def series_styles(rows: Iterable[Row]) -> dict[str, SeriesStyle]:
         label, color = row.implementation_label, IMPLEMENTATION_COLORS.get(row.implementation)
         if label not in colors:
             colors[label] = color if color and color not in colors.values() else next(free)
-    marks = backend_marks([row.backend for row in series.values()])
+    looks = backend_styles(row.backend for row in series.values())
     return {
-        name: {"color": colors[row.implementation_label], **marks[row.backend]}
+        name: {**looks[row.backend], "color": colors[row.implementation_label]}
         for name, row in series.items()
     }
 
 
-def backend_marks(backends: Iterable[str | None]) -> dict[str | None, SeriesStyle]:
-    """Dash and marker of each backend; those that dpbench knows have the same in every chart."""
-    places = enumerate(dict.fromkeys([*BACKENDS, *backends]))
+def backend_styles(backends: Iterable[str | None]) -> dict[str | None, SeriesStyle]:
+    """The style of each backend; those that dpbench knows have the same in every chart."""
     return {
         name: {
+            "color": OTHER_COLORS[place % len(OTHER_COLORS)],
             "linestyle": DASHES[place % len(DASHES) if name else 0],
             "marker": MARKERS[place % len(MARKERS) if name else 0],
         }
-        for place, name in places
+        for place, name in enumerate(dict.fromkeys([*BACKENDS, *backends]))
     }
-
-
-def panels(
-    groups: Sequence[Group], noun: str
-) -> tuple[Figure, list[tuple[Axes, Group]], list[str]]:
-    """Small multiples of one scale, at most three in a row, each of which can be read without the
-    others.
-
-    Returns the figure, its panels with the groups that they show, and, if there are more groups
-    than panels, the remark that says so.
-    """
-    shown = groups[:MAX_PANELS]
-    columns = min(len(shown), 3)
-    rows = math.ceil(len(shown) / columns)
-    figure = _figure(5.2 if columns == 1 else 3.3 * columns, 2.7 * rows + 1.1)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    axes = [axis for line in grid for axis in line]
-    for axis in axes:
-        axis.tick_params(labelleft=True)
-    for unused in axes[len(shown) :]:
-        unused.remove()
-    return figure, [*zip(axes, shown, strict=False)], first_of(len(shown), len(groups), noun)
 
 
 def first_of(drawn: int, total: int, noun: str) -> list[str]:
     """The remark that a chart has no room for all: "first 8 of 9 series"."""
     return [f"first {drawn} of {total:,} {noun}"] if drawn < total else []
-
-
-def cases(rows: Iterable[Row]) -> list[list[Row]]:
-    """Rows that ran at the same sizes; the largest groups first, then by batch size."""
-    groups: dict[tuple[int, int], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((-row.group_size, row.batch_size or 0), []).append(row)
-    return [groups[key] for key in sorted(groups)]
-
-
-def case_panels(
-    rows: Collection[Row], bars: Callable[[Row], int] = lambda _: 1
-) -> tuple[Figure, list[tuple[Axes, list[Row]]], list[str]]:
-    """Panels below each other, one for each case, in which a row has so many horizontal bars.
-
-    Returns the figure, its panels with the rows that they show, and, if not all rows have room, the
-    remark that says so.
-    """
-    shown: list[list[Row]] = []
-    room = MAX_BARS // max(map(bars, rows))
-    for case in cases(rows)[:MAX_PANELS]:
-        if shown and len(case) > room:
-            break
-        shown.append(case[:room])
-        room -= len(case)
-    heights = [sum(map(bars, case)) for case in shown]
-    figure = _figure(5.2, 0.27 * sum(heights) + 0.8 * len(shown) + 0.8)
-    grid = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
-    axes: list[Axes] = [line[0] for line in grid]
-    for axis, case, height in zip(axes, shown, heights, strict=True):
-        batch = case[0].batch_size
-        title = units.counted(case[0].group_size, "replica")
-        axis.set_title(title if batch is None else f"{title}, batch size {batch:,}", pad=4)
-        axis.grid(False, axis="y")
-        axis.tick_params(axis="y", length=0)
-        axis.spines["left"].set_visible(False)
-        axis.set_ylim(height - 0.4, -0.6)
-    remarks = first_of(sum(map(len, shown)), len(rows), "configurations")
-    return figure, [*zip(axes, shown, strict=True)], remarks
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    spacing: Any = figure.get_layout_engine()
-    spacing.set(w_pad=0.12, h_pad=0.08)
-    return figure
 
 
 def draw_points(
@@ -209,14 +135,6 @@ def draw_points(
     axes.errorbar(xs, ys, **bars)
 
 
-def category_axis(axes: Axes, names: Sequence[str], label: str) -> None:
-    """An axis of sizes: each is a category, and at most `MAX_LABELS` are labeled."""
-    step = math.ceil(len(names) / MAX_LABELS)
-    axes.set_xticks(range(0, len(names), step), names[::step])
-    axes.set_xlim(-0.5, len(names) - 0.5)
-    axes.set_xlabel(label)
-
-
 def time_axis(axes: Axes, quantity: str) -> None:
     """A horizontal axis of seconds, in the unit that fits."""
     size, unit = time_unit(max(map(abs, axes.get_xlim())))
@@ -225,34 +143,19 @@ def time_axis(axes: Axes, quantity: str) -> None:
     axes.set_xlabel(f"{quantity} ({unit})")
 
 
-def write_beside(axes: Axes, place: float, text: str) -> None:
-    """Writes a text to the right of the panel, where no bar can hide it."""
-    axes.annotate(
-        text,
-        (1, place),
-        xycoords=axes.get_yaxis_transform(),
-        xytext=(8, 0),
-        textcoords="offset points",
-        va="center",
-        annotation_clip=False,
-        fontsize=8.5,
-        color=INK,
-    )
-
-
 def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
     """Puts the title above, which names the work where there are several. Below are one legend for
     all panels, how the intervals came about, what is not shown, and the environment."""
-    figure, values, remarks = drawn
+    figure, estimates, remarks = drawn
     whole = f"{title}: {one_line(analysis.work)}" if analysis.work else title
     figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
     environments = analysis.stored.environments if analysis.stored else {}
     words = []
-    repeated = [value.sample_size for value in values if value.basis == "repetitions"]
+    repeated = [one.sample_size for one in estimates if one.basis == "repetitions"]
     if repeated:
         level, count = units.percent(CONFIDENCE), units.span(repeated)
         words.append(f"bars: {level} interval over n = {count} repetitions")
-    if single := sum(value.basis == "single value" for value in values):
+    if single := sum(one.basis == "single value" for one in estimates):
         words.append(f"{units.counted(single, 'point')} without a bar: n = 1")
     parts = (*words, *remarks, environment_line(environments, {*environments}), analysis.name)
     text = textwrap.fill(
@@ -281,3 +184,29 @@ def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
     caption = figure.supxlabel(text, x=0.01, y=place, ha="left", va="bottom", fontsize=8)
     caption.set(in_layout=False, color=MUTED)
     return figure
+
+
+def stem_of(name: str, work: str) -> str:
+    """Name of a chart's file before its suffix: "speedup", "speedup-gpt"."""
+    words = re.sub("[^A-Za-z0-9_.=]+", "-", work).strip("-.")
+    return f"{name}-{words}" if words else name
+
+
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Writes it in the format that the suffix names; within `house_style`. Raises OSError."""
+    image = path.suffix[1:].lower()
+    content = io.BytesIO()
+    figure.savefig(content, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))
+    return write_inside(path, content.getvalue())
+
+
+def inline_svg(figure: Figure, *, salt: str) -> str:
+    """The figure as an element of a page, whose paper shows through; within `house_style`.
+
+    The ids that it refers to are its own, as all charts of a page share one space of ids and each
+    has another `salt`.
+    """
+    text, nothing = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with mpl.rc_context({"svg.hashsalt": salt}):
+        figure.savefig(text, format="svg", transparent=True, metadata=nothing)
+    return visible(text.getvalue()[text.getvalue().index("<svg") :])

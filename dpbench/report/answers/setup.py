@@ -1,18 +1,95 @@
-"""`dpbench doctor`: the machine, the versions, and whether each backend works."""
+"""`dpbench doctor`, `dpbench list` and `sweep --dry-run`: the machine, what can be measured on it,
+and what would be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
+from typing import NamedTuple
 
 from dpbench import units
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
-from dpbench.report.table import Table, text_column
+from dpbench.report.table import MISSING, Column, Table, column, text_column
 from dpbench.requirements import PYTHON, TORCH
+from dpbench.specs import Configuration, Labels
+from dpbench.specs.nodes import on_nodes
+
+
+class NameEntry(NamedTuple):
+    """A name that commands take."""
+
+    kind: str
+    name: str
+    reason: str | None
+    """Why it cannot be used here; None if it can."""
+    description: str
+
+
+def names_answer(entries: Sequence[NameEntry]) -> Answer:
+    """A row for each name if all are of one kind; else one for each kind, in which names that
+    cannot be used here are in parentheses."""
+    names: dict[str, list[str]] = {}
+    for entry in entries:
+        name = entry.name if entry.reason is None else f"({entry.name})"
+        names.setdefault(entry.kind, []).append(name)
+    if len(names) == 1:
+        columns: tuple[Column, ...] = (
+            text_column("Name", [entry.name for entry in entries]),
+            text_column("Usable", ["no" if entry.reason else "yes" for entry in entries]),
+            text_column("What", [e.reason or e.description for e in entries], folds=True),
+        )
+        more = ""
+    else:
+        columns = (
+            text_column("Kind", names),
+            text_column("Names", map(", ".join, names.values()), folds=True),
+        )
+        more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
+    data = [entry._asdict() for entry in entries]
+    return Answer(paragraphs=(Table(columns=columns), more), data=data)
+
+
+def plan_answer(
+    runs: Mapping[Configuration, int], reasons: Mapping[Configuration, str], summary: str
+) -> Answer:
+    """A row for each configuration of a sweep, with the number of its trials that are left, or the
+    reason why it is skipped; people get reasons and the summary below it."""
+    specs, labels = [*runs], Labels.among(runs)
+    skipped = Counter(reasons[spec] for spec in specs if spec in reasons)
+    batches = [str(spec.global_batch_size or MISSING) for spec in specs]
+    columns = (
+        text_column("Implementation", map(labels.implementation, specs)),
+        text_column("Backend", [spec.backend for spec in specs]),
+        column("Size", [f"{spec.group_size}{on_nodes(spec.replicas_by_node)}" for spec in specs]),
+        column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
+        column("Global batch", batches, leaves=2),
+        text_column("Devices", [", ".join(spec.devices) for spec in specs], leaves=1),
+        column("Runs", ["skip" if spec in reasons else str(runs[spec]) for spec in specs]),
+    )
+    notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in skipped.items()]
+    return Answer(
+        paragraphs=(Table(columns=columns), notes, summary),
+        data=[
+            {
+                "label": labels.label(spec),
+                "implementation": spec.implementation,
+                "backend": spec.backend,
+                "group_size": spec.group_size,
+                "batch_size": spec.batch_size,
+                "global_batch_size": spec.global_batch_size or None,
+                "nodes": list(spec.replicas_by_node),
+                "devices": list(spec.devices),
+                "runs": runs[spec],
+                "reason": reasons.get(spec),
+            }
+            for spec in specs
+        ],
+    )
 
 
 def doctor_answer(environment: Environment, tests: Sequence[CollectiveRecord]) -> Answer:

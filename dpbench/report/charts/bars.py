@@ -1,0 +1,244 @@
+"""Bars, a panel per group size and batch size: ratios of speeds, and what steps consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dpbench import units
+from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.diagnosis.explanation import slowest_of
+from dpbench.analysis.diagnosis.phases import PhaseName, step_phases
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.rows import Row
+from dpbench.analysis.scaling import UNITY
+from dpbench.messages import one_line
+from dpbench.records.trial import Window
+from dpbench.report.charts.figures import (
+    INK,
+    MAX_PANELS,
+    MUTED,
+    Drawn,
+    draw_points,
+    first_of,
+    series_styles,
+    time_axis,
+)
+from dpbench.report.charts.kinds import NothingToDraw
+from dpbench.report.formatting import NOISY, plus_minus, time_text
+from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
+
+MAX_BARS = 14
+REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
+PHASE_COLORS: dict[PhaseName, str] = {
+    "data": "#DDCC77",
+    "forward": "#BBCCEE",
+    "backward": "#99CCBB",
+    "communication": "#EE7766",
+    "optimizer": "#CCBBDD",
+}
+"""Pale colors, which no line has."""
+LABELED = 0.1
+"""Least share of a step whose bar has its percentage inside."""
+MAX_RANKS = 4
+"""Most ranks of a configuration that are drawn; the slowest is always among them."""
+
+
+def implementations(analysis: Analysis) -> Drawn:
+    """One panel per group size and batch size; the reference is torch's own where measured."""
+    sides = [row for row in analysis.rows if row.throughput and row.implementation != INDEPENDENT]
+    compared = (_ratios(case) for case in cases(sides) if len(case) > 1)
+    ratios = {row: ratio for case in compared for row, ratio in case.items()}
+    if not ratios:
+        raise NothingToDraw("no two implementations have a throughput at the same sizes")
+    if not any(map(_is_stated, ratios.values())):
+        raise NothingToDraw("every ratio of two implementations is too noisy to state")
+    styles = series_styles(sides)
+    figure, panels, left_out = case_panels(ratios)
+    drawn = [ratios[row] for _, case in panels for row in case]
+    stated = [ratio for ratio in drawn if _is_stated(ratio)]
+    least = min([0.95, *(ratio.ends[0] for ratio in stated)]) / 1.03
+    most = max([1.05, *(ratio.ends[1] for ratio in stated)]) * 1.03
+    for axis, rows in panels:
+        axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
+        axis.set_xlim(least, most)  # one scale for all, with room for the reference
+        axis.set_xlabel("× as fast as the reference")
+        for place, row in enumerate(rows):
+            ratio, style = ratios[row], styles[row.series]
+            words = "reference" if ratio is UNITY else f"{plus_minus(ratio)} ×"
+            write_beside(axis, place, NOISY if ratio.is_too_noisy else words)
+            if ratio.is_too_noisy:
+                continue
+            low, high = ratio.ends
+            is_tied = ratio is not UNITY and (ratio.interval is None or low <= 1 <= high)
+            draw_points(
+                axis,
+                [(place, ratio)],
+                along="x",
+                color=style["color"],
+                marker=style["marker"],
+                markersize=6,
+                markerfacecolor="white" if is_tied else style["color"],
+            )
+    remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
+    if any(row.implementation == INDEPENDENT for row in analysis.rows):
+        remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
+    return Drawn(figure, stated, [*remarks, *left_out])
+
+
+def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
+    """Speeds relative to the first row of torch's own implementation, or to the first of all."""
+    names = [row.implementation for row in case]
+    first = next((name for name in REFERENCES if name in names), names[0])
+    reference = case[names.index(first)]
+    return {row: ratio for row in case if (ratio := row.speedup_over(reference))}
+
+
+def _is_stated(ratio: Estimate) -> bool:
+    """Whether it says more than that the reference is as fast as itself."""
+    return ratio is not UNITY and not ratio.is_too_noisy
+
+
+def step_shares(analysis: Analysis) -> Drawn:
+    """One bar per configuration: the mean instrumented step over ranks and steps."""
+    phases = {row: step for row in analysis.rows if (step := step_phases(row.records))}
+    if not phases:
+        raise NothingToDraw("no trial measured the phases of a step")
+    figure, panels, left_out = case_panels(phases)
+    for axis, rows in panels:
+        axis.set_xlim(0, 100)
+        axis.set_xlabel("share of the step (%); right: mean step")
+        for place, row in enumerate(rows):
+            step = phases[row]
+            communicates = IMPLEMENTATIONS[row.implementation].communicates
+            is_mixed = row.group_size > 1 and communicates and "communication" not in step.seconds
+            # Communication that noise makes negative has no segment.
+            lengths = {name: max(seconds.value, 0.0) for name, seconds in step.seconds.items()}
+            left = 0.0
+            for name, seconds in lengths.items():
+                width = 100 * seconds / sum(lengths.values())
+                has_both = is_mixed and name == "backward"
+                axis.barh(
+                    place,
+                    width,
+                    left=left,
+                    height=0.78,
+                    color=PHASE_COLORS[name],
+                    edgecolor="white",
+                    hatch="////" if has_both else None,
+                    label="backward with communication" if has_both else name,
+                )
+                if width > 100 * LABELED:
+                    text = f"{width:.0f} %"
+                    axis.text(left + width / 2, place, text, ha="center", va="center", fontsize=8)
+                left += width
+            write_beside(axis, place, time_text(step.step_seconds))
+    steps = units.span((phases[row].steps for _, rows in panels for row in rows), "step")
+    remark = (
+        f"means over {steps} per rank and repetition; instrumented steps wait for the "
+        "device after each phase"
+    )
+    return Drawn(figure, [], [remark, *left_out])
+
+
+def step_times(analysis: Analysis) -> Drawn:
+    """One bar per rank for the timed steps, and below it a pale one without synchronization."""
+    ranks: dict[Row, list[int]] = {}
+    slowest: dict[tuple[Row, int], str] = {}
+    for row in analysis.rows:
+        measured = row.records[0].ranks if row.records else ()
+        if measured and all(len(rank.timed.step_seconds) > 1 for rank in measured):
+            ranks[row] = [*range(len(measured))][:MAX_RANKS]
+            if behind := slowest_of(row.records):
+                slowest[row, behind.rank] = f"slowest {behind.slowest_in}/{behind.repetitions}"
+                if behind.rank >= MAX_RANKS:
+                    ranks[row][-1] = behind.rank
+    if not ranks:
+        raise NothingToDraw("no completed trial has two timed steps or more")
+    figure, panels, left_out = case_panels(ranks, lambda row: len(ranks[row]))
+    styles = series_styles(ranks)
+    for axis, rows in panels:
+        names: list[str] = []
+        for row, rank in ((each, rank) for each in rows for rank in ranks[each]):
+            place, color = len(names), styles[row.series]["color"]
+            runs = [record.ranks[rank] for record in row.records]
+            _draw_steps(axis, place - 0.14, [each.timed for each in runs], color)
+            unsynced = [each.windows["unsynced"] for each in runs if "unsynced" in each.windows]
+            if len(unsynced) == len(runs) and all(window.step_seconds for window in unsynced):
+                _draw_steps(axis, place + 0.22, unsynced, color, alpha=0.4)
+            if (row, rank) in slowest:
+                write_beside(axis, place, slowest[row, rank])
+            first = f"{one_line(row.series)}  " if rank == ranks[row][0] else ""
+            number = f"rank {rank}" if len(row.records[0].ranks) > 1 else ""
+            names.append(first + number)
+        axis.set_yticks(range(len(names)), names)
+        time_axis(axis, "step time")
+    remarks = (
+        "bar: the middle half of the steps; line: 5 to 95 %; tick: median; pale: steps without "
+        "synchronization",
+        "slowest 3/4: this rank was the slowest in 3 of 4 repetitions",
+    )
+    return Drawn(figure, [], [*remarks, *left_out])
+
+
+def _draw_steps(
+    axis: Axes, place: float, windows: Sequence[Window], color: str, *, alpha: float = 1.0
+) -> None:
+    """A line from 5 to 95 % of the steps, a bar over the middle half, and a tick at the median."""
+    seconds = np.concatenate([window.step_seconds for window in windows])
+    low, lower, middle, upper, high = np.percentile(seconds, [5, 25, 50, 75, 95])
+    axis.plot([low, high], [place] * 2, color=color, alpha=alpha, linewidth=1.0)
+    axis.barh(place, upper - lower, left=lower, height=0.3, color=color, alpha=alpha)
+    axis.plot([middle] * 2, [place - 0.15, place + 0.15], color=INK, linewidth=1.2)
+
+
+def cases(rows: Iterable[Row]) -> list[list[Row]]:
+    """Rows that ran at the same sizes; the largest groups first, then by batch size."""
+
+    def sizes(row: Row) -> tuple[int, int]:
+        return -row.group_size, row.batch_size or 0
+
+    return [[*case] for _, case in groupby(sorted(rows, key=sizes), sizes)]
+
+
+def case_panels(
+    rows: Collection[Row], bars: Callable[[Row], int] = lambda _: 1
+) -> tuple[Figure, list[tuple[Axes, list[Row]]], list[str]]:
+    """Panels below each other, one for each case, in which a row has so many horizontal bars.
+
+    Returns the figure, its panels with the rows that they show, and, if not all rows have room, the
+    remark that says so.
+    """
+    shown: list[list[Row]] = []
+    room = MAX_BARS // max(map(bars, rows))
+    for case in cases(rows)[:MAX_PANELS]:
+        if shown and len(case) > room:
+            break
+        shown.append(case[:room])
+        room -= len(case)
+    heights = [sum(map(bars, case)) for case in shown]
+    size = 5.2, 0.27 * sum(heights) + 0.8 * len(shown) + 0.8
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
+    axes: list[Axes] = [line[0] for line in grid]
+    for axis, case, height in zip(axes, shown, heights, strict=True):
+        batch = case[0].batch_size
+        title = units.counted(case[0].group_size, "replica")
+        axis.set_title(title if batch is None else f"{title}, batch size {batch:,}", pad=4)
+        axis.grid(False, axis="y")
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        axis.set_ylim(height - 0.4, -0.6)
+        axis.set_yticks(range(len(case)), [one_line(row.series) for row in case])
+    remarks = first_of(sum(map(len, shown)), len(rows), "configurations")
+    return figure, [*zip(axes, shown, strict=True)], remarks
+
+
+def write_beside(axes: Axes, place: float, text: str) -> None:
+    """Writes a text to the right of the panel, where no bar can hide it."""
+    right = axes.get_yaxis_transform()
+    axes.text(1.02, place, text, transform=right, va="center", fontsize=8.5, color=INK)

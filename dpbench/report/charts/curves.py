@@ -1,0 +1,261 @@
+"""Curves, a panel per batch size or collective: speeds and bandwidth with intervals, and losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Literal, TypeVar
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter, NullLocator, PercentFormatter
+
+from dpbench import units
+from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.collectives import collective_rows
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.losses import loss_curve
+from dpbench.analysis.rows import Row
+from dpbench.messages import one_line
+from dpbench.report.charts.figures import (
+    MAX_PANELS,
+    MUTED,
+    Drawn,
+    backend_styles,
+    draw_points,
+    first_of,
+    series_styles,
+    time_axis,
+)
+from dpbench.report.charts.kinds import NothingToDraw
+from dpbench.report.notes import relative_to
+from dpbench.specs.collective import CollectiveSpec
+from dpbench.specs.traits import SINGLE
+
+MAX_SERIES = 8
+MAX_LABELS = 6
+Group = TypeVar("Group")
+SPREAD, BAND = 0.36, 0.26
+"""Width of a group size over which series stand side by side; half the width of its band."""
+Curve = list[tuple[Row, Estimate]]
+"""The rows of a series with the values that are drawn."""
+
+
+def throughput(analysis: Analysis) -> Drawn:
+    """Linear scaling starts at `single`; in a sweep without it, at the fastest implementation at
+    group size 1."""
+    has_single = any(row.implementation == SINGLE for row in analysis.rows)
+    starts: dict[int | None, float] = {}
+    for row in analysis.rows:
+        is_start = row.implementation == SINGLE if has_single else row.group_size == 1
+        if is_start and row.throughput and not row.throughput.is_too_noisy:
+            speed = row.throughput.value
+            starts[row.batch_size] = max(speed, starts.get(row.batch_size, 0.0))
+    return _draw(analysis, "throughput", starts)
+
+
+def speedup(analysis: Analysis) -> Drawn:
+    """The curve of `single`, which is 1 by definition, is left out."""
+    return _draw(analysis, "speedup", {row.batch_size: 1.0 for row in analysis.rows})
+
+
+def efficiency(analysis: Analysis) -> Drawn:
+    """The curve of `single`, which is 1 by definition, is left out."""
+    return _draw(analysis, "efficiency", {row.batch_size: 1.0 for row in analysis.rows})
+
+
+def _draw(
+    analysis: Analysis,
+    name: Literal["throughput", "speedup", "efficiency"],
+    starts: Mapping[int | None, float],
+) -> Drawn:
+    """Curves with intervals, and in gray linear scaling from the start of each batch size."""
+    curves, noisy = _curves(analysis.rows, name)
+    left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
+    remarks = [*left_out, *first_of(MAX_SERIES, len(curves), "series")]
+    curves = dict(islice(curves.items(), MAX_SERIES))
+    points = [point for curve in curves.values() for point in curve]
+    rows = [row for row, _ in points]
+    sizes = sorted({row.group_size for row in rows})
+    if len(sizes) < 2:
+        why = f" ({left_out[0]})" if left_out else ""
+        raise NothingToDraw(f"no {name} at two group sizes or more{why}")
+    batches = sorted({row.batch_size for row in rows}, key=lambda size: size or 0)
+    figure, shown, fewer_panels = panels(batches, "batch sizes")
+    if len(curves) > 1:
+        remarks.insert(0, "gray bands: one group size each, its points side by side")
+    if name != "throughput":
+        remarks.insert(0, relative_to(rows))
+    labels = {
+        "throughput": f"throughput ({points[0][1].unit})",
+        "efficiency": "efficiency (% of linear scaling)",
+    }
+    for axis, batch_size in shown:
+        _draw_curves(axis, curves, batch_size, sizes)
+        if batch_size in starts:
+            growth = [1] * len(sizes) if name == "efficiency" else sizes
+            ends = range(len(sizes)), [starts[batch_size] * size for size in growth]
+            axis.plot(*ends, label="linear", color=MUTED, linewidth=1.0, zorder=1)
+        category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
+        axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
+        percents, counts = PercentFormatter(1, decimals=0, symbol=""), FuncFormatter(_count)
+        axis.yaxis.set_major_formatter(percents if name == "efficiency" else counts)
+        axis.set_ylabel(labels.get(name, name))
+    for axis, _ in shown:
+        axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
+    drawn = {batch_size for _, batch_size in shown}
+    estimates = [estimate for row, estimate in points if row.batch_size in drawn]
+    return Drawn(figure, estimates, [*remarks, *fewer_panels])
+
+
+def _curves(rows: Sequence[Row], name: str) -> tuple[dict[str, Curve], int]:
+    """The curve of each series, and the number of values that are too noisy to be drawn. A series
+    that was not measured at group size 1 starts at `single`, which has a curve of throughput
+    alone."""
+    curves: dict[str, Curve] = {}
+    noisy = 0
+    for row in rows:
+        value: Estimate | None = getattr(row, name)
+        if value is None or (name != "throughput" and row.implementation == SINGLE):
+            continue
+        if value.is_too_noisy:
+            noisy += 1
+        else:
+            curves.setdefault(row.series, []).append((row, value))
+    for curve in curves.values():
+        if all(row.group_size > 1 for row, _ in curve):
+            references = dict.fromkeys(row.reference for row, _ in curve if row.reference)
+            curve[:0] = [
+                (row, value)
+                for row in references
+                if (value := getattr(row, name)) and not value.is_too_noisy
+            ]
+    return curves, noisy
+
+
+def _draw_curves(
+    axis: Axes, curves: Mapping[str, Curve], batch_size: int | None, sizes: Sequence[int]
+) -> None:
+    """The points of a batch size, those of one group size side by side on a band."""
+    styles = series_styles(curve[-1][0] for curve in curves.values())
+    for place, (series, curve) in enumerate(curves.items()):
+        shift = SPREAD * ((place + 0.5) / len(curves) - 0.5)
+        marks = [
+            (sizes.index(row.group_size) + shift, value)
+            for row, value in curve
+            if row.batch_size == batch_size
+        ]
+        look = styles[series]
+        if len({row.group_size for row, _ in curve}) == 1:
+            look = {**look, "linestyle": "none"}  # nor has its key in the legend one
+        if marks:
+            draw_points(axis, marks, label=one_line(series), **look)
+    for place in range(len(sizes)) if len(curves) > 1 else ():
+        axis.axvspan(place - BAND, place + BAND, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
+    axis.grid(len(curves) == 1, axis="x")
+
+
+def _count(value: float, _: object) -> str:
+    """Writes "150 k" from 100,000 on."""
+    return f"{value:,.5g}" if abs(value) < 1e5 else EngFormatter(sep=" ").format_eng(value)
+
+
+def loss(analysis: Analysis) -> Drawn:
+    """One panel per batch size; each implementation at its largest group size, in the repetition
+    of typical length, as repetitions with one seed follow the same curve."""
+    measured = [row for row in analysis.rows if row.records]
+    largest = {(row.series, row.batch_size): row for row in measured}.values()
+    lines = []
+    for row in largest:
+        curves = [curve for record in row.records if (curve := loss_curve(record)) is not None]
+        if curves and all(len(losses) > 1 for _, losses in curves):
+            by_length = sorted(curves, key=lambda curve: float(curve[0][-1]))
+            lines.append((row, by_length[(len(curves) - 1) // 2]))
+    if not lines:
+        raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
+    styles = series_styles(row for row, _ in lines)
+    drawn = [*styles][:MAX_SERIES]
+    batches = sorted({row.batch_size or 0 for row, _ in lines})
+    figure, shown, left_out = panels(batches, "batch sizes")
+    for axis, batch_size in shown:
+        for row, (seconds, losses) in lines:
+            if row.batch_size == batch_size and row.series in drawn:
+                # The marker shows where the window ends: faster configurations end further left.
+                axis.plot(
+                    seconds,
+                    losses,
+                    label=f"{one_line(row.series)} ×{row.group_size}",
+                    markevery=[len(seconds) - 1],
+                    **styles[row.series],
+                )
+        axis.set_title(f"batch size {batch_size:,}")
+        axis.set_ylabel("training loss (mean over ranks)")
+        time_axis(axis, "timed window")
+    remarks = ["smoothed loss of the repetition of median length"]
+    if len(lines) < len(largest):
+        remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
+    return Drawn(figure, [], [*remarks, *first_of(MAX_SERIES, len(styles), "series"), *left_out])
+
+
+def bandwidth(analysis: Analysis) -> Drawn:
+    """One panel per collective and group size, one line per backend."""
+    lines: dict[CollectiveSpec, dict[int, Estimate]] = {}
+    for row in collective_rows(analysis.collectives.records if analysis.collectives else ()):
+        if row.nbytes is not None and row.bus_bytes_per_second is not None:
+            lines.setdefault(row.spec, {})[row.nbytes] = row.bus_bytes_per_second
+    groups: dict[str, list[CollectiveSpec]] = {}
+    for spec, speeds in lines.items():
+        if len(speeds) > 1:
+            groups.setdefault(f"{spec.collective} ×{spec.group_size}", []).append(spec)
+    if not groups:
+        raise NothingToDraw(
+            "no collective was measured at two sizes or more; dpbench comm measures them"
+        )
+    figure, shown, remarks = panels([*groups.items()], "panels")
+    drawn = [spec for group in groups.values() for spec in group]
+    styles = backend_styles(spec.backend for spec in drawn)
+    for axis, (title, group) in shown:
+        sizes = sorted({size for spec in group for size in lines[spec]})
+        names = [units.bytes_binary(size) for size in sizes]
+        for spec in group:
+            points = [(sizes.index(size), speed) for size, speed in lines[spec].items()]
+            draw_points(axis, points, label=one_line(spec.backend), **styles[spec.backend])
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(EngFormatter(unit="B/s"))
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.set_ylabel("bus bandwidth")
+        axis.set_title(title)
+        category_axis(axis, names, "message size")
+    return Drawn(figure, [speed for spec in drawn for speed in lines[spec].values()], remarks)
+
+
+def panels(
+    groups: Sequence[Group], noun: str
+) -> tuple[Figure, list[tuple[Axes, Group]], list[str]]:
+    """Small multiples of one scale, at most three in a row, each of which can be read without the
+    others.
+
+    Returns the figure, its panels with the groups that they show, and, if there are more groups
+    than panels, the remark that says so.
+    """
+    shown = groups[:MAX_PANELS]
+    columns = min(len(shown), 3)
+    rows = math.ceil(len(shown) / columns)
+    size = 5.2 if columns == 1 else 3.3 * columns, 2.7 * rows + 1.1
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    axes = [axis for line in grid for axis in line]
+    for axis in axes:
+        axis.tick_params(labelleft=True)
+    for unused in axes[len(shown) :]:
+        unused.remove()
+    return figure, [*zip(axes, shown, strict=False)], first_of(len(shown), len(groups), noun)
+
+
+def category_axis(axes: Axes, names: Sequence[str], label: str) -> None:
+    """An axis of sizes: each is a category, and at most `MAX_LABELS` are labeled."""
+    step = math.ceil(len(names) / MAX_LABELS)
+    axes.set_xticks(range(0, len(names), step), names[::step])
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_xlabel(label)

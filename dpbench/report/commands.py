@@ -1,0 +1,63 @@
+"""Commands of `dpbench sweep` that measure some rows of a sweep again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from dpbench.analysis.fastest import Fastest
+from dpbench.messages import escaped
+from dpbench.specs import AXES, Configuration
+from dpbench.specs.traits import BACKENDS
+from dpbench.specs.workload import positional_words
+
+
+def command_to_decide(command: Sequence[str], fastest: Fastest) -> str:
+    """The command that tells the fastest row from its nearest rival; empty without a rival, or if
+    no number of repetitions is known to be enough."""
+    repetitions = fastest.repetitions_to_decide
+    if repetitions is None:
+        return ""
+    rows = (fastest.row, fastest.rivals[0])
+    configurations = [row.configuration for row in rows if row and row.configuration]
+    return command_to_measure(command, configurations, repetitions)
+
+
+def command_to_measure(
+    command: Sequence[str], configurations: Sequence[Configuration], repetitions: int | None = None
+) -> str:
+    """The command that measures configurations of a sweep again, in all combinations of their
+    values; empty for those of other commands, which do not measure rows alone.
+
+    It is the `command` of the sweep with the values of the configurations in place of its lists,
+    and without the name of its folder and options that none of them has.
+    """
+    if not configurations or not command or command[0] != "sweep":
+        return ""
+    script = positional_words(configurations[0].workload.script)
+    left = [*command[1 : len(command) - len(script)]]
+    options: dict[str, str | None] = {}
+    while left:
+        name = left.pop(0)
+        options[name] = None if not left or left[0].startswith("--") else left.pop(0)
+    narrowed: dict[str, list[object]] = {
+        axis.flag: [
+            axis.text(one.setting(field)) for one in configurations if one.traits.has_setting(field)
+        ]
+        for field, axis in AXES.items()
+        if axis.flag in options
+    }
+    narrowed |= {
+        "--name": [],
+        "--implementations": [one.implementation for one in configurations],
+        "--backends": [one.backend for one in configurations if one.backend in BACKENDS],
+        "--group-sizes": [one.group_size for one in configurations],
+        "--batch-sizes": [one.batch_size for one in configurations if one.batch_size],
+        "--threads": [one.threads_per_replica for one in configurations],
+    }
+    if repetitions is not None:
+        narrowed["--repetitions"] = [repetitions]
+    options |= {name: ",".join(dict.fromkeys(map(str, each))) for name, each in narrowed.items()}
+    pairs = (pair for pair in options.items() if pair[1] != "")
+    words = [word for pair in pairs for word in pair if word is not None]
+    return escaped(shlex.join(["dpbench", "sweep", *words, *script]))
