@@ -15,7 +15,7 @@ from dpbench.messages import say
 
 ABOUT = """Usage: dpbench launch [OPTIONS] SCRIPT [ARGUMENTS]...
 
-  Start a script in several processes or on several nodes, like torchrun.
+  Start a script in several processes or nodes, like torchrun.
 
   dpbench launch --nproc-per-node 4 train.py --lr 0.1
   dpbench launch --nnodes 2 --node-rank 0 --rdzv-endpoint host0:29500 -m package.train
@@ -40,7 +40,7 @@ class Verbatim(TyperCommand):
 
 
 def launch(context: typer.Context) -> int:
-    """Start a script in several processes or on several nodes, like torchrun."""
+    """Start a script in several processes or nodes, like torchrun."""
     from dpbench.errors import Interrupted, UsageError
     from dpbench.launch import torchrun
     from dpbench.launch.failures import RanksFailed

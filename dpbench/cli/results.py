@@ -135,7 +135,7 @@ plot.__doc__ = (plot.__doc__ or "").format(charts=", ".join(CHARTS))
 
 @command(CompareOptions)
 def compare(options: CompareOptions) -> Answer:
-    """Compare two sweeps, or parts of one: which is faster, and by how much.
+    """Compare sweeps, or parts of one: which is faster, by how much.
 
     dpbench compare results/before results/after
 
