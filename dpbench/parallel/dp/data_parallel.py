@@ -105,9 +105,8 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         on_cpu = self.devices[0].type == "cpu"
         self._random = {mode: RandomUse(None if on_cpu else False) for mode in (False, True)}
         self.clock = PhaseClock()
-        self._parallel_apply = ParallelApply(
-            WorkerPool(self.devices, threads_per_replica), self.clock
-        )
+        workers = WorkerPool(self.devices, threads_per_replica)
+        self._parallel_apply = ParallelApply(workers, self.clock)
         self._reduces = True
         self._last_loss: Tensor | str = "there was no forward yet"
         """The loss that `backward` takes, or why there is none."""
