@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -109,7 +110,8 @@ def quantity_of(rows: Sequence[ComparedRow]) -> str:
         return rows[0].metric
     rates = {row.unit for row in rows if row.baseline or row.candidate}
     rate = rates.pop() if len(rates) == 1 else "samples/s"
-    return f"time per {rate.removesuffix('/s').removesuffix('s')}"
+    one = re.sub(r"(x|ss|ch|sh)es$|s$", r"\1", rate.removesuffix("/s"))
+    return f"time per {one}"
 
 
 def _change(quantity: str, slowdown: Estimate | None, tolerance: float) -> str:

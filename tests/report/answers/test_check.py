@@ -66,8 +66,9 @@ def test_the_change_says_of_what_it_is() -> None:
     assert {"Baseline", "Candidate"} <= {*speeds.split()}, "at 80 columns"
     assert "in time" not in steps
     (row, *_) = both.rows
-    spoken = replace(row, candidate_records=(run(trial(), 1.0, item="speech"),))
-    assert quantity_of([spoken]) == "time per speech"
+    for item, one in (("speech", "speech"), ("boxes", "box")):
+        counted = replace(row, candidate_records=(run(trial(), 1.0, item=item),))
+        assert quantity_of([counted]) == f"time per {one}"
 
 
 @pytest.mark.parametrize(("share", "words"), [(-0.47, "-47.0 % ("), (11.0, "+1,100 % (+1,0")])
