@@ -57,10 +57,15 @@ class Explanation:
     """One configuration: its row of the table, its factors, and what else was found."""
 
     row: Row
-    configuration: Configuration
     breakdown: Breakdown
     breakdowns: Mapping[Configuration, Breakdown]
     """Those of all explained configurations of the sweep, this one included."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The settings of its row."""
+        assert self.row.configuration is not None, "a row that was measured has settings"
+        return self.row.configuration
 
     @cached_property
     def slowest_rank(self) -> SlowestRank | None:
@@ -176,12 +181,7 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
         if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
     }
     return tuple(
-        Explanation(
-            row=row,
-            configuration=row.configuration,
-            breakdown=breakdowns[row.configuration],
-            breakdowns=breakdowns,
-        )
+        Explanation(row=row, breakdown=breakdowns[row.configuration], breakdowns=breakdowns)
         for row in rows
         if row.configuration in breakdowns
     )
