@@ -219,15 +219,13 @@ def cause_lines(explanations: Sequence[Explanation], *, is_busy: bool) -> Iterat
                 whole = cause.parts if cause.is_bound else ()
                 key = (cause.text, cause.is_uncertain, whole)
                 groups.setdefault(key, []).append((explanation.row, cause))
-    lines = list[tuple[Cause, str]]()
-    for group in groups.values():
+    for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
         rows, causes = zip(*group, strict=True)
         worst = min(causes, key=lambda cause: cause.order)
         line = f"{_price(causes)} {worst.text}: {worst.remedy}"
         if len(explanations) > 1 or not explanations[0].configuration.workload.script:
             line += f" ({units.some_of([row.label for row in rows], MAX_LISTED)})"
-        lines.append((worst, line))
-    yield from (line for _, line in sorted(lines, key=lambda each: each[0].order))
+        yield line
 
 
 def _price(causes: Sequence[Cause]) -> str:
