@@ -129,17 +129,25 @@ def run_trial(
 def _failed_before(
     plan: PlannedSweep, trial: TrialSpec, records: Sequence[TrialRecord]
 ) -> str | None:
-    """Why a trial is not worth running: its script has failed in the same way, or in the largest
-    group (on one rank alone some cannot run); or, with --stop-after-failure, the same has failed
-    with as many replicas or fewer."""
-    configuration, largest = trial.configuration, max(plan.spec.group_sizes)
+    """Why a trial is not worth running: its script has failed in the same configuration, or has
+    completed nothing, not even all ranks together, who run first (one rank alone some cannot run);
+    or, with --stop-after-failure, the same has failed with as many replicas or fewer."""
+    configuration, command = trial.configuration, trial.script_command
+    works = any(
+        record.status is Status.COMPLETED and record.trial.script_command == command
+        for record in records
+    )
+
+    def is_whole(other: Configuration) -> bool:
+        return other.traits.communicates and other.group_size == max(plan.spec.group_sizes)
+
     for record in records:
         if record.status in (Status.COMPLETED, Status.SKIPPED):
             continue
         failed = record.trial.configuration
-        if trial.script_command and trial.script_command == failed.script_command:
-            whole = failed.traits.communicates
-            again = (whole and failed.group_size == largest) or failed == configuration
+        if command:
+            is_broken = not works and is_whole(failed) and failed.script_command == command
+            again = failed == configuration or (is_broken and not is_whole(configuration))
         else:
             again = (
                 plan.stop_after_failure

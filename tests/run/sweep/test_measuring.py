@@ -122,26 +122,30 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "ran"),
-    [("script", {"script": 1}), ("independent", {"script": 3, "independent": 1, "single": 3})],
+    ("backends", "fails", "label", "ran"),
+    [
+        ("own", "script", "script", {"script": 1}),
+        ("own", "independent", "independent", {"script": 3, "independent": 1, "single": 3}),
+        ("gloo,shm", "shm", "script/shm", {"script": 4, "independent": 3, "single": 3}),
+    ],
 )
-def test_the_largest_group_of_a_script_runs_first_and_its_failure_ends_all(
-    fails: str, ran: dict[str, int]
+def test_the_largest_group_of_a_script_runs_first_and_ends_all_only_if_nothing_of_it_works(
+    backends: str, fails: str, label: str, ran: dict[str, int]
 ) -> None:
     workload = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
     spec = sweep_spec(
         workload=workload,
         implementations=("script", "independent"),
         group_sizes=(2,),
-        backends=("own",),
+        backends=tuple(backends.split(",")),
         batch_sizes=(None,),
         repetitions=3,
     )
     failed = record(trial(), status=Status.FAILED, reason="status 2")
-    runner = Answering(lambda trial: failed if trial.implementation == fails else None)
+    runner = Answering(lambda one: failed if fails in (one.implementation, one.backend) else None)
     records = run_trials(spec, runner)
     skipped = {one.reason for one in records if one.status is Status.SKIPPED}
-    assert skipped == {f"{fails} ×2 failed"}
+    assert skipped == {f"{label} ×2 failed"}
     assert Counter(trial.implementation for trial in runner.ran) == ran
 
 
