@@ -25,9 +25,8 @@ class Batch:
     targets: Samples
     """Each tensor is (samples, …)."""
     weight: float
-    """Factor of their mean loss in the backward pass, n·R/N for n of the N samples that R ranks
-    take in the step: the mean over ranks of Σ weight × mean loss is the mean loss of the step, and
-    likewise for the gradients."""
+    """Factor of their mean loss in the backward pass, their `averaging_weight` among all samples of
+    the step: the mean over ranks of Σ weight × mean loss is the mean loss of the step."""
     sample_count: int
 
 

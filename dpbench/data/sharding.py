@@ -17,6 +17,7 @@ from torch.utils.data import Sampler
 from dpbench.data.batch import Batch
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
+from dpbench.specs.parallel import averaging_weight
 from dpbench.specs.training import TrainingSpec
 
 
@@ -224,7 +225,7 @@ class EpochPlan:
             yield [
                 Batch(
                     *dataset.select(indices),
-                    weight=len(indices) * len(self._shares) / samples,
+                    weight=averaging_weight(len(indices), len(self._shares), samples),
                     sample_count=len(indices),
                 )
                 for indices in self.step(epoch, number, rank)

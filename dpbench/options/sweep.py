@@ -26,9 +26,8 @@ from dpbench.options.types import (
 )
 from dpbench.specs import AXES
 from dpbench.specs.axes import PLACEHOLDER, PLACEHOLDERS
-from dpbench.specs.parallel import COMM_HOOKS
+from dpbench.specs.parallel import COMM_HOOKS, Scaling
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
-from dpbench.specs.trial import Scaling
 
 compared = Panel.COMPARED.option
 DEFAULT_WINDOW_SECONDS = 1.0

@@ -6,14 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
-Phase = Literal[
-    "data", "forward", "backward", "optimizer", "scatter", "replicate", "gather", "reduce"
-]
-"""A part of a step, or from "scatter" on, of a pass of DataParallel."""
-Mark = tuple[Phase | None, Any]
-"""A phase, or None for the end of the last one, and the time at which it begins."""
+Mark = tuple[str | None, Any]
+"""The name of a phase, or None for the end of the last one, and the time at which it begins."""
 
 
 class PhaseClock:
@@ -26,7 +22,7 @@ class PhaseClock:
         self._now: Callable[[], Any] | None = None
         self._marks: list[Mark] = []
 
-    def enter(self, phase: Phase | None) -> None:
+    def enter(self, phase: str | None) -> None:
         """Say that a phase begins, or with None that the last one has ended."""
         if self._now is not None:
             self._marks.append((phase, self._now()))
@@ -41,9 +37,9 @@ class PhaseClock:
             self._now = None
 
 
-def seconds_by_phase(marks: Sequence[Mark]) -> Counter[Phase]:
+def seconds_by_phase(marks: Sequence[Mark]) -> Counter[str]:
     """The sum of the seconds of each phase, for a clock in seconds."""
-    seconds: Counter[Phase] = Counter()
+    seconds: Counter[str] = Counter()
     for (phase, begin), (_, end) in pairwise(marks):
         if phase is not None:
             seconds[phase] += end - begin

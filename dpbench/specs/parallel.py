@@ -9,6 +9,7 @@ from dpbench.specs.nodes import ReplicaCount
 from dpbench.specs.traits import IMPLEMENTATIONS, ImplementationTraits
 from dpbench.specs.workload import GRAPHED_MODES, ON_GPUS_ONLY, WorkloadSpec, scale_lr
 
+Scaling = Literal["weak", "strong"]
 CommHook = Literal["none", "bf16", "powersgd"]
 COMM_HOOKS: tuple[CommHook, ...] = get_args(CommHook)
 Switch = Literal["on", "off"]
@@ -26,8 +27,11 @@ class ParallelSpec:
     batch_size: int | None
     """Samples per replica and micro-step (weak scaling) or per group and micro-step (strong); None
     where a script chooses."""
+    scaling: Scaling = "weak"
     devices: tuple[str, ...]
     """The device of each replica on its own node: ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
+    replicas_by_node: tuple[ReplicaCount, ...] = ()
+    """Number of replicas on each node, in the order of ranks; () when all are on one."""
     threads_per_replica: int
     accumulation_steps: int = 1
     sync_every: int = 1
@@ -72,21 +76,25 @@ class ParallelSpec:
     @property
     def node_devices(self) -> tuple[tuple[int, str], ...]:
         """Node and device of each replica; those with the same pair share a device."""
-        return tuple((0, device) for device in self.devices)
+        counts = self.replicas_by_node or (self.group_size,)
+        nodes = (node for node, count in enumerate(counts) for _ in range(count))
+        return tuple(zip(nodes, self.devices, strict=True))
 
     @property
     def process_count(self) -> int:
         return 1 if self.traits.one_process else self.group_size
 
     @property
-    def replica_batch_sizes(self) -> tuple[int, ...]:
-        """Samples of each replica in a full micro-step; 0 where a script chooses."""
-        return (self.batch_size or 0,) * self.group_size
+    def global_batch_size(self) -> int:
+        """Samples of all replicas in a full micro-step; 0 where a script chooses."""
+        return (self.batch_size or 0) * (self.group_size if self.scaling == "weak" else 1)
 
     @property
-    def global_batch_size(self) -> int:
-        """Samples of all replicas per micro-step."""
-        return sum(self.replica_batch_sizes)
+    def replica_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of each replica in a full micro-step; in strong scaling they differ by at most
+        one, and the first ones are larger."""
+        share, larger = divmod(self.global_batch_size, self.group_size)
+        return (share + 1,) * larger + (share,) * (self.group_size - larger)
 
     @property
     def effective_batch_size(self) -> int:
@@ -94,13 +102,12 @@ class ParallelSpec:
         return self.global_batch_size * self.accumulation_steps
 
     def averaging_weight(self, rank: int) -> float:
-        """The factor of a rank's mean loss in the backward pass, with which the plain mean over R
-        ranks is the mean over all N samples: n·R/N for n samples; 1 for a rank that takes no
-        average."""
+        """The `averaging_weight` of a rank in a full micro-step; 1 for one that takes no average."""
         if self.process_count == 1 or not self.traits.communicates:
             return 1.0
-        sizes = self.replica_batch_sizes
-        return sizes[rank] * len(sizes) / sum(sizes)
+        return averaging_weight(
+            self.replica_batch_sizes[rank], self.group_size, self.global_batch_size
+        )
 
     @property
     def scaled_learning_rate(self) -> float:
@@ -116,3 +123,9 @@ class ParallelSpec:
         communicates = self.traits.communicates
         samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)
         return scale_lr(base, samples * self.accumulation_steps / self.batch_size, rule)
+
+
+def averaging_weight(samples: int, ranks: int, total: int) -> float:
+    """The factor of a rank's mean loss over its samples in the backward pass, with which the plain
+    mean over all ranks is the mean over the total of their samples: n·R/N."""
+    return samples * ranks / total

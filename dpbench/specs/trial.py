@@ -10,17 +10,15 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from dpbench.codec import content_hash
 from dpbench.messages import as_typed
 from dpbench.specs.axes import PLACEHOLDER, PLACEHOLDERS
-from dpbench.specs.nodes import ReplicaCount
 from dpbench.specs.parallel import ParallelSpec
 from dpbench.specs.traits import OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
 
-Scaling = Literal["weak", "strong"]
 MAX_REPETITIONS = 10_000
 """A plan of more would fill the memory."""
 MAX_FILLING_STEPS = 1000
@@ -34,7 +32,6 @@ class Configuration(ParallelSpec):
     warmup_steps: int
     timed_steps: int
     """Steps of the timed window; the fewest if it fills a time."""
-    scaling: Scaling = "weak"
     is_instrumented: bool = True
     """Whether more than its speed is measured: steps without gradient synchronization, the time of
     each phase, and when each gradient is ready; see `has_unsynced_window`, `traces_gradients`."""
@@ -47,8 +44,6 @@ class Configuration(ParallelSpec):
     window_seconds: float | None = None
     """Seconds that the timed window fills. It then has `timed_steps` or more, up to
     MAX_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
-    replicas_by_node: tuple[ReplicaCount, ...] = ()
-    """Number of replicas on each node, in the order of ranks; () when all are on one."""
 
     def setting(self, field: str) -> Any:
         """The value of a field of the workload or of the configuration; None where a script decides
@@ -100,25 +95,10 @@ class Configuration(ParallelSpec):
     def node_count(self) -> int:
         return max(1, len(self.replicas_by_node))
 
-    @property
-    def node_devices(self) -> tuple[tuple[int, str], ...]:
-        counts = self.replicas_by_node or (self.group_size,)
-        nodes = (node for node, count in enumerate(counts) for _ in range(count))
-        return tuple(zip(nodes, self.devices, strict=True))
-
     def device_name(self, rank: int) -> str:
         """The device of a replica: "cuda:1", and "cuda:1 on node 0" where there are several."""
         node, device = self.node_devices[rank]
         return f"{device} on node {node}" if self.node_count > 1 else device
-
-    @property
-    def replica_batch_sizes(self) -> tuple[int, ...]:
-        """Samples of each replica per micro-step; in strong scaling they differ by at most one,
-        and the first ones are larger."""
-        if self.scaling == "weak":
-            return (self.batch_size or 0,) * self.group_size
-        share, larger = divmod(self.batch_size or 0, self.group_size)
-        return (share + 1,) * larger + (share,) * (self.group_size - larger)
 
     def sample_range(self, rank: int) -> range:
         """The samples of every global batch that the process of `rank` takes."""

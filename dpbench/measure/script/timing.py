@@ -187,11 +187,12 @@ class ScriptTimer:
                 yield ahead[-1]
                 # Later segments need memory that the script does not, for a kept batch.
                 self.peaks = self.peaks or memory_peaks(self.device)
-            self.measured += ahead
-            done += 2 * size
             windows = [part.window(counts_samples=False) for part in ahead if part.mode == "timed"]
+            # Raises if another script has ended in this round, which then counts on no rank.
             reports = self._exchange(seconds=sum(window.seconds for window in windows))
             seconds += max(report["seconds"] for report in reports)
+            self.measured += ahead
+            done += 2 * size
 
     def _compare(self, reports: Sequence[Mapping[str, Any]], earlier_batch: Any) -> None:
         """Note what all ranks have reported after the warm-up; this one had an `earlier_batch` in

@@ -65,7 +65,7 @@ def balanced_split(n: int, parts: int) -> list[int]:
 
     torch.chunk leaves devices idle: it splits 6 over 4 as 2, 2, 2, this function as 2, 2, 1, 1. No
     chunk is empty: with fewer samples than parts there are fewer chunks. Ranks divide a batch in
-    the same way (Configuration.replica_batch_sizes).
+    the same way (ParallelSpec.replica_batch_sizes).
 
     Raises:
         ValueError: n or parts is below 1.

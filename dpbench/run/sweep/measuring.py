@@ -161,7 +161,8 @@ def _failed_before(
 
 def _with_chosen_steps(trial: TrialSpec, records: Sequence[TrialRecord]) -> TrialSpec:
     """The trial with the timed steps that an earlier one of its repetitions chose to fill its
-    window, so that all of a configuration train on the same samples."""
+    window. Repetitions of a model then train on the same samples; those of a script, which is timed
+    in whole rounds, take about as many steps."""
     configuration = trial.configuration
     if trial.window_seconds is not None:
         for record in records:

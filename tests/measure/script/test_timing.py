@@ -125,14 +125,13 @@ def test_interrupted_steps_are_in_no_window() -> None:
     assert (len(window.step_seconds), window.samples) == (4, 4 * 8)
 
 
-def test_a_rank_stops_where_the_script_of_another_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    script = Script()
-    script.train(8)
-    monkeypatch.setattr(OfTwo, "peer_has_ended", True)
-    assert len(script.train()) == 1
-    assert script.timer.measured == []
+def test_a_rank_stops_where_the_script_of_another_has_ended_and_counts_no_round_more() -> None:
+    for steps in (8, 4 + 29):  # in the middle of the first round, and at its end
+        script = Script()
+        script.train(steps)
+        script.timer.peer_has_ended = True
+        assert len(script.train()) == 1
+        assert script.timer.measured == []
 
 
 def fed(labels: torch.Tensor, **loading: Any) -> ScriptWatcher:
