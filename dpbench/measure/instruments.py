@@ -18,7 +18,8 @@ Operations: the floating-point operations of the plain model, counted without ti
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, get_args
@@ -60,19 +61,17 @@ def time_phases(
         return perf_counter()
 
     model = stepper.model
-    steps: list[Mapping[Any, float]] = []
-    replicas: list[Mapping[Any, float]] = []
+    steps, replicas = list[Counter[str]](), list[Counter[str]]()
     with between_barriers(devices, ranks):
         for indices in segment.steps:
             with model.clock.running(now) as marks, model.parallel.clock.running(now) as within:
                 stepper.step(indices, unsynced=segment.mode == "unsynced")
             steps.append(seconds_by_phase(marks))
             if inner := seconds_by_phase(within):
-                replicas.append({**inner, "compute": inner["forward"] + inner["backward"]})
+                inner["compute"] = inner["forward"] + inner["backward"]
+                replicas.append(inner)
 
-    def by_phase(
-        names: tuple[Any, ...], steps: Sequence[Mapping[Any, float]]
-    ) -> dict[Any, Seconds]:
+    def by_phase(names: tuple[Any, ...], steps: Sequence[Counter[str]]) -> dict[Any, Seconds]:
         return {name: tuple(step.get(name, 0.0) for step in steps) for name in names if steps}
 
     return by_phase(get_args(Phase), steps), by_phase(get_args(ReplicaPhase), replicas)

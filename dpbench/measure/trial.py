@@ -70,10 +70,9 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         reset_peak_device_memory(*devices)
         setup_seconds = perf_counter() - started
         with unused_parameters_named(module):
-            timed_steps = warm_up(trial, stepper, plan.warmup.steps, devices, ranks)
-            if timed_steps != trial.timed_steps:
-                plan = StepPlan(replace(trial, timed_steps=timed_steps), rank, len(source), device)
-            windows, peaks, reduced_bytes = time_windows(stepper, plan.timed, devices, ranks)
+            steps = warm_up(trial, stepper, plan.warmup.steps, devices, ranks)
+            plan = StepPlan(replace(trial, timed_steps=steps), rank, len(source), device)
+            windows, peaks, reduced = time_windows(stepper, plan.timed, devices, ranks)
         final_checksum, threads = checksum(module), torch.get_num_threads()
         traced = plan.traced.steps
         trace = trace_gradients(stepper, traced, device, ranks) if traced else None
@@ -82,20 +81,22 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
             for segment in plan.instrumented
         }
         used_transports = transports()
-        facts = TrialFacts(
-            item=architecture.item,
-            items_per_sample=items_per_sample(architecture),
-            group_class=default_group_class(ranks.device),
-            sync_batch_norms=sum(isinstance(m, torch.nn.SyncBatchNorm) for m in module.modules()),
-        )
+        group_class = default_group_class(ranks.device)
+        norms = sum(isinstance(each, torch.nn.SyncBatchNorm) for each in module.modules())
         del stepper, model, module
-        if is_first:
-            # After the windows, so that the float64 tensors neither add to their peak memory nor
-            # warm anything up for them.
-            verification = verify(trial, architecture, source, rank, ranks)
-            facts = replace(facts, verification=verification)
-    if is_first and rank == 0:  # counted last; a failure is reported and loses nothing
-        facts = replace(facts, flops_per_item=flops_per_item(architecture, source, device))
+        # After the windows, so that the float64 tensors neither add to their peak memory nor warm
+        # anything up for them.
+        verification = verify(trial, architecture, source, rank, ranks) if is_first else None
+    # Counted last; a failure is reported and loses nothing.
+    flops = flops_per_item(architecture, source, device) if is_first and rank == 0 else None
+    facts = TrialFacts(
+        item=architecture.item,
+        items_per_sample=items_per_sample(architecture),
+        flops_per_item=flops,
+        group_class=group_class,
+        sync_batch_norms=norms,
+        verification=verification,
+    )
     return RankMeasurement(
         rank=rank,
         pid=os.getpid(),
@@ -104,7 +105,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         setup_seconds=setup_seconds,
         peaks=peaks,
         facts=facts if rank == 0 else None,
-        reduced_bytes_per_step=None if reduced_bytes is None else reduced_bytes // timed_steps,
+        reduced_bytes_per_step=reduced,
         comm_init_seconds=ranks.comm_init_seconds,
         transports=used_transports,
         sample_checksum=plan.timed_checksum,
@@ -158,7 +159,7 @@ def time_windows(
     """Time the segments, and make the parameters equal on all ranks.
 
     Returns the window of each mode, the peak of memory until the end of the first segment, and the
-    bytes that the windows reduced, if they are counted.
+    bytes that a step reduced, if they are counted.
     """
     parallel = stepper.model.parallel
     timed: dict[Mode, list[Window]] = {}
@@ -177,7 +178,9 @@ def time_windows(
     parallel.sync_parameters()
     assert peaks is not None  # a window has a segment
     windows = {mode: Window.of_segments(segments) for mode, segments in timed.items()}
-    return windows, peaks, None if before is None or after is None else after - before
+    if before is None or after is None:
+        return windows, peaks, None
+    return windows, peaks, (after - before) // len(windows["timed"].step_seconds)
 
 
 @contextmanager

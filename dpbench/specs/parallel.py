@@ -102,7 +102,7 @@ class ParallelSpec:
         return self.global_batch_size * self.accumulation_steps
 
     def averaging_weight(self, rank: int) -> float:
-        """The `averaging_weight` of a rank in a full micro-step; 1 for one that takes no average."""
+        """The rank's `averaging_weight` in a full micro-step; 1 if it takes no average."""
         if self.process_count == 1 or not self.traits.communicates:
             return 1.0
         return averaging_weight(

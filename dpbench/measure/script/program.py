@@ -15,7 +15,7 @@ import os
 import runpy
 import sys
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -136,18 +136,19 @@ class ScriptRun:
         segments: dict[Mode, list[ScriptSegment]] = {}
         for segment in timer.measured:
             segments.setdefault(segment.mode, []).append(segment)
-        counts_samples = timer.counts_samples
-        windows = {
-            mode: Window.of_segments([part.window(counts_samples=counts_samples) for part in parts])
-            for mode, parts in segments.items()
-        }
+        windows: dict[Mode, Window] = {}
+        for mode, parts in segments.items():
+            window = Window.of_segments([part.window for part in parts])
+            if not timer.counts_samples:  # then every step counts as one
+                window = replace(window, samples=len(window.step_seconds))
+            windows[mode] = window
         cached = [counts for segment in segments.get("cached", ()) for counts in segment.counts]
         if not any(counts.repeated_batches for counts in cached):
             windows.pop("cached", None)
         assert timer.peaks is not None  # a segment was measured
         modules = [] if self.watcher.wrapper is None else self.watcher.wrapper.modules()
         facts = TrialFacts(
-            item="samples" if counts_samples else "steps",
+            item="samples" if timer.counts_samples else "steps",
             group_class=default_group_class(device),
             sync_batch_norms=sum(isinstance(module, torch.nn.SyncBatchNorm) for module in modules),
         )

@@ -49,9 +49,9 @@ class ScriptSegment:
     whole: Window | None = None
     """All steps, when they have ended; None for the first of all, whose device was not known."""
 
-    def window(self, *, counts_samples: bool) -> Window:
-        """The steps that were not interrupted, or all if there are no others; each counts as one
-        sample unless it `counts_samples`."""
+    @property
+    def window(self) -> Window:
+        """The steps that were not interrupted, or all if there are no others."""
         assert self.whole is not None
         step_seconds = self.whole.step_seconds
         kept = [k for k, counts in enumerate(self.counts) if not counts.interrupted]
@@ -63,7 +63,7 @@ class ScriptSegment:
             self.whole,
             seconds=self.whole.seconds * share,
             step_seconds=seconds,
-            samples=sum(self.counts[k].samples for k in kept) if counts_samples else len(kept),
+            samples=sum(self.counts[k].samples for k in kept),
             cpu_seconds=(self.whole.cpu_seconds or 0.0) * share,
         )
 
@@ -163,7 +163,7 @@ class ScriptTimer:
                 "unused": watcher.has_unused_parameters(),
             }
         reports = self._exchange(
-            pace=median(timed.window(counts_samples=False).step_seconds),
+            pace=median(timed.window.step_seconds),
             syncs=any(counts.reducing_forwards for counts in timed.counts),
             loads=any(counts.samples for counts in timed.counts),
             **seen,
@@ -187,9 +187,9 @@ class ScriptTimer:
                 yield ahead[-1]
                 # Later segments need memory that the script does not, for a kept batch.
                 self.peaks = self.peaks or memory_peaks(self.device)
-            windows = [part.window(counts_samples=False) for part in ahead if part.mode == "timed"]
+            own = sum(segment.window.seconds for segment in ahead if segment.mode == "timed")
             # Raises if another script has ended in this round, which then counts on no rank.
-            reports = self._exchange(seconds=sum(window.seconds for window in windows))
+            reports = self._exchange(seconds=own)
             seconds += max(report["seconds"] for report in reports)
             self.measured += ahead
             done += 2 * size

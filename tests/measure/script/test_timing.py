@@ -69,7 +69,7 @@ def test_segments_take_turns_as_a_palindrome_after_the_warm_up() -> None:
     measured = script.timer.measured
     assert [one.mode for one in measured] == kinds
     assert all([counts.samples for counts in one.counts] == [8] * 5 for one in measured)
-    windows = [one.window(counts_samples=True) for one in measured]
+    windows = [one.window for one in measured]
     assert [(len(one.step_seconds), one.samples) for one in windows] == [(5, 5 * 8)] * 6
     assert all(one.seconds == pytest.approx(sum(one.step_seconds)) for one in windows)
 
@@ -121,7 +121,7 @@ def test_interrupted_steps_are_in_no_window() -> None:
     script.train(4 + 2)
     script.watcher.counts.interrupted = True
     script.train()
-    window = script.timer.measured[0].window(counts_samples=True)
+    window = script.timer.measured[0].window
     assert (len(window.step_seconds), window.samples) == (4, 4 * 8)
 
 
