@@ -39,7 +39,6 @@ from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.phase_clock import Mark, seconds_by_phase
 from dpbench.records.trial import GradientTrace, Phase, ReplicaPhase
-from dpbench.rendezvous.process_group import RankGroup
 
 COUNTED_SAMPLES = 2
 
@@ -48,21 +47,18 @@ Seconds = tuple[float, ...]
 
 
 def time_phases(
-    stepper: BenchmarkStepper,
-    segment: Segment,
-    devices: Sequence[torch.device],
-    ranks: RankGroup,
+    stepper: BenchmarkStepper, segment: Segment
 ) -> tuple[dict[Phase, Seconds], dict[ReplicaPhase, Seconds]]:
     """Take the steps of a segment; the second result is of the phases within an implementation that
     drives all replicas, and empty for others."""
 
     def now() -> float:
-        synchronize(*devices)
+        synchronize(*stepper.devices)
         return perf_counter()
 
     model = stepper.model
     steps, replicas = list[Counter[str]](), list[Counter[str]]()
-    with between_barriers(devices, ranks):
+    with between_barriers(stepper.devices, stepper.ranks):
         for indices in segment.steps:
             with model.clock.running(now) as marks, model.parallel.clock.running(now) as within:
                 stepper.step(indices, unsynced=segment.mode == "unsynced")
@@ -78,16 +74,13 @@ def time_phases(
 
 
 def trace_gradients(
-    stepper: BenchmarkStepper,
-    steps: Sequence[Sequence[torch.Tensor]],
-    device: torch.device,
-    ranks: RankGroup,
+    stepper: BenchmarkStepper, steps: Sequence[Sequence[torch.Tensor]]
 ) -> GradientTrace | None:
     """Take `steps`, and note when each gradient is ready.
 
     Returns None if no parameter gets a gradient in every step.
     """
-    now, module = clock_of(device), stepper.model.module
+    now, module = clock_of(stepper.devices[0]), stepper.model.module
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     ready: list[dict[str, Any]] = []
     marks: list[Sequence[Mark]] = []
@@ -99,13 +92,13 @@ def trace_gradients(
         parameter.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
         for name, parameter in parameters.items()
     ]
-    with between_barriers([device], ranks):
+    with between_barriers(stepper.devices, stepper.ranks):
         for indices in steps:
             ready.append({})
             with stepper.model.clock.running(now) as step_marks:
                 stepper.step(indices)
             marks.append(step_marks)
-        synchronize(device)
+        synchronize(*stepper.devices)
     for hook in hooks:
         hook.remove()
     names = [name for name in parameters if all(name in step for step in ready)]

@@ -8,6 +8,9 @@ import torch
 
 from dpbench.data.batch import Batch, Samples
 from dpbench.measure.rank_model import RankModel
+from dpbench.rendezvous.process_group import RankGroup
+
+ALONE = RankGroup()
 
 
 class BenchmarkStepper:
@@ -18,10 +21,13 @@ class BenchmarkStepper:
         model: RankModel,
         load: Callable[[torch.Tensor], tuple[Samples, Samples]],
         weight: float = 1.0,
+        devices: Sequence[torch.device] = (torch.device("cpu"),),
+        ranks: RankGroup = ALONE,
     ) -> None:
         """`load` gives inputs and targets of the samples at some indices, on the device; `weight`
-        is the rank's `averaging_weight`."""
-        self.model = model
+        is the rank's `averaging_weight`; `devices` are those of this process, and `ranks` all that
+        step together."""
+        self.model, self.devices, self.ranks = model, devices, ranks
         self._load, self._weight = load, weight
         self.steps = 0
         """Number of steps so far, without unsynced ones."""

@@ -40,7 +40,7 @@ from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
 from dpbench.measure.window import time_steps
 from dpbench.records.trial import MemoryPeaks, Mode, RankMeasurement, TrialFacts, Window
-from dpbench.rendezvous.process_group import RankGroup, default_group_class, rank_group
+from dpbench.rendezvous.process_group import default_group_class, rank_group
 from dpbench.specs import TrialSpec
 
 
@@ -65,21 +65,18 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         module = build_module(architecture, trial.workload, device)
         initial_checksum = checksum(module)
         model = build_rank_model(module, architecture, trial, rank, device)
-        stepper = BenchmarkStepper(model, load, trial.averaging_weight(rank))
+        weight = trial.averaging_weight(rank)
+        stepper = BenchmarkStepper(model, load, weight, devices, ranks)
         gpu_states(device)  # opens NVML before the windows, whose ends read it
         reset_peak_device_memory(*devices)
         setup_seconds = perf_counter() - started
         with unused_parameters_named(module):
-            steps = warm_up(trial, stepper, plan.warmup.steps, devices, ranks)
+            steps = warm_up(trial, stepper, plan.warmup.steps)
             plan = StepPlan(replace(trial, timed_steps=steps), rank, len(source), device)
-            windows, peaks, reduced = time_windows(stepper, plan.timed, devices, ranks)
+            windows, peaks, reduced = time_windows(stepper, plan.timed)
         final_checksum, threads = checksum(module), torch.get_num_threads()
-        traced = plan.traced.steps
-        trace = trace_gradients(stepper, traced, device, ranks) if traced else None
-        phases = {
-            segment.mode: time_phases(stepper, segment, devices, ranks)
-            for segment in plan.instrumented
-        }
+        trace = trace_gradients(stepper, plan.traced.steps) if plan.traced.steps else None
+        phases = {segment.mode: time_phases(stepper, segment) for segment in plan.instrumented}
         used_transports = transports()
         group_class = default_group_class(ranks.device)
         norms = sum(isinstance(each, torch.nn.SyncBatchNorm) for each in module.modules())
@@ -133,11 +130,7 @@ def _source(
 
 
 def warm_up(
-    trial: TrialSpec,
-    stepper: BenchmarkStepper,
-    steps: Sequence[Sequence[torch.Tensor]],
-    devices: Sequence[torch.device],
-    ranks: RankGroup,
+    trial: TrialSpec, stepper: BenchmarkStepper, steps: Sequence[Sequence[torch.Tensor]]
 ) -> int:
     """Take the warm-up steps; returns the number of steps to time, the same on all ranks. If the
     window fills a time, the second half of the warm-up is timed and sets it."""
@@ -146,22 +139,19 @@ def warm_up(
         stepper.step(indices)
     if untimed == len(steps):
         return trial.timed_steps
-    pace = time_steps(stepper.step, steps[untimed:], devices, ranks)
-    return trial.filling_steps(ranks.max(median(pace.step_seconds)))
+    pace = time_steps(stepper.step, steps[untimed:], stepper.devices, stepper.ranks)
+    return trial.filling_steps(stepper.ranks.max(median(pace.step_seconds)))
 
 
 def time_windows(
-    stepper: BenchmarkStepper,
-    segments: Sequence[Segment],
-    devices: Sequence[torch.device],
-    ranks: RankGroup,
+    stepper: BenchmarkStepper, segments: Sequence[Segment]
 ) -> tuple[dict[Mode, Window], MemoryPeaks, int | None]:
     """Time the segments, and make the parameters equal on all ranks.
 
     Returns the window of each mode, the peak of memory until the end of the first segment, and the
     bytes that a step reduced, if they are counted.
     """
-    parallel = stepper.model.parallel
+    devices, parallel = stepper.devices, stepper.model.parallel
     timed: dict[Mode, list[Window]] = {}
     peaks: MemoryPeaks | None = None
     before = parallel.reduced_bytes()  # unsynced steps add nothing to it
@@ -169,7 +159,8 @@ def time_windows(
         unsynced = mode == "unsynced"
         # Unsynced steps are undone: replicas must not drift apart.
         with undone(stepper.model, devices) if unsynced else nullcontext():
-            window = time_steps(partial(stepper.step, unsynced=unsynced), steps, devices, ranks)
+            step = partial(stepper.step, unsynced=unsynced)
+            window = time_steps(step, steps, devices, stepper.ranks)
         timed.setdefault(mode, []).append(window)
         # Training needs no more than the first segment: unsynced steps add copies of the state and
         # gradients beside the buckets.

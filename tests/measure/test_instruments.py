@@ -18,12 +18,10 @@ from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradi
 from dpbench.measure.rank_model import RankModel
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.records.trial import GradientTrace, Mode
-from dpbench.rendezvous.process_group import RankGroup
 from tests.launch.faulty import Healthy
 from tests.recording_cuda import GPU, RecordingCuda, put_into_parallel
 
 CPU = torch.device("cpu")
-ALONE = RankGroup()
 
 
 class Clock:
@@ -99,7 +97,7 @@ def slow_stepper(clock: Clock) -> BenchmarkStepper:
 def test_each_part_is_counted_in_its_phase(clock: Clock, mode: Mode, after_step: float) -> None:
     stepper = slow_stepper(clock)
     segment = Segment([[torch.arange(4)]] * 2, mode)
-    measured, of_replicas = time_phases(stepper, segment, [CPU], ALONE)
+    measured, of_replicas = time_phases(stepper, segment)
     backward = 8.0 + 16.0 + 32.0 + after_step
     expected = {"data": 256.0, "forward": 4.0, "backward": backward, "optimizer": 65.0}
     assert measured == {phase: (seconds, seconds) for phase, seconds in expected.items()}
@@ -111,7 +109,9 @@ def test_each_phase_ends_when_all_gpus_are_idle(monkeypatch: pytest.MonkeyPatch)
     cuda = RecordingCuda()
     put_into_parallel(cuda, monkeypatch)
     segment, gpus = Segment([[torch.arange(4)]], "timed"), [torch.device("cuda:0"), GPU]
-    time_phases(stepper_of(nn.Linear(4, 2)), segment, gpus, ALONE)
+    stepper = stepper_of(nn.Linear(4, 2))
+    stepper.devices = gpus
+    time_phases(stepper, segment)
     changes = ("optimizer", "data", "forward", "backward", "optimizer", "after_step", None)
     waits = ["synchronize cuda:0", "synchronize cuda:1"] * len(changes)
     assert cuda.calls[len(waits) // len(changes) :][: len(waits)] == waits
@@ -121,7 +121,7 @@ def test_every_gradient_is_noted_when_it_is_ready(clock: Clock) -> None:
     """1 s of zeroing, 256 s of data, 4 s forward; 8 s; 16 s; 32 s until backward ends; 64 s of
     optimizer and 128 s after it."""
     stepper = slow_stepper(clock)
-    assert trace_gradients(stepper, [[torch.arange(4)]] * 2, CPU, ALONE) == GradientTrace(
+    assert trace_gradients(stepper, [[torch.arange(4)]] * 2) == GradientTrace(
         parameters=("first.weight", "first.bias", "second.weight"),
         gradient_bytes=(48, 12, 24),
         ready_seconds=((285.0, 285.0, 269.0),) * 2,
@@ -155,7 +155,7 @@ class Odd(nn.Module):
 def test_parameters_count_once_and_only_if_every_step_gives_them_a_gradient() -> None:
     """The sparse gradient of one row counts as the whole table: 10 × 2 × 4 bytes."""
     module = Odd()
-    found = trace_gradients(stepper_of(module), [[torch.arange(4)]] * 2, CPU, ALONE)
+    found = trace_gradients(stepper_of(module), [[torch.arange(4)]] * 2)
     assert found is not None
     assert dict(zip(found.parameters, found.gradient_bytes, strict=True)) == {
         "table.weight": 80,
