@@ -44,13 +44,10 @@ def unused_parameters_named(module: nn.Module) -> Iterator[None]:
 def without_gradient(names: Sequence[str]) -> str:
     """Say that these parameters got no gradient, and what to do."""
     shown = ", ".join(names[:MAX_PARAMETERS_NAMED])
-    more = (
-        f" and {len(names) - MAX_PARAMETERS_NAMED} more"
-        if len(names) > MAX_PARAMETERS_NAMED
-        else ""
-    )
+    if (more := len(names) - MAX_PARAMETERS_NAMED) > 0:
+        shown += f" and {more} more"
     return (
-        f"parameters without a gradient in a step: {shown}{more}; use them in the loss, freeze "
-        "them with requires_grad_(False), or use dp, or torch-ddp-static if they are the same in "
-        "every step; in your own script, set find_unused_parameters=True"
+        f"parameters without a gradient in a step: {shown}; use them in the loss, freeze them with "
+        "requires_grad_(False), or use dp, or torch-ddp-static if they are the same in every step; "
+        "in your own script, set find_unused_parameters=True"
     )
