@@ -22,7 +22,7 @@ from dpbench.launch.rank_process import (
     output_path,
     stack_path,
 )
-from dpbench.launch.ranks import run_ranks_over_tcp
+from dpbench.launch.ranks import over_tcp, run_ranks
 from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def fork_world(
     with temporary_folder() as scratch, _printing(scratch, n):
         try:
             seconds = timeout.total_seconds()
-            return run_ranks_over_tcp(fn, n, scratch, seconds, start_method=start_method)
+            return run_ranks(fn, n, scratch, seconds, meet=over_tcp, start_method=start_method)
         except RanksFailed as failed:
             raise RuntimeError(world_report(failed, scratch, n)) from None
 

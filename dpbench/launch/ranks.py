@@ -13,7 +13,7 @@ import shutil
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
@@ -52,42 +52,32 @@ MAX_WAIT_SECONDS = 3600.0
 T = TypeVar("T")
 
 
-def run_ranks(
-    work: Callable[[int], T], count: int, scratch: Path, time_limit_seconds: float
-) -> list[T]:
-    """Return [work(0), …, work(count - 1)], each from a fresh process with the environment
-    variables of torchrun.
+def ranks_of_node(first: Placement, variables: Mapping[str, str]) -> list[dict[str, str]]:
+    """The environment variables of each rank on a node, of which `first` is the place of the first
+    one and `variables` are common to all."""
+    numbers = range(first.local_size)
+    places = [replace(first, rank=first.rank + n, local_rank=n) for n in numbers]
+    return [{**place.variables, **variables} for place in places]
 
-    The ranks meet in a file that only this user can read, as `rendezvous.process_group` knows.
-    `work` must be picklable. The ranks leave their output and stacks in `scratch`. Raises
-    RanksFailed with the first cause; leaves no process behind, whatever is raised.
-    """
+
+@contextmanager
+def in_file(count: int) -> Iterator[list[dict[str, str]]]:
+    """The environment variables of `count` ranks that meet in a file which only this user can read,
+    as `rendezvous.process_group` knows."""
     with temporary_folder() as folder:
-        variables = file_variables(folder / "store")
-        return run_ranks_of_node(work, _first(count), variables, scratch, time_limit_seconds)
+        yield ranks_of_node(_first(count), file_variables(folder / "store"))
 
 
-def run_ranks_over_tcp(
-    work: Callable[[int], T],
-    count: int,
-    scratch: Path,
-    time_limit_seconds: float,
-    *,
-    start_method: str = "forkserver",
-) -> list[T]:
-    """Do what `run_ranks` does, for work that calls torch's own init_process_group: the ranks meet
-    at MASTER_ADDR and MASTER_PORT. It need not be picklable if they are forked."""
+@contextmanager
+def over_tcp(count: int) -> Iterator[list[dict[str, str]]]:
+    """Those of ranks that meet at MASTER_ADDR and MASTER_PORT, for work that calls torch's own
+    init_process_group."""
     store = serve_store(at_loopback=True)  # until the end: torch's clients in the ranks connect
-    first = replace(_first(count), port=store.port)
     # Under dpbench launch this process has a file to meet in, which is not the ranks'.
-    variables = {STORE_FILE: ""}
-    return run_ranks_of_node(
-        work, first, variables, scratch, time_limit_seconds, start_method=start_method
-    )
+    yield ranks_of_node(replace(_first(count), port=store.port), {STORE_FILE: ""})
 
 
 def _first(count: int) -> Placement:
-    """The place of the first of so many ranks on this node alone."""
     return Placement(rank=0, world_size=count, local_size=count, address=LOOPBACK, has_store=True)
 
 
@@ -98,55 +88,56 @@ def run_one_rank(work: Callable[[int], T], time_limit_seconds: float) -> T:
     return result
 
 
-def run_ranks_of_node(
+def run_ranks(
     work: Callable[[int], T],
-    first: Placement,
-    variables: Mapping[str, str],
+    count: int,
     scratch: Path,
     time_limit_seconds: float,
     *,
+    meet: Callable[[int], AbstractContextManager[Sequence[dict[str, str]]]] = in_file,
     stop: Callable[[], bool] | None = None,
     start_method: str = "forkserver",
 ) -> list[T]:
-    """Do what `run_ranks` does, for the ranks of one of several nodes.
+    """Return what `work` returns for each of the `count` ranks on this node, from fresh processes.
 
     Args:
-        first: the place of the first of them; their numbers are consecutive.
-        variables: by which all ranks find each other.
+        work: gets its rank; picklable, unless the ranks are forked.
+        scratch: where the ranks leave their output and stacks.
+        meet: a context with the environment variables of each rank, by which they find each other;
+            see `in_file` and `over_tcp`.
         stop: the ranks are killed when it returns True.
 
-    Raises RanksFailed with the failures on this node.
+    Raises RanksFailed with the first cause; leaves no process behind, whatever is raised.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     forks = start_method == "forkserver"
     context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
     started = monotonic()  # the start of the server takes none of the ranks' time
     processes: list[_RankProcess] = []
-    try:
+    with meet(count) as environments:
         try:
-            for number in range(first.local_size):
-                placement = replace(first, rank=first.rank + number, local_rank=number)
-                environment = placement.variables | dict(variables)
-                arguments = (work, scratch, started, time_limit_seconds, environment)
-                processes.append(_RankProcess(context, placement.rank, arguments))
-        except (EOFError, ConnectionError):
-            end_fork_server()
-            raise RanksFailed([failure_of_end(placement.rank, SERVER_GONE)]) from None
-        except BaseException:  # Ctrl-C, after which a rank may come up that is not in `processes`
-            end_fork_server()
-            raise
-        results = _collect(processes, scratch, started, time_limit_seconds, stop)
-        for process in processes:  # lets them exit, now that all have results
-            with suppress(OSError):
-                process.connection.send(None)
-        for process in processes:
-            process.child.join(EXIT_SECONDS)
-        return results
-    finally:
-        for process in processes:  # all, before any is waited for
-            process.kill()
-        for process in processes:
-            process.close()
+            for environment in environments:
+                rank, limits = int(environment["RANK"]), (started, time_limit_seconds)
+                try:
+                    process = _RankProcess(context, rank, (work, scratch, *limits, environment))
+                except BaseException as error:  # Ctrl-C, after which the rank may come up
+                    end_fork_server()
+                    if isinstance(error, EOFError | ConnectionError):
+                        raise RanksFailed([failure_of_end(rank, SERVER_GONE)]) from None
+                    raise
+                processes.append(process)
+            results = _collect(processes, scratch, started, time_limit_seconds, stop)
+            for process in processes:  # lets them exit, now that all have results
+                with suppress(OSError):
+                    process.connection.send(None)
+            for process in processes:
+                process.child.join(EXIT_SECONDS)
+            return results
+        finally:
+            for process in processes:  # all, before any is waited for
+                process.kill()
+            for process in processes:
+                process.close()
 
 
 def _collect(

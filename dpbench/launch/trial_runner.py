@@ -17,7 +17,7 @@ import psutil
 from dpbench.launch.failures import RanksFailed
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import run_one_rank, run_ranks, run_ranks_over_tcp, scratch_folder
+from dpbench.launch.ranks import in_file, over_tcp, run_one_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import measure_trial
 from dpbench.messages import option_words, say
@@ -65,12 +65,13 @@ class TrialRunner:
         meter = LoadMeter()
         try:
             with scratch_folder(self.logs, plain_label(trial)) as scratch:
-                work, run = self.rank_work(trial), run_ranks
+                work, meet = self.rank_work(trial), in_file
                 if trial.workload.script:
                     environ = dict(os.environ)  # the server of ranks has others
                     work = partial(measure_script, trial, scratch.absolute(), environ, deadline)
-                    run = run_ranks_over_tcp
-                ranks = run(work, trial.process_count, scratch, time_limit_seconds)
+                    meet = over_tcp
+                count = trial.process_count
+                ranks = run_ranks(work, count, scratch, time_limit_seconds, meet=meet)
             record = record_of_ranks(trial, ranks)
         except RanksFailed as failed:
             record = failed_record(trial, failed)

@@ -46,7 +46,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...
     torch.set_num_threads(spec.threads_per_replica)
     set_device(device)
     timings = []
-    with rank_group(spec.backend, spec.group_size) as ranks:
+    with rank_group(spec.backend, spec.group_size, device) as ranks:
         for nbytes in spec.sizes_bytes:
             operation = CollectiveOperation(spec.collective, nbytes, device)
             error, wrong = operation.check()  # also the first call of the size

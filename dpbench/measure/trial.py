@@ -60,7 +60,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
     with (
         loading_batches(trial, rank, plan, source, device) as load,
         nccl_transports(trial.backend) as transports,
-        rank_group(trial.backend, trial.process_count) as ranks,
+        rank_group(trial.backend, trial.process_count, device) as ranks,
     ):
         module = build_module(architecture, trial.workload, device)
         initial_checksum = checksum(module)

@@ -205,25 +205,30 @@ def process_group(
 
 @contextmanager
 def rank_group(
-    backend: str, size: int, *, timeout: timedelta = COLLECTIVE_TIMEOUT
+    backend: str,
+    size: int,
+    device: torch.device = CPU,
+    *,
+    timeout: timedelta = COLLECTIVE_TIMEOUT,
 ) -> Iterator[RankGroup]:
     """Join the `process_group` that the ranks of a trial or a training need; leave it at the end.
 
     Ranks of a backend without one have it for control messages alone; a process that needs none is
     alone. Those of other backends than gloo have a second group for these messages, so that none is
-    sent through what is measured. `timeout` bounds every wait for another rank, in all groups.
+    sent through what is measured. `device` is the one on which this rank computes, and `timeout`
+    bounds every wait for another rank, in all groups.
     """
-    has_group = backend in BACKENDS
-    if size == 1 and not has_group:
-        yield RankGroup()
-        return
-    name = backend if has_group else "gloo"
-    device = f"cuda:{torch.cuda.current_device()}" if BACKENDS[name].cuda_only else "cpu"
-    with process_group(name, timeout=timeout, device=device) as ranks:
-        if name == "gloo":
-            yield ranks
-        else:
-            yield replace(ranks, control=dist.new_group(backend="gloo", timeout=timeout))
+    if backend in BACKENDS:
+        with process_group(backend, timeout=timeout, device=device) as ranks:
+            if backend == "gloo":
+                yield ranks
+            else:
+                yield replace(ranks, control=dist.new_group(backend="gloo", timeout=timeout))
+    elif size > 1:
+        with process_group("gloo", timeout=timeout, device=CPU) as ranks:
+            yield replace(ranks, device=device)
+    else:
+        yield RankGroup(device=device)
 
 
 def enable_debug_logging() -> None:
