@@ -118,11 +118,6 @@ def open_cluster(placement: Placement, token: str, this_node: Node) -> Iterator[
             encode(this_node), ARRIVAL_SECONDS, lambda who: say(f"waiting for {who} at {endpoint}")
         )
         nodes = tuple(decode(Node, description) for description in descriptions)
-    except FileError as error:
-        raise UsageError(
-            f"a node describes itself in another way, so it has another dpbench: {error}; expected "
-            "the same version on all nodes"
-        ) from None
     except RuntimeError as error:  # of torch
         raise LaunchError(f"the store at {endpoint} cannot be used: {error}") from None
     cluster, end = Cluster(placement, nodes, signed), ""

@@ -33,7 +33,6 @@ _DPBENCH = Path(__file__).parents[1]
 _WAITING_FOLDERS = (Path(torch.__file__).parent, _DPBENCH / "parallel", _DPBENCH / "measure")
 """Folders of waiting code: a rank whose innermost frame is in one waits for a collective, or
 computes in torch."""
-_REDUCERS = _DPBENCH / "parallel" / "ddp"
 
 KILLING = (signal.SIGKILL, *ENDING)
 """Signals sent from outside; all others come from the program itself."""
@@ -82,9 +81,8 @@ class RankFailure:
     """Status of a trial of which this is the first cause."""
     killed: bool = False
     """True if something outside ended the process, such as kill -9: another try may succeed."""
-    waited_in: str | None = None
-    """The collective in which a hung rank waited for others, "" if its stack does not name it; None
-    if it was busy elsewhere."""
+    waited: bool = False
+    """Whether a hung rank waited for others in a collective, and was not busy elsewhere."""
     at_seconds: float = 0.0
     """Seconds from the start of its node's ranks until it raised, as clocks of nodes differ."""
     exception_type: str = ""
@@ -130,15 +128,9 @@ class RanksFailed(LaunchError):
         if cause and cause.kind is FailureKind.HUNG:
             hung = [failure for failure in failures if failure.kind is FailureKind.HUNG]
             # The ranks that others waited for; all of them if every rank waited.
-            missing = [failure for failure in hung if failure.waited_in is None]
-            where = [f"{name(failure.rank)} {failure.predicate}" for failure in missing or hung]
-            if missing:
-                where += [
-                    f"{name(failure.rank)} waited in {failure.waited_in}"
-                    for failure in hung
-                    if failure.waited_in
-                ]
-            reason = f"no result after {units.seconds(time_limit_seconds)}: {'; '.join(where)}"
+            missing = [failure for failure in hung if not failure.waited] or hung
+            where = "; ".join(f"{name(failure.rank)} {failure.predicate}" for failure in missing)
+            reason = f"no result after {units.seconds(time_limit_seconds)}: {where}"
         super().__init__(reason)
         self.cause = cause
         self.status = cause.status if cause else Status.FAILED
@@ -197,28 +189,15 @@ def failure_of_end(rank: int, exit_code: int) -> RankFailure:
 def failure_of_hang(rank: int, stack: str) -> RankFailure:
     """The failure of a rank that the time limit ended, from the stack that it wrote then."""
     frame = _FRAME.search(stack)
-    predicate, waited_in = "did not respond", None
+    predicate, waited = "did not respond", False
     if frame is not None:
         file = Path(frame["file"])
         predicate = f"was in {frame['function']} ({file.name}:{frame['line']})"
-        if any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS):
-            waited_in = _collective(stack)
+        waited = any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS)
     return RankFailure(
         rank=rank,
         kind=FailureKind.HUNG,
         predicate=predicate,
         status=Status.TIMED_OUT,
-        waited_in=waited_in,
+        waited=waited,
     )
-
-
-def _collective(stack: str) -> str:
-    """The collective that a stack is in; "" if it names none."""
-    collective = ""
-    # The outermost call: those inside a wrapper wait for gradients.
-    for frame in _FRAME.finditer(stack):
-        if Path(frame["file"]).name == "distributed_c10d.py":
-            collective = frame["function"]
-        elif not collective and Path(frame["file"]).is_relative_to(_REDUCERS):
-            collective = "the all-reduce of gradients"
-    return collective

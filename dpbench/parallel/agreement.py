@@ -31,8 +31,6 @@ from dpbench.parallel.torch_private import broadcast_coalesced, copy_all
 
 MAX_NAMED = 20
 """Number of tensors that an error names; it only counts the rest."""
-_NONE, _DENSE, _SPARSE = range(3)
-"""Kinds of a parameter's gradient on a rank; the largest one counts for all ranks."""
 
 
 def require_agreement(
@@ -230,54 +228,38 @@ def _tensor_differences(
     )
 
 
-def sync_gradients(
-    module: nn.Module | Iterable[nn.Parameter],
-    *,
-    process_group: dist.ProcessGroup | None = None,
-) -> None:
+def sync_gradients(module: nn.Module, *, process_group: dist.ProcessGroup | None = None) -> None:
     """Replace every gradient by its mean over the ranks; a collective, after backward.
 
     A parameter without a gradient on this rank counts as zero if another rank has one. If none has,
-    it stays without. Gradients travel in one flat tensor per dtype and device. Unlike
-    DistributedDataParallel nothing overlaps with backward.
+    it stays without. A sparse gradient becomes dense. Gradients travel in one flat tensor per dtype
+    and device. Unlike DistributedDataParallel nothing overlaps with backward.
 
     Args:
-        module: an unwrapped module, or its parameters; the same on every rank.
+        module: an unwrapped module, the same on every rank.
         process_group: the ranks; None means the default group.
 
     Raises:
-        RuntimeError: on every rank: the parameters differ between ranks, or a gradient is sparse
-            on one of them. On the ranks concerned: the module is, or contains, a
-            DistributedDataParallel, which averages already.
+        RuntimeError: on every rank: the parameters differ between ranks. On the ranks concerned:
+            the module is, or contains, a DistributedDataParallel, which averages already.
     """
     group = member_group(process_group, "sync_gradients")
-    named: list[tuple[str, nn.Parameter]]
-    if isinstance(module, nn.Module):
-        if any(isinstance(child, TorchDdp) for child in module.modules()):
-            raise RuntimeError(
-                "sync_gradients: the module is or contains a DistributedDataParallel, whose "
-                "backward averages gradients already; use one or the other"
-            )
-        named = list(module.named_parameters())
-    else:
-        named = [(str(number), parameter) for number, parameter in enumerate(module)]
+    if any(isinstance(child, TorchDdp) for child in module.modules()):
+        raise RuntimeError(
+            "sync_gradients: the module is or contains a DistributedDataParallel, whose backward "
+            "averages gradients already; use one or the other"
+        )
+    named = list(module.named_parameters())
     require_agreement("sync_gradients", group, named)
-    kinds = [_NONE if p.grad is None else _SPARSE if p.grad.is_sparse else _DENSE for _, p in named]
     device = message_device(group, named[0][1].device if named else None)
-    flags = torch.tensor(kinds, dtype=torch.uint8, device=device)
+    flags = torch.tensor([p.grad is not None for _, p in named], dtype=torch.uint8, device=device)
     dist.all_reduce(flags, dist.ReduceOp.MAX, group)
     gradients = []
-    for (name, parameter), kind in zip(named, flags.tolist(), strict=True):
-        if kind == _SPARSE:
-            raise RuntimeError(
-                f"sync_gradients: the gradient of parameter {name!r} is sparse on a rank, expected "
-                "dense ones; use sparse=False, or DistributedDataParallel"
-            )
-        if kind == _NONE:
-            continue
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        gradients.append(parameter.grad)
+    for (_, parameter), has_any in zip(named, flags.tolist(), strict=True):
+        if has_any:
+            own = parameter.grad
+            parameter.grad = torch.zeros_like(parameter) if own is None else own.to_dense()
+            gradients.append(parameter.grad)
     average(gradients, group)
 
 

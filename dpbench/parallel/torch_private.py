@@ -1,4 +1,4 @@
-"""The nine private names of torch that dpbench uses, each with the public way that is missing.
+"""The eight private names of torch that dpbench uses, each with the public way that is missing.
 
 No other module may have one, be it as an attribute, an import, a text or a method that overrides
 torch's; tests/parallel/test_torch_private.py counts them.
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._autograd import _get_current_graph_task_keep_graph
 
 # _python_dispatch has the documented base class of users' dispatch modes. _pytree knows the
 # container classes that transformers and others have registered. Public way to either: none.
@@ -74,12 +73,6 @@ def version(tensor: Tensor) -> int:
     Public way: to compare its values.
     """
     return 0 if tensor.is_inference() else tensor._version
-
-
-def keeps_graph() -> bool:
-    """Whether the running backward keeps its graph, as with retain_graph=True; call this from one
-    of its nodes. Public way: none; without it, what all replicas have saved stays until the end."""
-    return bool(_get_current_graph_task_keep_graph())
 
 
 @contextmanager

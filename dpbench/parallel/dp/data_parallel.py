@@ -42,9 +42,10 @@ class DataParallel(LoadsUnwrapped, nn.Module):
       chunk alone, and its running statistics are those of replica 0.
     - Gradients reach parameters and arguments; not other tensors with a history that `forward`
       uses, such as a buffer that requires a gradient or a tensor in a closure.
-    - Not supported: PackedSequence inputs, loading a state dict into a module that contains the
-      wrapper, copying or pickling it, and what the page dpbench.parallel of the documentation
-      names. Checkpoints inside `module` need use_reentrant=False.
+    - Not supported: PackedSequence inputs, a second backward with retain_graph, loading a state
+      dict into a module that contains the wrapper, copying or pickling it, and what the page
+      dpbench.parallel of the documentation names. Checkpoints inside `module` need
+      use_reentrant=False.
     - Random numbers: replicas on the CPU draw from streams of their own, which torch.manual_seed
       repeats; see random_streams.py. On CUDA each device has its generator, as always in torch;
       torch.manual_seed gives all of them the same seed.

@@ -28,7 +28,6 @@ from dpbench.parallel import devices
 from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.phase_clock import PhaseClock
-from dpbench.parallel.torch_private import keeps_graph
 from dpbench.parallel.tree import map_tensors, tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -115,16 +114,15 @@ class ParallelApply:
         *,
         in_turn: bool,
         reduces: bool,
-        retain: bool,
     ) -> Gradients:
-        """The gradients of the originals, and of the inputs of all replicas.
+        """The gradients of the originals, and of the inputs of all replicas. What the replicas have
+        saved is freed as they go, also with retain_graph=True, so that there is no second backward.
 
         Args:
             graphs: by replica its leaves, the parameters that require a gradient and then its
                 inputs; and the number of its outputs with a gradient.
             outputs: those outputs of all replicas.
             received: the gradients of the outputs.
-            retain: keep the graphs for another backward.
         """
         every_end = list(zip(outputs, received, strict=True))
         ends_left = iter(every_end)
@@ -134,11 +132,11 @@ class ParallelApply:
             # A worker would wait for its device's autograd thread, which may be the thread that
             # waits here. A nested backward is served, on all devices at the same time.
             every_leaf = [leaf for leaves, _ in graphs for leaf in leaves]
-            every_gradient = iter(_gradients(every_end, every_leaf, [], retain))
+            every_gradient = iter(_gradients(every_end, every_leaf, []))
             by_replica = [list(islice(every_gradient, len(leaves))) for leaves, _ in graphs]
         else:
             jobs = [
-                partial(_gradients, [*islice(ends_left, count)], leaves, originals, retain)
+                partial(_gradients, [*islice(ends_left, count)], leaves, originals)
                 for leaves, count in graphs
             ]
             by_replica = self._workers.run(jobs, in_turn=in_turn)
@@ -198,15 +196,13 @@ class _AllReplicas(torch.autograd.Function):
                 "got create_graph=True, but the gradients of a DataParallel have no derivatives; "
                 "call its module instead"
             )
-        outputs, retain = ctx.saved_tensors, keeps_graph()
-        return (None, None, *ctx.run_backward(outputs, received, retain=retain))
+        return (None, None, *ctx.run_backward(ctx.saved_tensors, received))
 
 
 def _gradients(
     ends: Sequence[tuple[Tensor, Tensor | None]],
     leaves: Sequence[Tensor],
     originals: Sequence[Tensor],
-    retain_graph: bool,
 ) -> Gradients:
     """d(ends)/d(leaves) applied to the gradients of the ends. The gradients of `originals` count as
     those of the first leaves."""
@@ -217,9 +213,7 @@ def _gradients(
     # One that was frozen since the forward has none, as in torch.
     places = [place for place, original in enumerate(originals) if original.requires_grad]
     inputs = [*leaves, *(originals[place] for place in places)]
-    gradients: Gradients = list(
-        torch.autograd.grad(outputs, inputs, starts, allow_unused=True, retain_graph=retain_graph)
-    )
+    gradients: Gradients = list(torch.autograd.grad(outputs, inputs, starts, allow_unused=True))
     for index, direct in zip(places, gradients[len(leaves) :], strict=True):
         if direct is not None:
             of_leaf = gradients[index]
