@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any
@@ -30,14 +30,10 @@ class Bucket:
     same methods.
 
     In each backward that reduces, `start` comes first. `pack`, or `copy_early` before it, copies
-    the gradients into the flat tensor, where the average replaces them. What `.grad` of a parameter
-    is then decides what `finalize` does:
-
-    .grad                                   noted in       finalize
-    a view of the flat tensor               (nothing)      nothing: it has the average already
-    a tensor of its own                     `_copy_back`   copies the average to it
-    older than the last reduction, or None  `_saved`       sets the average, or the old gradient
-                                                           where no rank has used the parameter
+    the gradients into the flat tensor, where the average replaces them. Where `.grad` is to be a
+    view of the flat tensor, it becomes one now; else `finalize` copies the average to it. A `.grad`
+    that is None, or older than the last reduction, is saved: `finalize` sets the average, or the
+    old gradient where no rank has used the parameter.
 
     Attributes:
         indices: the parameters' indices in the reducer; a place is a position in this list.
@@ -132,7 +128,6 @@ class Bucket:
         """Prepare for the next backward; see the attributes."""
         self.pending, self.scale, self._buffer = pending, scale, self.flat
         self._copied_early: set[int] = set()  # places, whose part of the flat tensor is scaled
-        self._copy_back: dict[int, Tensor] = {}  # gradients by place
         self._saved: dict[int, Tensor | None] = {}  # gradients by place, None where there is none
         # A gradient has the strides of its parameter.
         self._gives_views = (
@@ -147,7 +142,8 @@ class Bucket:
         if user_view.data_ptr() == self._addresses[place]:
             torch.mul(gradient.detach(), self.scale, out=self.views[place])
             self._copied_early.add(place)
-            self._replace({place: gradient})
+            if self._gives_views:
+                self._parameters[place].grad = user_view
 
     def pack(self, used_here: set[int]) -> None:
         """Copy the gradients into the flat tensor, times `scale`; zero where there is none.
@@ -168,7 +164,7 @@ class Bucket:
                 )
             ]
         gradients: list[Any] = list(map(_GRADIENT, self._parameters))
-        own = dict(enumerate(gradients))
+        own = [*range(len(gradients))]  # places with a tensor that is not in the bucket yet
         # Passes over the lists take a fraction of the time of the loop.
         are_all_own = (
             not self._copied_early
@@ -176,54 +172,49 @@ class Bucket:
             and not any(map(is_, gradients, repeat(None)))
             and not any(map(is_, gradients, self._user_views))
         )
-        for place, gradient in enumerate(() if are_all_own else gradients):
-            is_view = gradient is self._user_views[place]
-            is_early = place in self._copied_early
-            if is_early or is_view or gradient is None:
-                del own[place]
-            if is_early:
-                continue
-            if gradient is None:
-                self.views[place].zero_()
-            if gradient is None or self.indices[place] not in used_here:
-                self._saved[place] = gradient.detach().clone() if is_view else gradient
-        copy_all([self.views[place] for place in own], [*own.values()])
+        if not are_all_own:
+            own = []
+            for place, gradient in enumerate(gradients):
+                if place in self._copied_early:
+                    continue
+                is_view = gradient is self._user_views[place]
+                if gradient is None:
+                    self.views[place].zero_()
+                elif not is_view:
+                    own.append(place)
+                if gradient is None or self.indices[place] not in used_here:
+                    self._saved[place] = gradient.detach().clone() if is_view else gradient
+        copy_all([self.views[place] for place in own], [gradients[place] for place in own])
         unscaled = [self.flat]
         if self._copied_early:
             unscaled = [v for n, v in enumerate(self.views) if n not in self._copied_early]
         for part in unscaled if self.scale != 1.0 else ():
             part.mul_(self.scale)
-        for place in self._saved:
-            own.pop(place, None)
-        self._replace(own)
-
-    def _replace(self, gradients: Mapping[int, Tensor]) -> None:
-        """Make gradients views of the bucket, or note where to copy the averages."""
-        if not self._gives_views:
-            self._copy_back.update(gradients)
-            return
         # Now and not at the end, so that the memory of the gradients can be used again.
-        for place in gradients:
-            self._parameters[place].grad = self._user_views[place]
+        for place in own if self._gives_views else ():
+            if place not in self._saved:
+                self._parameters[place].grad = self._user_views[place]
 
     def finalize(self, used: Collection[int]) -> None:
         """Put the averages into `.grad` of the parameters with the indices `used`."""
-        copy_all([*self._copy_back.values()], [self.views[place] for place in self._copy_back])
+        unused = set()
         for place, saved in self._saved.items():
-            parameter, view = self._parameters[place], self.views[place]
-            gradient = parameter.grad
+            parameter = self._parameters[place]
             if self.indices[place] not in used:
+                unused.add(place)
                 if saved is None:
                     parameter.grad = None
-                elif saved is not gradient:
-                    view.copy_(saved)  # `.grad` is this view
+                elif saved is not parameter.grad:
+                    self.views[place].copy_(saved)  # `.grad` is this view
             elif self._gives_views:
                 parameter.grad = self._user_views[place]
-            elif gradient is None:
-                parameter.grad = torch.empty_like(parameter).copy_(view)
-            else:
-                gradient.detach().copy_(view)
-        self._copy_back, self._saved = {}, {}
+            elif parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+        self._saved = {}
+        if not self._gives_views:
+            gradients = map(_GRADIENT, self._parameters)
+            own = {n: g for n, g in enumerate(gradients) if n not in unused and g is not None}
+            copy_all([*own.values()], [self.views[place] for place in own])
 
     def set_abort_flag(self) -> None:
         """Tell all ranks, when this last bucket is sent, that gradients are missing here."""
