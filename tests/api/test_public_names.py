@@ -17,8 +17,7 @@ import dpbench.parallel
 from tools.docs import ROOT
 
 CALLABLES = {
-    "DataParallel": "module device_ids output_device dim * threads_per_replica loss_reduction"
-    " cache",
+    "DataParallel": "module device_ids output_device dim * loss_reduction cache",
     "DistributedDataParallel": "module device_ids output_device dim broadcast_buffers init_sync"
     " process_group bucket_cap_mb find_unused_parameters check_reduction gradient_as_bucket_view"
     " static_graph * device_mesh forward_sync_buffers bucket_cap_mb_list overlap",

@@ -34,7 +34,6 @@ class OurDataParallel(ParallelModel):
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDataParallel:
     """Put all replicas into this process."""
-    threads = settings.threads_per_replica
-    wrapped = parallel.DataParallel(module, settings.devices, threads_per_replica=threads)
+    wrapped = parallel.DataParallel(module, settings.devices)
     # One replica is a plain call of the module, without phases.
     return OurDataParallel(wrapped, wrapped.clock if settings.group_size > 1 else PhaseClock())

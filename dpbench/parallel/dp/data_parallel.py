@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.dp.parallel_apply import Call, ParallelApply, WorkerPool
+from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
 from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replicator, tensors_on
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
@@ -53,11 +53,10 @@ class DataParallel(LoadsUnwrapped, nn.Module):
     Args:
         module: on the first device; neither it nor the identity of its parameters is changed.
         device_ids: CUDA indices, strings or torch.devices; None means all CUDA devices.
-            ["cpu"] * n runs n replicas on the CPU that share the parameters' memory.
+            ["cpu"] * n runs n replicas on the CPU, which share the parameters' memory and divide
+            the threads of torch.get_num_threads.
         output_device: where the outputs are gathered; None means the first device.
         dim: the batch dimension of inputs and outputs.
-        threads_per_replica: intra-op threads of a CPU replica; None divides the threads of the
-            first caller evenly.
         loss_reduction: "mean" if a 0-dim output is a mean over the replica's samples, "sum" if it
             is a sum over them.
         cache: copy the parameters to other devices only if the originals have changed. False
@@ -80,7 +79,6 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         output_device: DeviceLike | None = None,
         dim: int = 0,
         *,
-        threads_per_replica: int | None = None,
         loss_reduction: Literal["mean", "sum"] = "mean",
         cache: bool = True,
     ) -> None:
@@ -106,8 +104,7 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         on_cpu = self.devices[0].type == "cpu"
         self._random = {mode: RandomUse(None if on_cpu else False) for mode in (False, True)}
         self.clock = PhaseClock()
-        workers = WorkerPool(self.devices, threads_per_replica)
-        self._parallel_apply = ParallelApply(workers, self.clock)
+        self._parallel_apply = ParallelApply(self.devices, self.clock)
         self._reduces = True
         self._last_loss: Tensor | str = "there was no forward yet"
         """The loss that `backward` takes, or why there is none."""

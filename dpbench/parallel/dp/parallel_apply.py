@@ -43,8 +43,8 @@ class ParallelApply:
         reduced_bytes: bytes of dense gradients summed over replicas since construction.
     """
 
-    def __init__(self, workers: WorkerPool, clock: PhaseClock) -> None:
-        self._workers, self._clock = workers, clock
+    def __init__(self, devices: Sequence[torch.device], clock: PhaseClock) -> None:
+        self._workers, self._clock = WorkerPool(devices), clock
         self.reduced_bytes = 0
 
     def forward(
@@ -249,25 +249,13 @@ def sum_over_replicas(
 
 
 class WorkerPool:
-    """Threads for the replicas: started at first use, ended when the pool is garbage collected."""
+    """A thread for each replica: started at first use, ended when the pool is garbage collected.
 
-    def __init__(
-        self, devices: Sequence[torch.device], threads_per_replica: int | None = None
-    ) -> None:
-        """Make one worker for each device.
+    Those of the CPU divide the intra-op threads of the first caller evenly.
+    """
 
-        Args:
-            threads_per_replica: intra-op threads of each CPU worker; None divides the caller's
-                evenly.
-
-        Raises:
-            ValueError: threads_per_replica is no int of 1 or more.
-        """
-        count = threads_per_replica
-        if count is not None and (type(count) is not int or count < 1):
-            raise ValueError(f"got threads_per_replica={count!r}, expected a whole number above 0")
+    def __init__(self, devices: Sequence[torch.device]) -> None:
         self.devices = tuple(devices)
-        self.threads_per_replica = threads_per_replica
         self._threads: list[ThreadPoolExecutor] = []
 
     def run(self, jobs: Sequence[Callable[[], Any]], *, in_turn: bool = False) -> list[Any]:
@@ -301,8 +289,7 @@ class WorkerPool:
     def _start(self) -> None:
         # torch.set_num_threads affects one thread only after the caller's count was initialized.
         total = torch.get_num_threads()
-        on_cpu = sum(device.type == "cpu" for device in self.devices)
-        limit = self.threads_per_replica or max(1, total // max(1, on_cpu))
+        limit = max(1, total // len(self.devices))
         self._threads = [
             ThreadPoolExecutor(
                 max_workers=1,

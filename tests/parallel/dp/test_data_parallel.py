@@ -100,7 +100,8 @@ class Probe(nn.Linear):
 def test_each_replica_runs_once_for_each_batch_in_the_modes_of_the_caller() -> None:
     probe, x = Probe(), torch.randn(4, 6)
     threads = torch.get_num_threads()
-    wrapper = parallel(probe, 2, threads_per_replica=3)
+    torch.set_num_threads(6)
+    wrapper = parallel(probe, 2)
     with torch.no_grad():
         assert not wrapper(x).requires_grad
     with torch.inference_mode():
@@ -111,7 +112,8 @@ def test_each_replica_runs_once_for_each_batch_in_the_modes_of_the_caller() -> N
     names = ("dpbench-replica-0_0", "dpbench-replica-1_0")
     modes = [(False, False, False), (False, True, False), (True, False, False), (True, False, True)]
     assert sorted(probe.calls) == [(name, 2, 3, mode) for name in names for mode in modes]
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 6
+    torch.set_num_threads(threads)
 
 
 def test_replicas_run_at_the_same_time_after_the_first_step() -> None:
@@ -248,9 +250,6 @@ def test_wrong_places_arguments_and_copies_are_refused() -> None:
         parallel(perceptron().to("meta"), 2)
     with pytest.raises(ValueError, match="loss_reduction='max'"):
         parallel(perceptron(), 2, loss_reduction="max")
-    for number in (0, True, 1.5, "2"):
-        with pytest.raises(ValueError, match=f"threads_per_replica={number!r}"):
-            parallel(perceptron(), 2, threads_per_replica=number)
     with pytest.raises(ValueError, match="cuda:77"):
         parallel(perceptron(), 2, output_device="cuda:77")
     for copied in (copy.deepcopy, pickle.dumps):
