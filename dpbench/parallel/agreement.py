@@ -72,20 +72,20 @@ def make_equal(
     options: Mapping[str, Any] | None = None,
     *,
     source: int = 0,
-) -> int:
+) -> None:
     """Give all ranks the parameters and buffers of one; a collective.
 
     They are compared first, so that a mismatch is an error on all ranks and changes nothing; see
-    require_agreement. Returns the number of bytes sent.
+    require_agreement.
     """
     parameters, buffers = list(parameters), list(buffers)
     require_agreement(caller, group, parameters, buffers, options)
-    return broadcast_coalesced([t for _, t in (*parameters, *buffers)], group, source)
+    broadcast_coalesced([t for _, t in (*parameters, *buffers)], group, source)
 
 
 def broadcast_checkpoint(
     module: nn.Module, *, src: int = 0, process_group: dist.ProcessGroup | None = None
-) -> int:
+) -> None:
     """Overwrite parameters and buffers with those of one rank; a collective.
 
     They travel as tensors of bytes, of any dtype, never as pickled objects. Whether all ranks hold
@@ -97,9 +97,6 @@ def broadcast_checkpoint(
         src: the rank of the group that sends.
         process_group: the ranks; None means the default group, which has to take tensors on the
             module's device.
-
-    Returns:
-        The number of bytes sent.
 
     Raises:
         ValueError: the group has no rank `src`.
@@ -115,7 +112,7 @@ def broadcast_checkpoint(
     while isinstance(module, (TorchDdp, DataParallel, nn.DataParallel)):
         module = module.module
     named = module.named_parameters(), module.named_buffers()
-    return make_equal("broadcast_checkpoint", group, *named, {"src": src}, source=src)
+    make_equal("broadcast_checkpoint", group, *named, {"src": src}, source=src)
 
 
 def _kind(tensor: Tensor) -> str:
@@ -156,7 +153,7 @@ def check_sync(
     *,
     process_group: dist.ProcessGroup | None = None,
     gradients: bool = False,
-) -> int:
+) -> None:
     """Compare parameters and buffers over the ranks, bit for bit; a collective.
 
     A rank hashes its tensors, at about 1 GB/s, and 16 bytes travel. Only if they differ are the
@@ -167,9 +164,6 @@ def check_sync(
             tensors are compared by name.
         process_group: the ranks; None means the default group.
         gradients: compare `.grad` of every parameter, too.
-
-    Returns:
-        The number of bytes compared.
 
     Raises:
         RanksDiffer: a RuntimeError, on every rank, with the tensors that differ, the ranks of the
@@ -193,7 +187,6 @@ def check_sync(
     device = next((tensor.device for tensor in tensors.values()), None)
     if by_rank := _unless_equal(digests, group, device):
         raise RanksDiffer(_tensor_differences(tensors, by_rank, group))
-    return sum(tensor.nbytes for tensor in tensors.values())
 
 
 def _tensor_differences(

@@ -25,7 +25,6 @@ from tests.parallel.ddp.one_process import (
 from tests.parallel.ranks import World
 
 world = World(backend="gloo")
-MODEL_BYTES = 4 * (12 + 4 + 4 + 4 + 8 + 2 + 4 + 4) + 8  # of `model`, which has an int64 counter
 
 
 def model(seed: int = 0) -> nn.Module:
@@ -80,7 +79,7 @@ def all_ranks_hold_what_the_source_held(rank: int) -> None:
     for source in range(2):
         module = model(seed=rank)
         expected = [t.clone() for t in model(seed=source).state_dict().values()]
-        assert broadcast_checkpoint(module, src=source) == sum(t.nbytes for t in expected)
+        broadcast_checkpoint(module, src=source)
         assert all(map(torch.equal, module.state_dict().values(), expected))
     for wrap in (nn.DataParallel, Ddp):  # one rank has a bare module
         module = model(seed=rank)
@@ -202,9 +201,9 @@ def modules_that_differ_are_refused_with_parameter_and_ranks(rank: int) -> None:
 def equal_modules_pass(rank: int) -> None:
     module = model()
     module.register_buffer("sparse", torch.eye(2).to_sparse())
-    assert check_sync(module, gradients=True) == MODEL_BYTES + 16
+    check_sync(module, gradients=True)
     nn.utils.parameters_to_vector(module.parameters()).sum().backward()  # type: ignore[no-untyped-call]
-    assert check_sync(module, gradients=True) == MODEL_BYTES + 16 + 4 * (12 + 4 * 3 + 8 + 2)
+    check_sync(module, gradients=True)
 
 
 @world.body_on(3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -145,9 +144,6 @@ def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
         return MethodType(value.__func__, twins[id(value.__self__)])
     if isinstance(value, FunctionType):
         return _function_of_clone(value, twins) if value.__closure__ else value
-    if isinstance(value, partial):
-        function, *arguments = _counterpart([value.func, *value.args], twins)
-        return partial(function, *arguments, **_counterpart(value.keywords, twins))
     if type(value) in (list, tuple):
         parts = [_counterpart(part, twins) for part in value]
         changed = any(new is not old for new, old in zip(parts, value, strict=True))
@@ -157,7 +153,7 @@ def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
     return value
 
 
-_IN_FUNCTIONS = (Tensor, nn.Module, MethodType, FunctionType, partial)
+_IN_FUNCTIONS = (Tensor, nn.Module, MethodType, FunctionType)
 """Types of objects that a cloned function replaces. It shares all others with its original."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
@@ -89,7 +88,7 @@ class Holding(nn.Module):
         super().__init__()
         self.linear, self.scale = nn.Linear(3, 4), nn.Parameter(torch.ones(4))
         self.scaled = lambda y: y * self.scale
-        self.functions = [self.linear.forward, partial(torch.add, self.scale), self.scaled]
+        self.functions = [self.linear.forward, self.scaled]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for function in self.functions:
