@@ -114,9 +114,8 @@ def open_cluster(placement: Placement, token: str, this_node: Node) -> Iterator[
     try:
         store = PrefixStore("dpbench sweep", tcp_store(placement, "node 0", timeout))
         signed = SignedStore(store, token, "node", member=number, members=count)
-        descriptions = signed.wait_for_members(
-            encode(this_node), ARRIVAL_SECONDS, lambda who: say(f"waiting for {who} at {endpoint}")
-        )
+        say(f"waiting for all nodes at {endpoint}")
+        descriptions = signed.wait_for_members(encode(this_node), ARRIVAL_SECONDS)
         nodes = tuple(decode(Node, description) for description in descriptions)
     except RuntimeError as error:  # of torch
         raise LaunchError(f"the store at {endpoint} cannot be used: {error}") from None

@@ -15,7 +15,7 @@ import hmac
 import json
 import secrets
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbench import units
@@ -66,30 +66,17 @@ class SignedStore:
         self.launch_id = ""
         """Empty until all members have come."""
 
-    def wait_for_members(
-        self,
-        description: object,
-        seconds: float,
-        on_wait: Callable[[str], None] = lambda _: None,
-    ) -> list[Any]:
-        """Wait for all members and return their descriptions; calls `on_wait` with those that are
-        missing.
+    def wait_for_members(self, description: object, seconds: float) -> list[Any]:
+        """Wait for all members and return their descriptions.
 
-        Raises LaunchError when the time is over, and UsageError for a number that two members have.
+        Raises LaunchError with those that are missing when the time is over, and UsageError for a
+        number that two members have.
         """
         nonce = secrets.token_hex(16).encode()
         self._store.set(f"hello {self._member}", nonce)  # type: ignore[arg-type]
-        names = ""
-
-        def all_are_here() -> bool:
-            nonlocal names
-            missing, before = self._missing(nonce, description), names
+        if not wait_until(lambda: not self._missing(nonce, description), seconds):
+            missing = self._missing(nonce, description)
             names = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
-            if names not in ("", before):
-                on_wait(names)
-            return not missing
-
-        if not wait_until(all_are_here, seconds):
             raise LaunchError(
                 f"{names} did not come within {units.seconds(seconds)}; start the same command "
                 "there, or look at its output"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -180,12 +181,13 @@ def test_two_members_cannot_have_one_number() -> None:
     store = HashStore()
     first = SignedStore(store, TOKEN, "node", member=0, members=2)
 
-    def another_comes(_: str) -> None:
+    def another_comes() -> None:
         store.set("hello 0", "of another process")
         store.set("hello 1", "of node 1")
 
+    threading.Timer(0.2, another_comes).start()
     with pytest.raises(UsageError, match="another process has come as node 0 after this one"):
-        first.wait_for_members({}, 0.2, another_comes)
+        first.wait_for_members({}, LIMIT_SECONDS)
 
 
 def test_a_member_with_another_token_does_not_join() -> None:
