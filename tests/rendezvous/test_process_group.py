@@ -290,7 +290,8 @@ def test_every_rank_gets_what_all_have() -> None:
 
 
 def test_one_process_gets_its_own() -> None:
-    with rank_group("threads", 1) as ranks:
-        assert ranks == RankGroup()
+    device = torch.device("meta")
+    with rank_group("threads", 1, device) as ranks:
+        assert ranks == RankGroup(device=device)
         assert ranks.gather([1, 2]) == [[1, 2]]
         assert ranks.on_first(lambda: 3) == 3
