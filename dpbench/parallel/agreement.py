@@ -213,8 +213,6 @@ def _tensor_differences(
             largest = torch.stack(gather_tensors((values - of_first).abs().max(), group)).max()
             line += f", max abs difference {float(largest):.3g}"
         lines.append(line)
-    if len(different) > MAX_NAMED:
-        lines.append(f"and {len(different) - MAX_NAMED} more")
     return (
         f"the ranks do not hold the same module: {len(different)} of {len(names)} tensors differ "
         "from rank 0\n  " + "\n  ".join(lines)

@@ -39,6 +39,8 @@ _PARALLEL_ELEMENTS = 2**17
 class ParallelApply:
     """Calls replicas in their workers, and runs the backward of what they have recorded.
 
+    The graph keeps it alive, so it must not hold the graph, as DataParallel does by its last loss.
+
     Attributes:
         reduced_bytes: bytes of dense gradients summed over replicas since construction.
     """
