@@ -29,7 +29,7 @@ def run() -> Iterator[Benchmark]:
 
 def measure(case: Case) -> Seconds:
     def replicate(module: nn.Module) -> nn.Module:
-        replicas: nn.Module = dpbench.DataParallel(module, ["cpu", "cpu"], threads_per_replica=1)
+        replicas: nn.Module = dpbench.DataParallel(module, ["cpu", "cpu"])
         return replicas
 
     sides = {
