@@ -223,16 +223,17 @@ def sync_gradients(module: nn.Module, *, process_group: dist.ProcessGroup | None
     """Replace every gradient by its mean over the ranks; a collective, after backward.
 
     A parameter without a gradient on this rank counts as zero if another rank has one. If none has,
-    it stays without. A sparse gradient becomes dense. Gradients travel in one flat tensor per dtype
-    and device. Unlike DistributedDataParallel nothing overlaps with backward.
+    it stays without. Gradients travel in one flat tensor per dtype and device. Unlike
+    DistributedDataParallel nothing overlaps with backward.
 
     Args:
         module: an unwrapped module, the same on every rank.
         process_group: the ranks; None means the default group.
 
     Raises:
-        RuntimeError: on every rank: the parameters differ between ranks. On the ranks concerned:
-            the module is, or contains, a DistributedDataParallel, which averages already.
+        RuntimeError: on every rank: the parameters differ between ranks, or a gradient is sparse
+            on one of them. On the ranks concerned: the module is, or contains, a
+            DistributedDataParallel, which averages already.
     """
     group = member_group(process_group, "sync_gradients")
     if any(isinstance(child, TorchDdp) for child in module.modules()):
@@ -243,13 +244,20 @@ def sync_gradients(module: nn.Module, *, process_group: dist.ProcessGroup | None
     named = list(module.named_parameters())
     require_agreement("sync_gradients", group, named)
     device = message_device(group, named[0][1].device if named else None)
-    flags = torch.tensor([p.grad is not None for _, p in named], dtype=torch.uint8, device=device)
+    # 1 for a dense gradient, 2 for a sparse one; the largest counts for all ranks.
+    kinds = [0 if p.grad is None else 1 + p.grad.is_sparse for _, p in named]
+    flags = torch.tensor(kinds, dtype=torch.uint8, device=device)
     dist.all_reduce(flags, dist.ReduceOp.MAX, group)
     gradients = []
-    for (_, parameter), has_any in zip(named, flags.tolist(), strict=True):
-        if has_any:
-            own = parameter.grad
-            parameter.grad = torch.zeros_like(parameter) if own is None else own.to_dense()
+    for (name, parameter), kind in zip(named, flags.tolist(), strict=True):
+        if kind == 2:
+            raise RuntimeError(
+                f"sync_gradients: the gradient of parameter {name!r} is sparse on a rank, expected "
+                "dense ones; use sparse=False, or DistributedDataParallel"
+            )
+        if kind:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
     average(gradients, group)
 
