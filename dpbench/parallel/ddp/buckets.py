@@ -212,9 +212,12 @@ class Bucket:
                 parameter.grad = torch.empty_like(parameter)
         self._saved = {}
         if not self._gives_views:
-            gradients = map(_GRADIENT, self._parameters)
-            own = {n: g for n, g in enumerate(gradients) if n not in unused and g is not None}
-            copy_all([*own.values()], [self.views[place] for place in own])
+            gradients, views = list(map(_GRADIENT, self._parameters)), self.views
+            if unused or any(map(is_, gradients, repeat(None))):
+                unused.update(n for n, gradient in enumerate(gradients) if gradient is None)
+                gradients = [g for n, g in enumerate(gradients) if n not in unused]
+                views = [view for n, view in enumerate(views) if n not in unused]
+            copy_all(gradients, views)
 
     def set_abort_flag(self) -> None:
         """Tell all ranks, when this last bucket is sent, that gradients are missing here."""
