@@ -164,7 +164,8 @@ class Bucket:
                 )
             ]
         gradients: list[Any] = list(map(_GRADIENT, self._parameters))
-        own = [*range(len(gradients))]  # places with a tensor that is not in the bucket yet
+        own = [*range(len(gradients))]  # places whose gradient is to be copied
+        views = self.views
         # Passes over the lists take a fraction of the time of the loop.
         are_all_own = (
             not self._copied_early
@@ -184,7 +185,9 @@ class Bucket:
                     own.append(place)
                 if gradient is None or self.indices[place] not in used_here:
                     self._saved[place] = gradient.detach().clone() if is_view else gradient
-        copy_all([self.views[place] for place in own], [gradients[place] for place in own])
+            views = [views[place] for place in own]
+            gradients = [gradients[place] for place in own]
+        copy_all(views, gradients)
         unscaled = [self.flat]
         if self._copied_early:
             unscaled = [v for n, v in enumerate(self.views) if n not in self._copied_early]
