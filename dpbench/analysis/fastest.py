@@ -48,14 +48,13 @@ class Fastest:
     """How many times as fast as the nearest row it is in repetitions that ran in turn, so that what
     disturbed one disturbed both; None where that says no more than the two speeds."""
 
-    @property
-    def repetitions_to_decide(self) -> int | None:
-        """The fewest repetitions that tell the fastest row from its nearest rival in 4 of 5 cases,
-        if they differ by as much as was measured, or by SMALL; None without a rival, if the
-        repetitions so far are as many, or if it is out of reach."""
-        if self.row is None or not self.rivals:
+    def repetitions_to_decide(self, rival: Row) -> int | None:
+        """The fewest repetitions that tell the fastest row from a rival in 4 of 5 cases, if they
+        differ by as much as was measured, or by SMALL; None if the repetitions so far are as many,
+        or if it is out of reach."""
+        if self.row is None:
             return None
-        first, second = self.row.speeds, self.rivals[0].speeds
+        first, second = self.row.speeds, rival.speeds
         # Further repetitions run in turn, as these did, so that what disturbs one disturbs both.
         change = change_between(second, first, paired=first.keys() == second.keys())
         if change is None:

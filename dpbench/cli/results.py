@@ -59,8 +59,9 @@ def report(options: ReportOptions) -> Answer | str | None:
     elif page is None and not is_table(path):
         page = page_path(path)
     answer = report_answer(chosen, page=page, columns=options.columns, verbose=options.verbose)
-    if page and (options.file or options.charts or not is_current(page, path)):
-        write_page(page, analysis, charts=options.charts)  # a current one may have charts
+    # A current page in the results folder may have charts; any other may show another sweep.
+    if page and (options.output or options.charts or not is_current(page, path)):
+        write_page(page, analysis, charts=options.charts)
     if page and options.open:
         import webbrowser
 

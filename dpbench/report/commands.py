@@ -11,15 +11,21 @@ from dpbench.specs import AXES, Configuration
 from dpbench.specs.traits import BACKENDS
 from dpbench.specs.workload import positional_words
 
+MAX_REPETITIONS = 30
+"""Most repetitions of a command that decides a tie. Ten times as many as a sweep has, but of two
+rows, take about as long as it did; nobody would run more to tell such equal rows apart."""
+
 
 def command_to_decide(command: Sequence[str], fastest: Fastest) -> str:
-    """The command that tells the fastest row from its nearest rival; empty without a rival, or if
-    no number of repetitions is known to be enough."""
-    repetitions = fastest.repetitions_to_decide
-    if repetitions is None:
+    """The command that tells the fastest row from its nearest rival of another implementation or
+    backend, which is what the reader of a tie chooses; empty without one, or unless some number of
+    repetitions up to MAX_REPETITIONS is enough."""
+    row = fastest.row
+    rival = next((one for one in fastest.rivals if row and one.series != row.series), None)
+    repetitions = rival and fastest.repetitions_to_decide(rival)
+    if not repetitions or repetitions > MAX_REPETITIONS:
         return ""
-    rows = (fastest.row, fastest.rivals[0])
-    configurations = [row.configuration for row in rows if row and row.configuration]
+    configurations = [one.configuration for one in (row, rival) if one and one.configuration]
     return command_to_measure(command, configurations, repetitions)
 
 
@@ -51,9 +57,9 @@ def command_to_measure(
         "--name": [],
         "--implementations": [one.implementation for one in configurations],
         "--backends": [one.backend for one in configurations if one.backend in BACKENDS],
-        "--group-sizes": [one.group_size for one in configurations],
-        "--batch-sizes": [one.batch_size for one in configurations if one.batch_size],
-        "--threads": [one.threads_per_replica for one in configurations],
+        "--group-sizes": sorted(one.group_size for one in configurations),
+        "--batch-sizes": sorted(one.batch_size for one in configurations if one.batch_size),
+        "--threads": sorted(one.threads_per_replica for one in configurations),
     }
     if repetitions is not None:
         narrowed["--repetitions"] = [repetitions]

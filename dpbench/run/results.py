@@ -145,9 +145,9 @@ def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
 
 
 def is_current(page: Path, results: Path) -> bool:
-    """Whether the page of a report was written after the last measurement that it shows."""
-    last = results.stat().st_mtime if results.is_file() else _last_measured(results)
-    return page.is_file() and not page.is_symlink() and page.stat().st_mtime >= last
+    """Whether the page in a results folder was written after its last measurement."""
+    is_there = page.is_file() and not page.is_symlink()
+    return is_there and page.stat().st_mtime >= _last_measured(results)
 
 
 def load_sides(*texts: str) -> tuple[list[Side], list[str]]:

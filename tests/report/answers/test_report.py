@@ -31,10 +31,15 @@ def test_a_tie_has_the_command_that_decides_it_unless_the_rows_are_known_to_be_a
     command = command_to_decide(["sweep", "--name", "x", "--backends", "gloo,shm"], fastest)
     assert command.startswith("dpbench sweep --backends gloo --implementations ddp,torch-ddp ")
     assert 3 < int(command.rpartition(" --repetitions ")[2]) < 20
-    alike = [*ours, *runs(trial("torch-ddp"), (189, 208, 227))]
-    (fastest,) = analysis(alike).fastest.values()
-    assert fastest.rivals
-    assert command_to_decide(["sweep"], fastest) == ""
+    # A rival that is known to be alike, one that takes 50 repetitions, and another batch size.
+    for rival in (
+        runs(trial("torch-ddp"), (189, 208, 227)),
+        runs(trial("torch-ddp"), (186, 216, 214)),
+        runs(trial(batch_size=64), (187, 170, 204)),
+    ):
+        (fastest,) = analysis([*ours, *rival]).fastest.values()
+        assert fastest.rivals
+        assert command_to_decide(["sweep"], fastest) == ""
 
 
 def test_the_page_advises_the_fastest_backend_first_and_nothing_on_slower_ones() -> None:
