@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -77,8 +77,14 @@ class Metric(Field):
     """Which direction is better; "" if `compare` and `check` do not compare it."""
     is_speed: bool = True
     """Whether better means faster."""
+    matters: Callable[[Sequence[Row]], bool] = lambda rows: True
+    """Whether it says anything in a table of these rows, which leaves it out otherwise."""
     follows_throughput: bool = False
     """True for a multiple of the throughput: too noisy to print where that is."""
+    interval_of: str = ""
+    """Key of the metric whose relative interval it has; beside that it is written without one."""
+    why_bare: str = "single values (n = 1), which have no interval"
+    """Why some of its values have no interval."""
 
     def in_trial(self, record: TrialRecord) -> PlainValue:
         """The value in a trial; None if it has none."""

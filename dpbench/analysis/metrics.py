@@ -17,12 +17,13 @@ import numpy as np
 
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
-from dpbench.analysis.losses import finite_losses, loss_slope_per_second
+from dpbench.analysis.losses import SLOPE_BLOCKS, finite_losses, loss_slope_per_second
 from dpbench.analysis.metric import ITEMS, Metric, PlainValue, Value, value_type_of
 from dpbench.analysis.scaling import serial_fraction
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, Configuration, WorkloadSpec, plain_label
 from dpbench.specs.nodes import node_counts
+from dpbench.specs.traits import INDEPENDENT
 
 if TYPE_CHECKING:
     from dpbench.analysis.rows import Row
@@ -99,6 +100,11 @@ def model_flops_utilization(row: Row) -> Estimate | None:
     return row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
 
 
+def series_words(row: Row) -> str:
+    """Writes the implementation with its backend, and marks copies that do not communicate."""
+    return f"{row.series}*" if row.implementation == INDEPENDENT else row.series
+
+
 def size_words(row: Row) -> str:
     """Writes the group size with the replicas of each node: "3 (2+1)"."""
     nodes = f" ({node_counts(row.replicas_by_node)})" if row.replicas_by_node else ""
@@ -122,7 +128,7 @@ METRICS: tuple[Metric, ...] = (
         of_row=attrgetter("implementation"),
         of_trial=attrgetter("trial.implementation"),
         header="Implementation",
-        words=attrgetter("implementation_label"),
+        words=series_words,
         by_default=True,
     ),
     Metric(
@@ -257,6 +263,7 @@ METRICS: tuple[Metric, ...] = (
         "relative interval.",
         of_row=lambda row: row.speedup and row.speedup.scaled(1 / row.group_size, unit="of linear"),
         has_interval=True,
+        interval_of="speedup",
         header="Eff.",
         style="percent",
         by_default=True,
@@ -290,6 +297,12 @@ METRICS: tuple[Metric, ...] = (
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second; missing unless a run recorded two finite losses.",
         of_row=lambda row: loss_slope_per_second(row.records, row.throughput),
+        matters=lambda rows: any(
+            not slope.ends[0] <= 0 <= slope.ends[1]
+            for row in rows
+            if (slope := row["loss_slope_per_second"])
+        ),
+        why_bare=f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})",
         has_interval=True,
         header="Loss/s",
         style="significant",
@@ -432,6 +445,7 @@ METRICS: tuple[Metric, ...] = (
         of_trial=attrgetter("status.value"),
         header="Status",
         words=attrgetter("status.words"),
+        matters=lambda rows: any(row.status is not Status.COMPLETED or row.reason for row in rows),
         by_default=True,
     ),
     Metric(

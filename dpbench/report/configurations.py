@@ -10,18 +10,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.losses import SLOPE_BLOCKS
-from dpbench.analysis.metric import ITEMS, Metric, Value
+from dpbench.analysis.metric import Metric, Value
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.published import CLAIMED
 from dpbench.analysis.rows import Row
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line, option_words
-from dpbench.records.trial import Status
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
-from dpbench.report.formatting import NOISY, SPEEDS, field_column, write
-from dpbench.report.notes import Rows
+from dpbench.report.formatting import NOISY, SPEEDS, field_column, quantity
+from dpbench.report.notes import Rows, reasons
 from dpbench.report.table import MISSING, Column, Table, text_column
 from dpbench.specs.traits import INDEPENDENT
 
@@ -33,10 +31,11 @@ GEM = "gem"
 IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names one of
 them."""
-MOST_IMPORTANT = (
-    *("images_per_second", "duration_seconds", "speedup", "status"),
-    *("efficiency", "loss_slope_per_second", "exposed_communication_seconds"),
-    *("mfu", "peak_memory_bytes"),
+STAYING = (*IDENTITY_COLUMNS, "images_per_second")
+"""Columns that every terminal has room for."""
+LAST_TO_LEAVE = (
+    *("duration_seconds", "speedup", "status", "efficiency", "loss_slope_per_second"),
+    *("exposed_communication_seconds", "mfu", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -65,20 +64,20 @@ def rows_text(
 
         return frame_text(row_frame(rows), name, columns)
     if name == "markdown":
-        return f"{_chosen_table(rows, columns, with_reasons=True).markdown}\n"
+        table = _chosen_table(rows, columns)
+        return f"{replace(table, below=(*table.below, *reasons(rows))).markdown}\n"
     return f"{terminal_table(rows, columns).text(width)}\n"
 
 
-def _chosen_table(rows: Rows, columns: str | None, *, with_reasons: bool = False) -> Table:
+def _chosen_table(rows: Rows, columns: str | None) -> Table:
     """The table with the columns that the user chose, or else the usual ones."""
+    if columns is None:
+        return configurations_table(rows, usual_metrics(rows))
     if columns == GEM:
         return _gem_table(rows)
-    metrics = usual_metrics(rows)
-    if columns is not None:
-        keys = parse_keys(columns, TABLE_METRICS)
-        identity = () if {*keys} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
-        metrics = tuple(TABLE_METRICS[name] for name in (*identity, *keys))
-    return configurations_table(rows, metrics, with_reasons=with_reasons)
+    keys = parse_keys(columns, TABLE_METRICS)
+    identity = () if {*keys} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
+    return configurations_table(rows, [TABLE_METRICS[key] for key in (*identity, *keys)])
 
 
 def terminal_table(rows: Rows, columns: str | None = None) -> Table:
@@ -98,16 +97,16 @@ def terminal_table(rows: Rows, columns: str | None = None) -> Table:
         for column in table.columns
         if column.key in IDENTITY_COLUMNS[1:] and len({*column.cells}) == 1 < len(rows)
     }
-    kept = table.without(common)
-    keys = [column.key for column in kept.columns]
-    others = [key for key in keys if key not in (*IDENTITY_COLUMNS, *MOST_IMPORTANT)]
-    order = [*reversed(others), *reversed(MOST_IMPORTANT[1:])]
-    places = {key: place for place, key in enumerate(order, 1)}
-    common_line = [f"All {len(rows):,} rows: {', '.join(common.values())}"] if common else []
+    keys = [*dict.fromkeys((*LAST_TO_LEAVE, *(column.key for column in table.columns)))]
+    shown = (
+        replace(column, leaves=0 if column.key in STAYING else len(keys) - keys.index(column.key))
+        for column in table.columns
+        if column.key not in common
+    )
     return replace(
-        kept,
-        columns=tuple(replace(column, leaves=places.get(column.key, 0)) for column in kept.columns),
-        above=tuple(common_line),
+        table,
+        columns=tuple(shown),
+        above=(f"All {len(rows):,} rows: {', '.join(common.values())}",) if common else (),
         rules=tuple(starts) if 2 * (len(starts) + 1) <= len(rows) else (),
         wider="--columns",
     )
@@ -127,50 +126,27 @@ def _gem_table(rows: Rows) -> Table:
     )
 
 
-def configurations_table(
-    rows: Rows, metrics: Sequence[Metric], *, with_reasons: bool = False
-) -> Table:
+def configurations_table(rows: Rows, metrics: Sequence[Metric]) -> Table:
     """A row for each configuration, a column for each metric. Headers name the items that the rows
-    count; if they count several, such as images and tokens, each speed has its unit.
-
-    Without a column of their own, backends follow their implementation, "ddp/shm".
-    """
+    count; if they count several, such as images and tokens, each speed has its unit."""
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
     keys = {metric.key for metric in metrics}
-    # An efficiency has the relative interval of its speedup.
-    derived = {"efficiency"} if "speedup" in keys else set()
-
-    def text(metric: Metric, row: Row) -> str:
-        if metric.key == "implementation":
-            name = row.implementation_label if "backend" in keys else row.series
-            return f"{name}*" if row.implementation == INDEPENDENT else name
-        words = cell(metric, row)
-        if metric.key == "status" and with_reasons and row.reason:
-            return f"{words}: {row.reason}"
-        if len(items) > 1 and metric.unit.startswith(ITEMS) and words not in (NOISY, MISSING):
-            return f"{words} {row[metric.key].unit}"
-        return words
-
-    def column(metric: Metric) -> Column:
-        style = "share" if metric.key in derived else metric.style
-        shown = replace(metric.counting(map(one_line, items)), style=style)
-        return field_column(shown, rows, [text(shown, row) for row in rows])
-
-    columns = [*map(column, metrics)]
+    columns, bare = list[Column](), list[Metric]()
+    for metric in metrics:
+        shown = metric.counting(map(one_line, items))
+        if metric.interval_of in keys:
+            shown = replace(shown, style="share")
+        elif metric.by_default and any(_is_bare(row[metric.key]) for row in rows):
+            bare.append(shown)
+        texts = [cell(shown, row, with_rate=len(items) > 1) for row in rows]
+        columns.append(field_column(shown, rows, texts))
     below = []
     if any(row.implementation == INDEPENDENT for row in rows):
         below.append("* copies without communication: an upper bound, not a way to train")
-    bare = {
-        metric.key: shown.header
-        for shown, metric in zip(columns, metrics, strict=True)
-        if metric.by_default and metric.key not in derived
-        if any(_is_bare(row[metric.key]) for row in rows)
-    }
     if bare:
-        why = "single values (n = 1), which have no interval"
-        if [*bare] == ["loss_slope_per_second"]:
-            why = f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})"
-        below.append(f"{', '.join(bare.values())} without ±: {why}")
+        # Where speeds are single values, so is what is computed from them, further right.
+        headers = ", ".join(metric.header for metric in bare)
+        below.append(f"{headers} without ±: {bare[0].why_bare}")
     return Table(columns=tuple(columns), below=tuple(below))
 
 
@@ -179,8 +155,8 @@ def _is_bare(value: Value) -> bool:
     return isinstance(value, Estimate) and value.basis == "single value"
 
 
-def cell(metric: Metric, row: Row) -> str:
-    """The text of the metric in a row."""
+def cell(metric: Metric, row: Row, *, with_rate: bool = False) -> str:
+    """The text of the metric in a row; a speed has its unit if `with_rate`."""
     value = row[metric.key]
     if value is None:
         return MISSING
@@ -189,7 +165,7 @@ def cell(metric: Metric, row: Row) -> str:
     # A ratio without an interval would look the most exact of all beside a speed that is too noisy.
     follows = metric.follows_throughput or (_is_bare(value) and metric.style in SPEEDS)
     is_noisy = follows and row.throughput is not None and row.throughput.is_too_noisy
-    return NOISY if is_noisy else write(value, metric.style)
+    return NOISY if is_noisy else quantity(value, metric.style, with_rate=with_rate)
 
 
 def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
@@ -209,19 +185,13 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
 
 
 def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
-    """What every table shows by default, on a terminal and on the page: metrics with a value, the
-    status where some row did not simply complete, and the loss where it is told from noise."""
-    hidden = set()
-    if all(row.status is Status.COMPLETED and row.reason is None for row in rows):
-        hidden.add("status")
-    slopes = [slope for row in rows if (slope := row["loss_slope_per_second"])]
-    if all(slope.ends[0] <= 0 <= slope.ends[1] for slope in slopes):
-        hidden.add("loss_slope_per_second")
+    """What every table shows by default, on a terminal and on the page: metrics that matter, with
+    a value."""
     return tuple(
         metric
         for metric in (*TABLE_METRICS.values(), *claimed_metrics(rows))
-        if metric.by_default and metric.key not in hidden
-        if any(cell(metric, row) != MISSING for row in rows)
+        if metric.by_default and metric.matters(rows)
+        if any(row[metric.key] is not None for row in rows)
     )
 
 
@@ -268,10 +238,8 @@ def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
     names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
     option = option_words("columns", text)
     for name in names:
-        if name == GEM:
-            raise UsageError(f"{option}: {name} is a whole table of a sweep; expected it alone")
         if name not in keys:
-            raise UnknownName(option_words("columns"), name, [*keys, GEM])
+            raise UnknownName(option_words("columns"), name, keys)
         if names.count(name) > 1:
             raise UsageError(f"{option}: expected each column once, got {name} twice")
     return names

@@ -10,7 +10,6 @@ noisy.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +30,6 @@ LOPSIDED = 1.25
 """If one side of an interval is this many times the other, both ends are written."""
 TIGHT = 0.1
 """Relative; an interval that reaches no further is written with ±, of its larger side."""
-_NUMBER = re.compile(r"[\d,.]+")
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -80,21 +78,14 @@ def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> s
     return MISSING if estimate is None else write(estimate)
 
 
-def significant(estimate: Estimate) -> str:
-    """Writes "0.693 ± 0.002", "-1.2e-5 ± 0.3e-5" for small ones; alone, "0.693"."""
-    if estimate.interval is None:
-        return units.three_digits(estimate.value)
-    largest = max(abs(estimate.value), *estimate.sides)
-    if 0 < largest < 1e-3:
-        exponent = math.floor(math.log10(largest))
-        number = plus_minus(estimate, scale=10.0**-exponent, two_after_one=False)
-        return _NUMBER.sub(rf"\g<0>e{exponent}", number)
+def one_digit(estimate: Estimate) -> str:
+    """Writes one significant digit of the half-width, "0.69 ± 0.01"; alone, "0.693"."""
     return plus_minus(estimate, two_after_one=False)
 
 
 def gigabytes(estimate: Estimate) -> str:
     """Writes bytes per second in GB/s, without the unit: "1.31 ± 0.07"; alone, to three digits."""
-    return significant(estimate.scaled(1 / GIGA, unit="GB/s"))
+    return one_digit(estimate.scaled(1 / GIGA, unit="GB/s"))
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -125,13 +116,13 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     return max(0, min(supported, _places(abs(value), MAX_DIGITS)))
 
 
-def quantity(estimate: Estimate | None, style: Style, *, with_rate: bool = True) -> str:
+def quantity(value: Value, style: Style, *, with_rate: bool = True) -> str:
     """Writes "1.23 ± 0.04 ms", "297 MiB", "86 ± 2 %", "1,337 ± 15 images/s", the last without its
     unit unless `with_rate`; "too noisy" as in other tables."""
-    number = write(estimate, style)
-    if estimate is None or style != "rate" or not with_rate or number == NOISY:
+    number = write(value, style)
+    if not isinstance(value, Estimate) or style != "rate" or not with_rate or number == NOISY:
         return number
-    return f"{number} {one_line(estimate.unit)}"
+    return f"{number} {one_line(value.unit)}"
 
 
 def _rounded(value: float, places: int) -> str:
@@ -152,11 +143,11 @@ def _places(size: float, digits: int) -> int:
 
 ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "rate": plus_minus,
-    "ratio": lambda e: plus_minus(e, two_after_one=False),
+    "ratio": one_digit,
     "percent": percentage,
     "share": lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %",
     "time": time_text,
-    "significant": significant,
+    "significant": one_digit,
     "gigabytes": gigabytes,
     "gigabytes alone": lambda e: gigabytes(single_value(e.value, e.unit)),
     "memory": lambda e: units.bytes_binary(e.value),

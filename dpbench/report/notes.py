@@ -28,7 +28,7 @@ def notes_of(analysis: Analysis, *kinds: NoteKind) -> list[str]:
     sources = dict.fromkeys(row.source for row in rows if row.source)
     notes: dict[NoteKind, Iterable[str]] = {
         "warning": warnings(analysis),
-        "failed": _reasons(rows),
+        "failed": reasons(rows),
         "source": [f"source: {name}" for name in sources],
         "repetitions": noise_lines(rows, rows, "report"),
         "reading": chain(
@@ -65,7 +65,7 @@ def warnings(analysis: Analysis) -> Iterator[str]:
         )
 
 
-def _reasons(rows: Rows) -> Iterator[str]:
+def reasons(rows: Rows) -> Iterator[str]:
     """The full reason of every row that has one; equal reasons share a line."""
     ended = [row for row in rows if row.reason or row.status is Status.WRONG_GRADIENTS]
     for status, reason in dict.fromkeys((row.status, row.reason) for row in ended):
@@ -92,13 +92,11 @@ def relative_to(rows: Rows) -> str:
 
 
 def _scaling(rows: Rows) -> Iterator[str]:
-    """What speedups and efficiencies are relative to, and which are beyond linear."""
+    """What speedups and efficiencies are relative to."""
     larger = [row for row in rows if row.speedup and row.group_size > 1]
     if larger:
         reference = f"{relative_to(larger)} at the same batch size and settings"
         yield f"speedup is {reference}; efficiency = speedup ÷ group size"
-    if beyond := [row for row in larger if row.speedup and row.speedup.ends[0] > row.group_size]:
-        yield f"faster than linear; look for a slow reference or a cache effect: {_some_of(beyond)}"
 
 
 def _local_sgd(rows: Rows) -> Iterator[str]:

@@ -17,8 +17,6 @@ from dpbench.messages import one_line
 
 WIDTH = 100
 """Sentences are no wider, on any terminal and in files."""
-NO_TERMINAL = 80
-"""Columns of a terminal that does not say how wide it is."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
 TOGETHER = re.compile(r"(?<=\d) (?=%|to [+-]\d)|(?<= to) (?=[+-]\d)|(?<=batch) (?=\d)")
 """Blanks at which nobody would break: before %, in "-1 to +2 %" and "batch 16"."""
@@ -191,7 +189,7 @@ def text_column(header: str, cells: Iterable[str], **look: Any) -> Column:
 def terminal_width() -> int | None:
     """Width of the terminal on stdout, or what COLUMNS says; None for a file or a pipe."""
     is_known = sys.stdout.isatty() or os.environ.get("COLUMNS")
-    return shutil.get_terminal_size((NO_TERMINAL, 24)).columns if is_known else None
+    return shutil.get_terminal_size().columns if is_known else None
 
 
 def wrap_text(text: str, width: int, *, first: str = "", others: str | None = None) -> str:

@@ -100,7 +100,7 @@ def test_a_chart_takes_the_latest_folder_of_its_source_whatever_its_name(
     [
         (["report", "--no-charts"], "sizes"),
         (["explain"], "one"),
-        (["plot", "step-times", "--output", "x"], "one"),
+        (["plot", "loss", "--output", "x"], "one"),
         (["plot", "bandwidth", "--output", "x"], "sizes"),
     ],
 )

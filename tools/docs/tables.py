@@ -90,7 +90,7 @@ def _architectures(_: str) -> str:
 
 def _charts(_: str) -> str:
     return _markdown(
-        ("kind", "shows"), ((f"`{kind.name}`", kind.shows) for kind in CHARTS.values())
+        ("kind", "title"), ((f"`{kind.name}`", kind.title) for kind in CHARTS.values())
     )
 
 

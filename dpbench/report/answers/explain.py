@@ -93,12 +93,9 @@ def explanation_answer(
 
 def _compared(others: Sequence[Explanation], shown: Explanation) -> Iterator[str]:
     """How fast other configurations of a training script are, against the one that is shown."""
-    together = [other for other in others if other.trains_together]
-    for other in together[:MAX_LISTED]:
-        if ratio := other.row.speedup_over(shown.row):
+    for other in others:
+        if other.trains_together and (ratio := other.row.speedup_over(shown.row)):
             yield f"{other.row.label}: {write(ratio, 'ratio')} × as fast as {shown.row.label}"
-    if len(together) > MAX_LISTED:
-        yield units.counted(len(together) - MAX_LISTED, "more configuration")
 
 
 def _phases(explanation: Explanation) -> str:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.explanation import slowest_of
 from dpbench.analysis.diagnosis.phases import PhaseName, step_phases
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY
 from dpbench.messages import one_line
-from dpbench.records.trial import Window
 from dpbench.report.charts.figures import (
     INK,
     MAX_PANELS,
@@ -26,7 +23,6 @@ from dpbench.report.charts.figures import (
     draw_points,
     first_of,
     series_styles,
-    time_axis,
 )
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.formatting import NOISY, plus_minus, time_text
@@ -44,8 +40,6 @@ PHASE_COLORS: dict[PhaseName, str] = {
 """Pale colors, which no line has."""
 LABELED = 0.1
 """Least share of a step whose bar has its percentage inside."""
-MAX_RANKS = 4
-"""Most ranks of a configuration that are drawn; the slowest is always among them."""
 
 
 def implementations(analysis: Analysis) -> Drawn:
@@ -145,57 +139,6 @@ def step_shares(analysis: Analysis) -> Drawn:
     return Drawn(figure, [], [remark, *left_out])
 
 
-def step_times(analysis: Analysis) -> Drawn:
-    """One bar per rank for the timed steps, and below it a pale one without synchronization."""
-    ranks: dict[Row, list[int]] = {}
-    slowest: dict[tuple[Row, int], str] = {}
-    for row in analysis.rows:
-        measured = row.records[0].ranks if row.records else ()
-        if measured and all(len(rank.timed.step_seconds) > 1 for rank in measured):
-            ranks[row] = [*range(len(measured))][:MAX_RANKS]
-            if behind := slowest_of(row.records):
-                slowest[row, behind.rank] = f"slowest {behind.slowest_in}/{behind.repetitions}"
-                if behind.rank >= MAX_RANKS:
-                    ranks[row][-1] = behind.rank
-    if not ranks:
-        raise NothingToDraw("no completed trial has two timed steps or more")
-    figure, panels, left_out = case_panels(ranks, lambda row: len(ranks[row]))
-    styles = series_styles(ranks)
-    for axis, rows in panels:
-        names: list[str] = []
-        for row, rank in ((each, rank) for each in rows for rank in ranks[each]):
-            place, color = len(names), styles[row.series]["color"]
-            runs = [record.ranks[rank] for record in row.records]
-            _draw_steps(axis, place - 0.14, [each.timed for each in runs], color)
-            unsynced = [each.windows["unsynced"] for each in runs if "unsynced" in each.windows]
-            if len(unsynced) == len(runs) and all(window.step_seconds for window in unsynced):
-                _draw_steps(axis, place + 0.22, unsynced, color, alpha=0.4)
-            if (row, rank) in slowest:
-                write_beside(axis, place, slowest[row, rank])
-            first = f"{one_line(row.series)}  " if rank == ranks[row][0] else ""
-            number = f"rank {rank}" if len(row.records[0].ranks) > 1 else ""
-            names.append(first + number)
-        axis.set_yticks(range(len(names)), names)
-        time_axis(axis, "step time")
-    remarks = (
-        "bar: the middle half of the steps; line: 5 to 95 %; tick: median; pale: steps without "
-        "synchronization",
-        "slowest 3/4: this rank was the slowest in 3 of 4 repetitions",
-    )
-    return Drawn(figure, [], [*remarks, *left_out])
-
-
-def _draw_steps(
-    axis: Axes, place: float, windows: Sequence[Window], color: str, *, alpha: float = 1.0
-) -> None:
-    """A line from 5 to 95 % of the steps, a bar over the middle half, and a tick at the median."""
-    seconds = np.concatenate([window.step_seconds for window in windows])
-    low, lower, middle, upper, high = np.percentile(seconds, [5, 25, 50, 75, 95])
-    axis.plot([low, high], [place] * 2, color=color, alpha=alpha, linewidth=1.0)
-    axis.barh(place, upper - lower, left=lower, height=0.3, color=color, alpha=alpha)
-    axis.plot([middle] * 2, [place - 0.15, place + 0.15], color=INK, linewidth=1.2)
-
-
 def cases(rows: Iterable[Row]) -> list[list[Row]]:
     """Rows that ran at the same sizes; the largest groups first, then by batch size."""
 
@@ -206,35 +149,35 @@ def cases(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def case_panels(
-    rows: Collection[Row], bars: Callable[[Row], int] = lambda _: 1
+    rows: Collection[Row],
 ) -> tuple[Figure, list[tuple[Axes, list[Row]]], list[str]]:
-    """Panels below each other, one for each case, in which a row has so many horizontal bars.
+    """Panels below each other, one for each case, in which each row has a horizontal bar.
 
     Returns the figure, its panels with the rows that they show, and, if not all rows have room, the
     remark that says so.
     """
     shown: list[list[Row]] = []
-    room = MAX_BARS // max(map(bars, rows))
+    room = MAX_BARS
     for case in cases(rows)[:MAX_PANELS]:
         if shown and len(case) > room:
             break
         shown.append(case[:room])
         room -= len(case)
-    heights = [sum(map(bars, case)) for case in shown]
+    heights = [*map(len, shown)]
     size = 5.2, 0.27 * sum(heights) + 0.8 * len(shown) + 0.8
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
     axes: list[Axes] = [line[0] for line in grid]
-    for axis, case, height in zip(axes, shown, heights, strict=True):
+    for axis, case in zip(axes, shown, strict=True):
         batch = case[0].batch_size
         title = units.counted(case[0].group_size, "replica")
         axis.set_title(title if batch is None else f"{title}, batch size {batch:,}", pad=4)
         axis.grid(False, axis="y")
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)
-        axis.set_ylim(height - 0.4, -0.6)
+        axis.set_ylim(len(case) - 0.4, -0.6)
         axis.set_yticks(range(len(case)), [one_line(row.series) for row in case])
-    remarks = first_of(sum(map(len, shown)), len(rows), "configurations")
+    remarks = first_of(sum(heights), len(rows), "configurations")
     return figure, [*zip(axes, shown, strict=True)], remarks
 
 

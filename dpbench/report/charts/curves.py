@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter, NullLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, NullLocator, PercentFormatter
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
@@ -99,8 +99,8 @@ def _draw(
             axis.plot(*ends, label="linear", color=MUTED, linewidth=1.0, zorder=1)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
-        percents, counts = PercentFormatter(1, decimals=0, symbol=""), FuncFormatter(_count)
-        axis.yaxis.set_major_formatter(percents if name == "efficiency" else counts)
+        percents = PercentFormatter(1, decimals=0, symbol="")
+        axis.yaxis.set_major_formatter(percents if name == "efficiency" else "{x:,.10g}")
         axis.set_ylabel(labels.get(name, name))
     for axis, _ in shown:
         axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
@@ -154,11 +154,6 @@ def _draw_curves(
     for place in range(len(sizes)) if len(curves) > 1 else ():
         axis.axvspan(place - BAND, place + BAND, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
     axis.grid(len(curves) == 1, axis="x")
-
-
-def _count(value: float, _: object) -> str:
-    """Writes "150 k" from 100,000 on."""
-    return f"{value:,.5g}" if abs(value) < 1e5 else EngFormatter(sep=" ").format_eng(value)
 
 
 def loss(analysis: Analysis) -> Drawn:

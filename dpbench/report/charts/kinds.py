@@ -48,8 +48,7 @@ class ChartKind:
 
     name: str
     title: str
-    shows: str
-    """One sentence: what is read off it; also for those who do not see it."""
+    """What it shows, also for those who do not see it."""
     section: PageSection
 
     @property
@@ -67,58 +66,16 @@ class ChartKind:
         return with_caption(drawn, self.title, analysis)
 
 
-CHARTS = {
-    kind.name: kind
-    for kind in (
-        ChartKind(
-            name="throughput",
-            title="Throughput by group size",
-            shows="Throughput by group size, one panel per batch size; gray: linear scaling.",
-            section=PageSection.SPEED,
-        ),
-        ChartKind(
-            name="implementations",
-            title="Implementations compared",
-            shows="How many times as fast as a reference at the same sizes; left of 1 is slower.",
-            section=PageSection.SPEED,
-        ),
-        ChartKind(
-            name="speedup",
-            title="Speedup by group size",
-            shows="Speedup over the reference, one panel per batch size; gray: linear scaling.",
-            section=PageSection.SCALING,
-        ),
-        ChartKind(
-            name="efficiency",
-            title="Efficiency by group size",
-            shows="Share of linear scaling from the reference, one panel per batch size.",
-            section=PageSection.SCALING,
-        ),
-        ChartKind(
-            name="step-shares",
-            title="Phases of a step",
-            shows="Share of a step: data, forward, backward, communication and optimizer.",
-            section=PageSection.TIME,
-        ),
-        ChartKind(
-            name="step-times",
-            title="Step times by rank",
-            shows="Distribution of step times by rank, with the slowest rank.",
-            section=PageSection.TIME,
-        ),
-        ChartKind(
-            name="loss",
-            title="Loss over time",
-            shows="Training loss over time, one panel per batch size.",
-            section=PageSection.LEARNING,
-        ),
-        ChartKind(
-            name="bandwidth",
-            title="Bandwidth by message size",
-            shows="Bus bandwidth of collectives by message size, one panel per collective and "
-            "group size.",
-            section=PageSection.COMMUNICATION,
-        ),
-    )
-}
+_KINDS = (
+    ChartKind(name="throughput", title="Throughput by group size", section=PageSection.SPEED),
+    ChartKind(name="implementations", title="Implementations compared", section=PageSection.SPEED),
+    ChartKind(name="speedup", title="Speedup by group size", section=PageSection.SCALING),
+    ChartKind(name="efficiency", title="Efficiency by group size", section=PageSection.SCALING),
+    ChartKind(name="step-shares", title="Phases of a step", section=PageSection.TIME),
+    ChartKind(name="loss", title="Loss over time", section=PageSection.LEARNING),
+    ChartKind(
+        name="bandwidth", title="Bandwidth by message size", section=PageSection.COMMUNICATION
+    ),
+)
+CHARTS = {kind.name: kind for kind in _KINDS}
 """Kinds in the order in which they are listed and drawn."""

@@ -201,15 +201,6 @@ def test_shares_of_a_step_add_up() -> None:
     assert "30 %" in {text.get_text() for text in first.texts}  # forward
 
 
-def test_every_rank_has_its_steps() -> None:
-    first = figure("step-times").axes[0]
-    names = [label.get_text() for label in first.get_yticklabels()]
-    assert names[:4] == ["dp  rank 0", "rank 1", "rank 2", "rank 3"]
-    medians = [line for line in first.lines if len(set(np.asarray(line.get_xdata()))) == 1]
-    assert len(medians) >= len(names)
-    assert first.get_xlabel() == "step time (ms)"
-
-
 def test_losses_end_where_their_window_ends() -> None:
     chart = figure("loss")
     (legend,) = chart.legends
