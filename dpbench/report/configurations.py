@@ -238,8 +238,10 @@ def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
     names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
     option = option_words("columns", text)
     for name in names:
+        if name == GEM:
+            raise UsageError(f"{option}: {name} is a whole table of text; expected it alone")
         if name not in keys:
-            raise UnknownName(option_words("columns"), name, keys)
+            raise UnknownName(option_words("columns"), name, [*keys, GEM])
         if names.count(name) > 1:
             raise UsageError(f"{option}: expected each column once, got {name} twice")
     return names

@@ -88,11 +88,6 @@ def gigabytes(estimate: Estimate) -> str:
     return one_digit(estimate.scaled(1 / GIGA, unit="GB/s"))
 
 
-def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit that fits a time, of s, ms and µs: its size in seconds, and its name."""
-    return next((unit for unit in _TIME_UNITS if seconds >= unit[0]), _TIME_UNITS[-1])
-
-
 def time_text(estimate: Estimate) -> str:
     """Writes seconds in the unit that fits: "1.23 ± 0.04 ms"; alone, "1.23 ms"; "≤ 8 ms" if the
     interval includes 0."""
@@ -103,7 +98,8 @@ def time_text(estimate: Estimate) -> str:
         return units.seconds(estimate.value)
     if high < 0:
         return NOISY
-    size, unit = time_unit(high if low <= 0 < high else abs(estimate.value))
+    seconds = high if low <= 0 < high else abs(estimate.value)
+    size, unit = next((one for one in _TIME_UNITS if seconds >= one[0]), _TIME_UNITS[-1])
     number = _at_most(estimate, 1 / size) or plus_minus(
         estimate, scale=1 / size, two_after_one=False
     )

@@ -204,7 +204,6 @@ def _about(analysis: Analysis) -> Iterator[str]:
     if first:
         yield f"{first[:10]} {first[11:16]} UTC"
     if sweep is None:
-        yield f"{units.counted(len(stored.records), 'measurement')} of collectives"
         return
     ran = {one.trial.trial_id for one in sweep.records if one.status is not Status.SKIPPED}
     yield units.counted(len(ran), "trial")
@@ -229,7 +228,6 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     ]
     return replace(
         table,
-        has_controls=True,
         columns=tuple(
             replace(column, by_default=column.key in usual)
             for column in table.columns

@@ -58,17 +58,11 @@ class Column:
     """Order in which it leaves a terminal that is too narrow; 0 stays."""
 
     @property
-    def width(self) -> int:
-        """Characters of its longest line where no cell is folded."""
-        return max(map(len, (*self.header.split("\n"), *self.cells)))
-
-    @property
     def least_width(self) -> int:
         """Characters of the longest part that stays on one line."""
-        if not self.folds:
-            return self.width
         glued = TOGETHER.sub(NO_BREAK, " ".join(self.cells))
-        return max(map(len, (*self.header.split("\n"), *glued.split(" "))))
+        parts = glued.split(" ") if self.folds else self.cells
+        return max(map(len, (*self.header.split("\n"), *parts)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,14 +76,13 @@ class Table:
     """Lines below it that explain marks of its own in its cells."""
     wider: str = "--json"
     """The option that shows the columns for which a terminal has no room."""
-    has_controls: bool = False
-    """Whether readers of a page can filter it and choose its columns."""
     groups: int = 0
     """First columns that a terminal leaves empty where they are those of the row above."""
     rules: tuple[int, ...] = ()
     """Rows above which a terminal has a rule."""
     statuses: tuple[str, ...] = ()
-    """A `Status` value for each row; the page highlights rows that did not complete."""
+    """A `Status` value for each row; the page highlights rows that did not complete. Its readers
+    can filter rows that have one, and choose their columns."""
     commands: tuple[str, ...] = ()
     """The command that measures each row again, which a page can copy; "" for none."""
 
@@ -125,9 +118,10 @@ class Table:
             kept = kept.without([column.key for column in self.columns if column.leaves == order])
         room, folded = max(0, kept._room(width)), []
         for column in kept.columns:
-            more = min(room, column.width - column.least_width)
-            room -= more
-            folded.append([wrap_text(cell, column.least_width + more) for cell in column.cells])
+            cells = [wrap_text(cell, column.least_width + room) for cell in column.cells]
+            width_used = max(map(len, "\n".join((column.header, *cells)).split("\n")))
+            room -= width_used - column.least_width
+            folded.append(cells)
         lines: list[Sequence[str]] = [*zip(*folded, strict=True)]
         for place in range(len(lines) - 1, 0, -1):
             if lines[place][: self.groups] == lines[place - 1][: self.groups]:

@@ -20,7 +20,6 @@ from dpbench.report.charts.figures import (
     MAX_PANELS,
     MUTED,
     Drawn,
-    draw_points,
     first_of,
     series_styles,
 )
@@ -49,18 +48,11 @@ def implementations(analysis: Analysis) -> Drawn:
     ratios = {row: ratio for case in compared for row, ratio in case.items()}
     if not ratios:
         raise NothingToDraw("no two implementations have a throughput at the same sizes")
-    if not any(map(_is_stated, ratios.values())):
-        raise NothingToDraw("every ratio of two implementations is too noisy to state")
     styles = series_styles(sides)
-    figure, panels, left_out = case_panels(ratios)
+    figure, panels, left_out = case_panels(ratios, "× as fast as the reference")
     drawn = [ratios[row] for _, case in panels for row in case]
-    stated = [ratio for ratio in drawn if _is_stated(ratio)]
-    least = min([0.95, *(ratio.ends[0] for ratio in stated)]) / 1.03
-    most = max([1.05, *(ratio.ends[1] for ratio in stated)]) * 1.03
     for axis, rows in panels:
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
-        axis.set_xlim(least, most)  # one scale for all, with room for the reference
-        axis.set_xlabel("× as fast as the reference")
         for place, row in enumerate(rows):
             ratio, style = ratios[row], styles[row.series]
             words = "reference" if ratio is UNITY else f"{plus_minus(ratio)} ×"
@@ -69,10 +61,11 @@ def implementations(analysis: Analysis) -> Drawn:
                 continue
             low, high = ratio.ends
             is_tied = ratio is not UNITY and (ratio.interval is None or low <= 1 <= high)
-            draw_points(
-                axis,
-                [(place, ratio)],
-                along="x",
+            axis.errorbar(
+                ratio.value,
+                place,
+                xerr=[[side] for side in ratio.sides],
+                elinewidth=1.0,
                 color=style["color"],
                 marker=style["marker"],
                 markersize=6,
@@ -81,6 +74,7 @@ def implementations(analysis: Analysis) -> Drawn:
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
     if any(row.implementation == INDEPENDENT for row in analysis.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
+    stated = [ratio for ratio in drawn if ratio is not UNITY and not ratio.is_too_noisy]
     return Drawn(figure, stated, [*remarks, *left_out])
 
 
@@ -92,20 +86,14 @@ def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     return {row: ratio for row in case if (ratio := row.speedup_over(reference))}
 
 
-def _is_stated(ratio: Estimate) -> bool:
-    """Whether it says more than that the reference is as fast as itself."""
-    return ratio is not UNITY and not ratio.is_too_noisy
-
-
 def step_shares(analysis: Analysis) -> Drawn:
     """One bar per configuration: the mean instrumented step over ranks and steps."""
     phases = {row: step for row in analysis.rows if (step := step_phases(row.records))}
     if not phases:
         raise NothingToDraw("no trial measured the phases of a step")
-    figure, panels, left_out = case_panels(phases)
+    figure, panels, left_out = case_panels(phases, "share of the step (%); right: mean step")
     for axis, rows in panels:
         axis.set_xlim(0, 100)
-        axis.set_xlabel("share of the step (%); right: mean step")
         for place, row in enumerate(rows):
             step = phases[row]
             communicates = IMPLEMENTATIONS[row.implementation].communicates
@@ -149,9 +137,10 @@ def cases(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def case_panels(
-    rows: Collection[Row],
+    rows: Collection[Row], label: str
 ) -> tuple[Figure, list[tuple[Axes, list[Row]]], list[str]]:
-    """Panels below each other, one for each case, in which each row has a horizontal bar.
+    """Panels below each other, one for each case, in which each row has a horizontal bar, and all
+    have one scale with this label.
 
     Returns the figure, its panels with the rows that they show, and, if not all rows have room, the
     remark that says so.
@@ -166,8 +155,9 @@ def case_panels(
     heights = [*map(len, shown)]
     size = 5.2, 0.27 * sum(heights) + 0.8 * len(shown) + 0.8
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)
+    grid = figure.subplots(len(shown), 1, squeeze=False, sharex=True, height_ratios=heights)
     axes: list[Axes] = [line[0] for line in grid]
+    axes[-1].set_xlabel(label)
     for axis, case in zip(axes, shown, strict=True):
         batch = case[0].batch_size
         title = units.counted(case[0].group_size, "replica")

@@ -26,7 +26,6 @@ from dpbench.report.charts.figures import (
     draw_points,
     first_of,
     series_styles,
-    time_axis,
 )
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.notes import relative_to
@@ -186,11 +185,9 @@ def loss(analysis: Analysis) -> Drawn:
                 )
         axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")
-        time_axis(axis, "timed window")
-    remarks = ["smoothed loss of the repetition of median length"]
-    if len(lines) < len(largest):
-        remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
-    return Drawn(figure, [], [*remarks, *first_of(MAX_SERIES, len(styles), "series"), *left_out])
+        axis.set_xlabel("timed window (s)")
+    remark = "smoothed loss of the repetition of median length"
+    return Drawn(figure, [], [remark, *first_of(MAX_SERIES, len(styles), "series"), *left_out])
 
 
 def bandwidth(analysis: Analysis) -> Drawn:

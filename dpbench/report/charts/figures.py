@@ -15,13 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
@@ -30,7 +29,6 @@ from dpbench.analysis.rows import Row
 from dpbench.files import write_inside
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
-from dpbench.report.formatting import time_unit
 from dpbench.report.markup import visible
 from dpbench.specs.traits import BACKENDS
 
@@ -119,28 +117,12 @@ def first_of(drawn: int, total: int, noun: str) -> list[str]:
     return [f"first {drawn} of {total:,} {noun}"] if drawn < total else []
 
 
-def draw_points(
-    axes: Axes,
-    points: Sequence[tuple[float, Estimate]],
-    *,
-    along: Literal["x", "y"] = "y",
-    **look: Any,
-) -> None:
-    """Draws places and values with their intervals along an axis."""
-    places = [place for place, _ in points]
-    values = [value.value for _, value in points]
-    sides = [[value.sides[k] for _, value in points] for k in (0, 1)]
-    xs, ys = (places, values) if along == "y" else (values, places)
-    bars: dict[str, Any] = {f"{along}err": sides, "elinewidth": 1.0, **look}
-    axes.errorbar(xs, ys, **bars)
-
-
-def time_axis(axes: Axes, quantity: str) -> None:
-    """A horizontal axis of seconds, in the unit that fits."""
-    size, unit = time_unit(max(map(abs, axes.get_xlim())))
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:.4g}"))
-    axes.set_xlabel(f"{quantity} ({unit})")
+def draw_points(axes: Axes, points: Sequence[tuple[float, Estimate]], **look: Any) -> None:
+    """Draws places and values with their intervals."""
+    places, values = zip(*points, strict=True)
+    sides = [*zip(*(value.sides for value in values), strict=True)]
+    look = {"elinewidth": 1.0, **look}
+    axes.errorbar(places, [value.value for value in values], yerr=sides, **look)
 
 
 def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
