@@ -22,7 +22,7 @@ def command_to_decide(command: Sequence[str], fastest: Fastest) -> str:
     repetitions up to MAX_REPETITIONS is enough."""
     row = fastest.row
     rival = next((one for one in fastest.rivals if row and one.series != row.series), None)
-    repetitions = rival and fastest.repetitions_to_decide(rival)
+    repetitions = fastest.repetitions_to_decide(rival) if rival else None
     if not repetitions or repetitions > MAX_REPETITIONS:
         return ""
     configurations = [one.configuration for one in (row, rival) if one and one.configuration]
