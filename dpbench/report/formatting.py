@@ -10,6 +10,7 @@ noisy.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ LOPSIDED = 1.25
 """If one side of an interval is this many times the other, both ends are written."""
 TIGHT = 0.1
 """Relative; an interval that reaches no further is written with ±, of its larger side."""
+_NUMBER = re.compile(r"[\d,.]+")
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -78,14 +80,19 @@ def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> s
     return MISSING if estimate is None else write(estimate)
 
 
-def one_digit(estimate: Estimate) -> str:
-    """Writes one significant digit of the half-width, "0.69 ± 0.01"; alone, "0.693"."""
-    return plus_minus(estimate, two_after_one=False)
+def significant(estimate: Estimate) -> str:
+    """Writes "0.693 ± 0.002", "-1.2e-5 ± 0.3e-5" for small ones; alone, "0.693"."""
+    largest = max(abs(estimate.value), *estimate.sides)
+    if estimate.interval is None or not 0 < largest < 1e-3:
+        return plus_minus(estimate, two_after_one=False)
+    exponent = math.floor(math.log10(largest))
+    number = plus_minus(estimate, scale=10.0**-exponent, two_after_one=False)
+    return _NUMBER.sub(rf"\g<0>e{exponent}", number)
 
 
 def gigabytes(estimate: Estimate) -> str:
     """Writes bytes per second in GB/s, without the unit: "1.31 ± 0.07"; alone, to three digits."""
-    return one_digit(estimate.scaled(1 / GIGA, unit="GB/s"))
+    return significant(estimate.scaled(1 / GIGA, unit="GB/s"))
 
 
 def time_text(estimate: Estimate) -> str:
@@ -139,11 +146,11 @@ def _places(size: float, digits: int) -> int:
 
 ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "rate": plus_minus,
-    "ratio": one_digit,
+    "ratio": lambda e: plus_minus(e, two_after_one=False),
     "percent": percentage,
     "share": lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %",
     "time": time_text,
-    "significant": one_digit,
+    "significant": significant,
     "gigabytes": gigabytes,
     "gigabytes alone": lambda e: gigabytes(single_value(e.value, e.unit)),
     "memory": lambda e: units.bytes_binary(e.value),

@@ -228,6 +228,7 @@ def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
     ]
     return replace(
         table,
+        has_controls=True,
         columns=tuple(
             replace(column, by_default=column.key in usual)
             for column in table.columns

@@ -76,13 +76,14 @@ class Table:
     """Lines below it that explain marks of its own in its cells."""
     wider: str = "--json"
     """The option that shows the columns for which a terminal has no room."""
+    has_controls: bool = False
+    """Whether readers of a page can filter it and choose its columns."""
     groups: int = 0
     """First columns that a terminal leaves empty where they are those of the row above."""
     rules: tuple[int, ...] = ()
     """Rows above which a terminal has a rule."""
     statuses: tuple[str, ...] = ()
-    """A `Status` value for each row; the page highlights rows that did not complete. Its readers
-    can filter rows that have one, and choose their columns."""
+    """A `Status` value for each row; the page highlights rows that did not complete."""
     commands: tuple[str, ...] = ()
     """The command that measures each row again, which a page can copy; "" for none."""
 

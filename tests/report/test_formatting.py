@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.formatting import one_digit, percentage, plus_minus, time_text
+from dpbench.report.formatting import percentage, plus_minus, significant, time_text
 
 
 def between(value: float, low: float, high: float) -> Estimate:
@@ -52,7 +52,7 @@ def test_plus_minus(estimate: Estimate, expected: str) -> None:
     ("estimate", "expected"),
     [
         (about(0.6931, 0.0125), "0.69 ± 0.01"),
-        (about(-1.2e-5, 3e-6), "-0.000012 ± 0.000003"),
+        (about(-1.2e-5, 3e-6), "-1.2e-5 ± 0.3e-5"),
         (about(0.1, 1.2), "0 ± 1"),
         (about(0.0, 0.0), "0.000 ± 0"),
         (between(-0.04, -5.0, 5.0), "0 ± 5"),  # a zero has no sign
@@ -61,7 +61,7 @@ def test_plus_minus(estimate: Estimate, expected: str) -> None:
     ],
 )
 def test_compact(estimate: Estimate, expected: str) -> None:
-    assert one_digit(estimate) == expected
+    assert significant(estimate) == expected
 
 
 @pytest.mark.parametrize(
