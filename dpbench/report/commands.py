@@ -46,7 +46,7 @@ def command_to_measure(
     while left:
         name = left.pop(0)
         options[name] = None if not left or left[0].startswith("--") else left.pop(0)
-    narrowed: dict[str, list[object]] = {
+    narrowed: dict[str, Sequence[object]] = {
         axis.flag: [
             axis.text(one.setting(field)) for one in configurations if one.traits.has_setting(field)
         ]
