@@ -60,7 +60,7 @@ class Node:
     devices: tuple[str, ...]
     """Devices for the sweep, in the order in which replicas take them."""
     common: dict[str, str]
-    """Options and versions that all nodes must have in common, by name."""
+    """Options, versions and kind of devices that all nodes must have in common, by name."""
     folder: str = ""
     """Name of the results folder; only node 0 has one."""
 

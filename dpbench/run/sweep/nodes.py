@@ -1,7 +1,5 @@
-"""A sweep over several nodes: where this process stands among them, and what it does.
-
-Node 0 plans, measures, records and reports; the others run their ranks of each trial.
-"""
+"""Where this process stands among the nodes of a sweep. Node 0 plans, measures, records and
+reports; the others run their ranks of each trial."""
 
 from __future__ import annotations
 
@@ -9,13 +7,9 @@ import os
 
 from dpbench.errors import UsageError
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
-from dpbench.messages import as_typed, escaped, option_words
+from dpbench.messages import escaped, option_words
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.environment import Environment
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
-
-OF_EACH_NODE = ("gpus", "data_dir")
-"""Options in which the nodes of a sweep may differ."""
 
 
 def node_placement(options: SweepOptions, placed: Placement | None) -> Placement | None:
@@ -32,8 +26,7 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
         for name in ("node_rank", "rdzv_endpoint"):
             if getattr(options, name) is not None:
                 raise UsageError(f"{option_words(name)} is for several nodes; add --nnodes")
-        return None
-    if count == 1 and not rank:
+    if count is None or (count == 1 and not rank):
         return None
     if options.script_and_arguments:
         raise UsageError(
@@ -77,13 +70,3 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
         port=port,
         has_store=bool(placed and placed.has_store and options.rdzv_endpoint is None),
     )
-
-
-def common_options(options: SweepOptions, environment: Environment) -> dict[str, str]:
-    """The options and versions that all nodes must have in common, by name."""
-    values = options.model_dump(mode="json", exclude_unset=True)
-    return {
-        info.name: as_typed(values[name])
-        for name, info in options.given.items()
-        if info.scope == "measured" and name not in OF_EACH_NODE
-    } | {name: environment.versions[name] for name in ("dpbench", "torch")}

@@ -15,16 +15,18 @@ from dpbench.errors import FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_name
 from dpbench.folders import StoredSweep, finishing_command
 from dpbench.launch.cluster import Cluster, Node, NodeLost, open_cluster
-from dpbench.messages import option_words
+from dpbench.messages import as_typed, option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import new_folder, results_folder
-from dpbench.run.sweep.nodes import common_options
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes, devices_for, machine_here
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.sweep import plan_trials
+
+OF_EACH_NODE = ("gpus", "data_dir")
+"""Options in which the nodes of a sweep may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,11 +130,20 @@ def this_node(options: SweepOptions, placement: Placement | None = None, folder:
     machine = machine_here()
     sizes = tuple(size for size in options.group_sizes or () if isinstance(size, int))
     counts = sizes if placement is None and sizes == options.group_sizes else None
+    devices = devices_for(machine, options.gpus, counts, oversubscribe=options.oversubscribe)
+    values = options.model_dump(mode="json", exclude_unset=True)
+    common = {
+        info.name: as_typed(values[name])
+        for name, info in options.given.items()
+        if info.scope == "measured" and name not in OF_EACH_NODE
+    }
+    common |= {name: machine.environment.versions[name] for name in ("dpbench", "torch")}
+    common["devices"] = devices[0].partition(":")[0]
     return Node(
         number=placement.node if placement else 0,
         machine=machine,
-        devices=devices_for(machine, options.gpus, counts, oversubscribe=options.oversubscribe),
-        common=common_options(options, machine.environment),
+        devices=devices,
+        common=common,
         folder=folder,
     )
 

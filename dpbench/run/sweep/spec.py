@@ -112,14 +112,6 @@ def _group_sizes(options: SweepOptions, nodes: Sequence[Node]) -> tuple[int, ...
 
     Raises UsageError for groups and batches that these nodes do not have.
     """
-    kinds = [{device.partition(":")[0] for device in node.devices} for node in nodes]
-    for number, kind in enumerate(kinds):
-        if kind != kinds[0]:
-            first, other = (" and ".join(sorted(each)) for each in (kinds[0], kind))
-            raise UsageError(
-                f"node 0 has {first} devices and node {number} {other} ones; expected the same "
-                "kind on all nodes"
-            )
     most = sum(len(node.devices) for node in nodes)
     usual = default_group_sizes(most)
     # At group size 1 SINGLE is measured in any case.

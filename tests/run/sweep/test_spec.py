@@ -64,11 +64,6 @@ def test_a_group_is_no_larger_than_all_hosts_together() -> None:
         built(*hosts, group_sizes="4")
 
 
-def test_all_hosts_have_devices_of_one_kind() -> None:
-    with pytest.raises(UsageError, match="node 0 has cpu devices and node 1 cuda ones"):
-        built(node("cpu"), node("cuda:0"))
-
-
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(("variable", "threads"), [("4,2", 4), ("", 1)])
 def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
