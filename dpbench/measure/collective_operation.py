@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.errors import DpbenchError
 from dpbench.measure.device import set_device
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
@@ -36,37 +37,39 @@ ranks stays below a third of it; a misplaced element or a missing rank is above 
 ROOT = 0
 
 
-def measure_collective(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...] | str:
+class WrongResult(DpbenchError):
+    """A collective gave this rank something else than what the ranks sent."""
+
+
+def measure_collective(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...]:
     """Measure all sizes of `spec` as `rank`.
 
-    At the first size with a wrong result it ends, and returns what is wrong with this rank's; ""
-    if only another rank's is wrong.
+    At the first size with a wrong result all ranks end. Raises WrongResult in those whose own is.
     """
     device = torch.device(spec.devices[rank])
     torch.set_num_threads(spec.threads_per_replica)
     set_device(device)
-    timings = []
+    timings = list[SizeTiming]()
+    wrong: str | None = None
     with rank_group(spec.backend, spec.group_size, device) as ranks:
         for nbytes in spec.sizes_bytes:
             operation = CollectiveOperation(spec.collective, nbytes, device)
             error, wrong = operation.check()  # also the first call of the size
             if ranks.max(wrong is not None):
-                return wrong or ""
-            calls, seconds = _time(operation, spec.samples, device, ranks)
-            timings.append(
-                SizeTiming(
-                    nbytes=nbytes, calls_per_sample=calls, seconds=seconds, largest_error=error
-                )
-            )
+                break
+            seconds = _time(operation, spec.samples, device, ranks)
+            timings.append(SizeTiming(nbytes=nbytes, seconds=seconds, largest_error=error))
             del operation  # frees its memory before the next one allocates
+    if wrong is not None:
+        raise WrongResult(wrong)
     return tuple(timings)
 
 
 def _time(
     call: Callable[[], object], samples: int, device: torch.device, ranks: RankGroup
-) -> tuple[int, tuple[float, ...]]:
-    """Time `call`, which all ranks make at once: the number of calls in a sample, on which they
-    agree, and the seconds of one call in each sample."""
+) -> tuple[float, ...]:
+    """Time `call`, which all ranks make at once: the seconds of one call in each sample. The ranks
+    agree on the number of calls in a sample."""
 
     def seconds_of(calls: int) -> float:
         synchronize(device)
@@ -88,7 +91,7 @@ def _time(
         seconds = shorter_of_two(calls)
     count = min(samples, max(int(SIZE_SECONDS / seconds), MIN_SAMPLES))
     with between_barriers([device], ranks):
-        return calls, tuple(seconds_of(calls) / calls for _ in range(count))
+        return tuple(seconds_of(calls) / calls for _ in range(count))
 
 
 class CollectiveOperation:
@@ -138,43 +141,34 @@ class CollectiveOperation:
             due to the order of the sum and the precision of the data sent; 0 if values are only
             moved. And what is wrong if that is beyond the tolerance, else None.
         """
-        share, everyone = len(self._share), range(self._size)
-        # The tensor that is sent, and each part of the result with its first value and its senders.
-        match self.collective:
-            case "all_reduce":
-                sent, results = self.whole, [(self.whole, 0, everyone)]
-            case "broadcast":
-                sent, results = self.whole, [(self.whole, 0, range(ROOT, ROOT + 1))]
-            case "all_gather":
-                chunks = enumerate(self.whole.chunk(self._size))
-                sent = self._share
-                results = [(part, 0, range(rank, rank + 1)) for rank, part in chunks]
-            case "reduce_scatter":
-                sent, results = self.whole, [(self._share, self._rank * share, everyone)]
-        own = self._thirds(self._rank)
+        sent = self._share if self.collective == "all_gather" else self.whole
+        result = self._share if self.collective == "reduce_scatter" else self.whole
+        adds = self.collective in ("all_reduce", "reduce_scatter")
+        # The parts of all_gather are those of one message, so it has one sender like a broadcast.
+        own = self._thirds(sent, ROOT if self.collective == "all_gather" else self._rank)
         for part in torch.split(sent, PERIOD):
             part.copy_(own[: len(part)])
         self()
+        senders = range(self._size) if adds else [ROOT]
+        exact = torch.stack([self._thirds(result, sender).double() for sender in senders]).sum(0)
         largest, wrong = 0.0, None
-        for result, start, senders in results:
-            exact = torch.stack([self._thirds(sender).double() for sender in senders]).sum(dim=0)
-            for number, values in enumerate(torch.split(result, PERIOD)):
-                expected = exact[start % PERIOD :][: len(values)]
-                errors = (values.double() - expected).abs() / expected
-                far = ~(errors <= TOLERANCE * torch.finfo(DTYPE).eps)  # a NaN is far too
-                if wrong is None and far.any():
-                    place = int(far.nonzero()[0])
-                    wrong = (
-                        f"{self.collective} of {self.nbytes:,} B gave {values[place].item():g} on "
-                        f"rank {self._rank} at element {number * PERIOD + place}, expected "
-                        f"{expected[place].item():g}"
-                    )
-                largest = max(largest, float(errors.max()))
+        for number, values in enumerate(torch.split(result, PERIOD)):
+            expected = exact[: len(values)]
+            errors = (values.double() - expected).abs() / expected
+            far = ~(errors <= TOLERANCE * torch.finfo(DTYPE).eps)  # a NaN is far too
+            if wrong is None and far.any():
+                place = int(far.nonzero()[0])
+                wrong = (
+                    f"{self.collective} of {self.nbytes:,} B gave {values[place].item():g} at "
+                    f"element {number * PERIOD + place}, expected {expected[place].item():g}"
+                )
+            largest = max(largest, float(errors.max()))
         self.whole.zero_()  # so that repeated sums of the timed calls do not grow
         self._share.zero_()
         return largest, wrong
 
-    def _thirds(self, rank: int) -> Tensor:
-        """The values that a rank sends: two periods of them, to start anywhere in the first."""
-        places = torch.arange(2 * PERIOD, device=self.whole.device) % PERIOD + 1
-        return (places.double() * (rank + 1) / (3 * PERIOD)).to(DTYPE)
+    def _thirds(self, tensor: Tensor, sender: int) -> Tensor:
+        """A period of the values that a rank sends, from the tensor's place in the message on."""
+        first = self._rank * len(tensor) if tensor is self._share else 0
+        places = (torch.arange(PERIOD, device=tensor.device) + first) % PERIOD + 1
+        return (places.double() * (sender + 1) / (3 * PERIOD)).to(DTYPE)

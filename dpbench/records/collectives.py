@@ -18,7 +18,6 @@ class SizeTiming:
     """
 
     nbytes: int
-    calls_per_sample: int
     seconds: tuple[float, ...]
     largest_error: Float
     """Largest error of this rank's result on values that have to be rounded, relative to exact

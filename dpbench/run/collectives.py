@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import cast
 
 from dpbench import folders, units
@@ -16,6 +16,7 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
 from dpbench.options.comm import ELEMENT_BYTES, USUAL_SIZES, CommOptions
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
@@ -38,58 +39,44 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
     """Measure the collectives of these options. Raises UsageError for what cannot run here, and
     Interrupted, with what was stored, when a signal ends it."""
     folder = new_folder(options.results_dir, options.name, otherwise="collectives")
-    machine = machine_here()
-    environment = machine.environment
-    sizes, several = options.group_sizes, options.oversubscribe
-    devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
+    machine, several = machine_here(), options.oversubscribe
+    devices = devices_for(machine, options.gpus, options.group_sizes, oversubscribe=several)
     specs = build_collective_specs(options, machine, devices)
     run = (test_runners() or collective_runner).run_collective
     logs = folder_inside(folder, LOGS_FOLDER)
     say(*device_notes(machine, options.gpus, devices))  # as it is known that they can run
-    opened = ResultsFolder.create(folder, ["comm", *options.command_line()])
-    done = 0
+    records = list[CollectiveRecord]()
 
     def stored_words() -> str:
-        return f"{done} of {units.counted(len(specs), 'measurement')} are stored in {folder}"
+        of_all = f"{len(records)} of {units.counted(len(specs), 'measurement')}"
+        return f"{of_all} are stored in {folder}"
 
+    opened = ResultsFolder.create(folder, ["comm", *options.command_line()])
     with opened as results, interruptible(stored_words), progress:
-        results.add_environment(environment)
+        results.add_environment(machine.environment)
         progress.planned(specs)
         for spec in specs:
             progress.started(spec)
             work = partial(run, spec, time_limit_seconds=options.time_limit, logs=logs)
-            record = recorded(spec.label, work, [environment.environment_id])
+            record = recorded(spec.label, work, [machine.environment.environment_id])
             results.append(record)
+            records.append(record)
             progress.finished(record)
-            done += 1
-    stored = folders.load_collectives(folder)
-    failed = any(record.status is not Status.COMPLETED for record in stored.records)
-    return replace(measured_answer(stored, options), exit_status=int(failed))
-
-
-def _sizes(asked: Sequence[int] | None, collective: str, group_size: int) -> tuple[int, ...]:
-    """The message sizes that are asked for, or the usual ones, rounded up to what every rank can
-    have an equal part of. Raises UsageError for one that would have to be rounded."""
-    whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
-    for size in asked or ():
-        if size % whole:
-            raise UsageError(
-                f"{option_words('sizes')}: got {size:,} B; expected a multiple of {whole} B, as "
-                f"{collective} gives each of {group_size} ranks an equal part"
-            )
-    return tuple(dict.fromkeys(asked or (-(-size // whole) * whole for size in USUAL_SIZES)))
+    failed = any(record.status is not Status.COMPLETED for record in records)
+    answer = measured_answer(folders.load_collectives(folder), options)
+    return replace(answer, exit_status=int(failed))
 
 
 def build_collective_specs(
     options: CommOptions, machine: Machine, devices: tuple[str, ...]
 ) -> tuple[CollectiveSpec, ...]:
     """The measurements on these devices of a machine in their order. Raises UsageError for a
-    backend that cannot run there.
+    backend that cannot run there, and a size that would have to be rounded.
 
     The backends of one collective, which are compared most often, lie closest together.
     """
-    several = tuple(size for size in default_group_sizes(len(devices)) if size > 1)
-    group_sizes = options.group_sizes or several
+    usual = [size for size in default_group_sizes(len(devices)) if size > 1]
+    group_sizes = options.group_sizes or usual
     if not group_sizes:
         raise UsageError(
             f"a collective takes at least 2 ranks, and {option_words('gpus')} or this machine has "
@@ -100,29 +87,30 @@ def build_collective_specs(
         None, machine.cores, max(group_sizes), oversubscribe=options.oversubscribe
     )
     first_pass = []
-    for group_size in group_sizes:
+    for group_size, collective in product(group_sizes, options.collectives):
         used = devices[:group_size]
-        unusable = {
-            backend: reason
-            for backend in BACKENDS
-            if (reason := machine.unusable_backend_reason(backend, used))
-        }
-        if wrong := [name for name in options.backends or () if name in unusable]:
+        unusable = {name: machine.unusable_backend_reason(name, used) for name in BACKENDS}
+        if wrong := [name for name in options.backends or () if unusable[name]]:
             raise UsageError(f"{option_words('backends', wrong[0])}: {unusable[wrong[0]]}")
-        usable = [name for name in BACKENDS if name not in unusable]
-        for collective in options.collectives:
-            sizes = _sizes(options.sizes, collective, group_size)
-            first_pass += [
-                CollectiveSpec(
-                    collective=cast(Collective, collective),
-                    backend=backend,
-                    group_size=group_size,
-                    devices=used,
-                    sizes_bytes=sizes,
-                    threads_per_replica=threads,
-                    samples=options.samples,
-                )
-                for backend in options.backends or usable
-            ]
+        whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
+        if odd := [size for size in options.sizes or () if size % whole]:
+            raise UsageError(
+                f"{option_words('sizes')}: got {odd[0]:,} B; expected a multiple of {whole} B, as "
+                f"{collective} gives each of {group_size} ranks an equal part"
+            )
+        sizes = options.sizes or dict.fromkeys(-(-size // whole) * whole for size in USUAL_SIZES)
+        first_pass += [
+            CollectiveSpec(
+                collective=cast(Collective, collective),
+                backend=backend,
+                group_size=group_size,
+                devices=used,
+                sizes_bytes=tuple(sizes),
+                threads_per_replica=threads,
+                samples=options.samples,
+            )
+            for backend in options.backends or BACKENDS
+            if not unusable[backend]
+        ]
     passes = palindrome(first_pass, range(options.repetitions))
     return tuple(replace(spec, repetition=number) for spec, number in passes)

@@ -44,7 +44,7 @@ def collective_record(
 
     def timing(nbytes: int) -> SizeTiming:
         took = (seconds(nbytes),) * 3
-        return SizeTiming(nbytes=nbytes, calls_per_sample=1, seconds=took, largest_error=1e-7)
+        return SizeTiming(nbytes=nbytes, seconds=took, largest_error=1e-7)
 
     timings = tuple(map(timing, spec.sizes_bytes))
     return record_of(spec, ranks=(timings,) * spec.group_size)

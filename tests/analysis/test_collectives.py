@@ -16,7 +16,7 @@ SPEC = collective_spec(sizes_bytes=(4, 10**6), group_size=4)
 
 def test_a_sample_takes_as_long_as_its_slowest_rank() -> None:
     record = collective_record(SPEC)
-    slow = SizeTiming(nbytes=4, calls_per_sample=1, seconds=(0.5e-3, 5e-3, 3e-3), largest_error=0.0)
+    slow = SizeTiming(nbytes=4, seconds=(0.5e-3, 5e-3, 3e-3), largest_error=0.0)
     first = (slow, record.ranks[0][1])
     small, large = collective_rows([replace(record, ranks=(first, *record.ranks[1:]))])
     # The slower of 1 ms and 0.5, 5, 3 ms: 1, 5, 3, of which the median is 3.

@@ -36,7 +36,7 @@ SPEC = CollectiveSpec(
     sizes_bytes=(4096,),
     threads_per_replica=1,
 )
-TIMING = SizeTiming(nbytes=4096, calls_per_sample=1, seconds=(2e-4, 2.5e-4, 1.0), largest_error=0.0)
+TIMING = SizeTiming(nbytes=4096, seconds=(2e-4, 2.5e-4, 1.0), largest_error=0.0)
 WORKS = CollectiveRecord(spec=SPEC, status=Status.COMPLETED, ranks=((TIMING,),) * 2)
 FAILS = CollectiveRecord(spec=SPEC, status=Status.FAILED, reason="rank 1 was killed")
 MISSING = CollectiveRecord(spec=SPEC, status=Status.SKIPPED, reason="no CUDA device")

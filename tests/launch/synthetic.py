@@ -216,7 +216,6 @@ def _collective_rank(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...]:
     return tuple(
         SizeTiming(
             nbytes=size,
-            calls_per_sample=1,
             seconds=tuple(_noisy(seconds(spec, size), noise) for _ in range(spec.samples)),
             largest_error=0.0,
         )

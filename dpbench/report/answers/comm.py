@@ -9,7 +9,7 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_FIELDS, CollectiveRow, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
-from dpbench.analysis.metric import Field
+from dpbench.analysis.metric import Style, Value
 from dpbench.folders import StoredCollectives
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
@@ -33,49 +33,38 @@ def comm_answer(stored: StoredCollectives, *, page: Path | None = None) -> Answe
 def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
     """The rows with numbers."""
     measured = [row for row in rows if row.nbytes is not None]
+    columns = []
+    for field in COLLECTIVE_FIELDS:
+        if field.header:
+            leaves = LEAVE.index(field.key) + 1 if field.key in LEAVE else 0
+            texts = [_text(row[field.key], field.style) for row in measured]
+            columns.append(field_column(field, measured, texts, leaves=leaves))
+    return Table(has_controls=True, groups=3, columns=tuple(columns))
 
-    def text(field: Field, row: CollectiveRow) -> str:
-        value = row[field.key]
-        is_noisy = isinstance(value, Estimate) and value.is_too_noisy
-        return NOISY if is_noisy else write(value, field.style)
 
-    places = {key: place for place, key in enumerate(LEAVE, 1)}
-    return Table(
-        has_controls=True,
-        groups=3,
-        columns=tuple(
-            field_column(
-                field,
-                measured,
-                [text(field, row) for row in measured],
-                leaves=places.get(field.key, 0),
-            )
-            for field in COLLECTIVE_FIELDS
-            if field.header
-        ),
-    )
+def _text(value: Value, style: Style) -> str:
+    is_noisy = isinstance(value, Estimate) and value.is_too_noisy
+    return NOISY if is_noisy else write(value, style)
 
 
 def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     """What failed and why, on what the others ran, and how to read the table."""
-    records = stored.records
     failed = Counter(
         (record.spec.label, record.status, record.reason)
-        for record in records
+        for record in stored.records
         if record.status is not Status.COMPLETED
     )
     for (label, status, reason), count in failed.items():
         why = f": {one_line(reason)}" if reason else ""
         yield f"{label}: {status.words} ({units.counted(count, 'repetition')}){why}"
-    rows = collective_rows(records)
+    rows = collective_rows(stored.records)
     times = [row.seconds for row in rows if row.seconds is not None]
     if not times:
         return
-    specs = [row.spec for row in rows]
-    devices = dict.fromkeys(device.partition(":")[0] for spec in specs for device in spec.devices)
-    threads = units.span([spec.threads_per_replica for spec in specs], "thread")
-    yield f"float32, {threads} per rank, {'/'.join(devices)}"
+    devices = dict.fromkeys(row.spec.devices[0].partition(":")[0] for row in rows)
+    threads = units.span([row.spec.threads_per_replica for row in rows], "thread")
     repeated = units.span([seconds.sample_size for seconds in times], "repetition")
+    yield f"float32, {threads} per rank, {'/'.join(devices)}"
     yield (
         "time: one call on the slowest rank, as the median over samples and the geometric mean "
         f"over n = {repeated} with its 95 % t interval"
