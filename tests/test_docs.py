@@ -23,8 +23,8 @@ from dpbench.cli.help import MANY
 from dpbench.cli.setup import TEMPLATE
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from tests.launch import synthetic
-from tools.docs import DOCUMENTS, ROOT, outputs
-from tools.docs.blocks import GENERATED, generate_body
+from tools.docs import DOCUMENTS, ROOT
+from tools.docs.blocks import GENERATED, generate_body, sandbox
 from tools.docs.pictures import ORIGIN, origin
 from tools.docs.stub import STUB, stub
 
@@ -59,7 +59,7 @@ what is staged already."""
 
 @pytest.fixture(scope="module")
 def copies() -> Iterator[None]:
-    with outputs.sandbox():
+    with sandbox():
         yield
 
 

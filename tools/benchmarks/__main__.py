@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 
-NAMES = {
-    "ddp": "our DistributedDataParallel against torch's, on gloo and shm",
-    "dp": "DataParallel with two replicas against the plain module",
-    "sharded": "ShardedOptimizer against torch's ways to make an AdamW step",
-    "shm": "all-reduce on shm against gloo",
-    "disturbance": "processor time of a training script against a trial",
+from tools.benchmarks import suite
+
+BENCHMARKS = {
+    one.__name__: one for one in (suite.ddp, suite.dp, suite.sharded, suite.shm, suite.disturbance)
 }
 
 
 def main(names: list[str]) -> int:
-    if unknown := [name for name in names if name not in NAMES]:
-        known = "\n".join(f"  {name}: {measures}" for name, measures in NAMES.items())
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        known = "\n".join(f"  {name}: {one.__doc__}" for name, one in BENCHMARKS.items())
         print(f"unknown benchmark {unknown[0]!r}; known:\n{known}", file=sys.stderr)
         return 2
     missed = 0
-    for name in names or NAMES:
-        for figure in importlib.import_module(f"tools.benchmarks.{name}").run():
+    for name in names or BENCHMARKS:
+        for figure in BENCHMARKS[name]():
             missed += not figure.met
             print(figure, flush=True)
     return 1 if missed else 0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tools.docs import DOCUMENTS, ROOT, pictures
-from tools.docs.blocks import regenerate
-from tools.docs.outputs import sandbox
+from tools.docs.blocks import regenerate, sandbox
 from tools.docs.stub import STUB, stub
 
 with sandbox():

@@ -20,7 +20,7 @@ BROWSER = "chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --wi
 
 
 def draw() -> None:
-    """Draw them inside `outputs.sandbox()`, if they are not those of the example."""
+    """Draw them inside `blocks.sandbox()`, if they are not those of the example."""
     if ORIGIN.exists() and ORIGIN.read_text() == origin():
         return
     with contextlib.redirect_stdout(io.StringIO()):
