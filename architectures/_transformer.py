@@ -1,5 +1,5 @@
-"""Parts of the transformers here: attention, its block, weights, sizes that options choose, and a
-synthetic text that a model can learn.
+"""Parts of the transformers here: layers, weights, sizes that options choose, and a synthetic text
+that a model can learn.
 
 Vaswani et al., "Attention Is All You Need" (2017).
 """
@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from . import _options
@@ -62,48 +61,22 @@ def choose_size(sizes: Mapping[str, AnySize], name: str, **given: int | None) ->
     return chosen
 
 
-def attend(
-    packed: torch.Tensor, heads: int, *, causal: bool = False, dropout: float = 0.0
-) -> torch.Tensor:
-    """The attention-weighted values of its sequence for every token, (n, tokens, width).
-
-    `packed` is (n, tokens, 3·width): queries, keys and values side by side. With `causal` a token
-    does not see later ones; `dropout` is the share of attention weights that are dropped.
-    """
-    # Reshaped to three tensors (n, heads, tokens, width/heads), and back below.
-    query, key, value = packed.reshape(*packed.shape[:2], 3, heads, -1).permute(2, 0, 3, 1, 4)
-    attended = F.scaled_dot_product_attention(
-        query, key, value, is_causal=causal, dropout_p=dropout
+def encoder(
+    size: Size, *, dropout: float = 0.0, epsilon: float = 1e-5, norm_first: bool = True
+) -> nn.TransformerEncoder:
+    """Layers of attention over the sequence and an MLP over the width, each beside a shortcut, for
+    states (n, tokens, width). Normalizations come first, or after the sum with the shortcut."""
+    layer = nn.TransformerEncoderLayer(
+        size.width,
+        size.heads,
+        MLP_RATIO * size.width,
+        dropout,
+        activation="gelu",
+        layer_norm_eps=epsilon,
+        batch_first=True,
+        norm_first=norm_first,
     )
-    return attended.transpose(1, 2).flatten(2)
-
-
-def mlp(width: int) -> nn.Sequential:
-    """Two layers with GELU between them."""
-    hidden = MLP_RATIO * width
-    return nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
-
-
-class Block(nn.Module):
-    """Attention over the sequence and an MLP over the width, each beside a shortcut and behind a
-    normalization."""
-
-    def __init__(
-        self, width: int, heads: int, *, causal: bool = False, epsilon: float = 1e-5
-    ) -> None:
-        super().__init__()
-        self.heads = heads
-        self.causal = causal
-        self.attention_norm = nn.LayerNorm(width, epsilon)
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.projection = nn.Linear(width, width)
-        self.mlp_norm = nn.LayerNorm(width, epsilon)
-        self.mlp = mlp(width)
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        packed = self.query_key_value(self.attention_norm(states))
-        states = states + self.projection(attend(packed, self.heads, causal=self.causal))
-        return states + self.mlp(self.mlp_norm(states))  # type: ignore[no-any-return]
+    return nn.TransformerEncoder(layer, size.layers, enable_nested_tensor=False)
 
 
 def initialize(model: nn.Module) -> None:

@@ -2,8 +2,9 @@
 
 Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
 (2019), and its code, github.com/google-research/bert: layer normalization after each of attention
-and MLP, learned positions and segments, GELU, dropout 0.1. 15 % of the tokens of every sequence are
-predicted; of these, 80 % are masked, 10 % are replaced by others, 10 % are left.
+and MLP, learned positions and segments, GELU, dropout 0.1 (torch's layer has one more, inside the
+MLP). 15 % of the tokens of every sequence are predicted; of these, 80 % are masked, 10 % are
+replaced by others, 10 % are left.
 
 Only the masked half of the pre-training is here, not the prediction of the next sentence. Of the
 published 109,482,240 parameters of `bert:size=base`, 108,891,648 are here: the embeddings of
@@ -22,7 +23,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ._classifiers import Classifier
-from ._transformer import TextSize, attend, choose_size, initialize, mlp, synthetic_text
+from ._transformer import TextSize, choose_size, encoder, initialize, synthetic_text
 
 SEGMENTS = 2
 NORM_EPSILON = 1e-12
@@ -37,27 +38,6 @@ SIZES = {
 }
 
 
-class Layer(nn.Module):
-    """Attention over the sequence and an MLP over the width, each normalized together with its
-    shortcut."""
-
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.projection = nn.Linear(width, width)
-        self.attention_norm = nn.LayerNorm(width, eps=NORM_EPSILON)
-        self.mlp = mlp(width)
-        self.mlp_norm = nn.LayerNorm(width, eps=NORM_EPSILON)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        dropped = self.dropout.p if self.training else 0.0
-        attended = attend(self.query_key_value(states), self.heads, dropout=dropped)
-        states = self.attention_norm(states + self.dropout(self.projection(attended)))
-        return self.mlp_norm(states + self.dropout(self.mlp(states)))  # type: ignore[no-any-return]
-
-
 class Encoder(nn.Module):
     """Tokens, int64 (n, ≤ context), to states (n, tokens, width)."""
 
@@ -68,9 +48,7 @@ class Encoder(nn.Module):
         self.segments = nn.Parameter(torch.empty(SEGMENTS, size.width))
         self.norm = nn.LayerNorm(size.width, eps=NORM_EPSILON)
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.Sequential(
-            *(Layer(size.width, size.heads, dropout) for _ in range(size.layers))
-        )
+        self.layers = encoder(size, dropout=dropout, epsilon=NORM_EPSILON, norm_first=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         places = self.positions[: tokens.shape[1]] + self.segments[0]  # one sentence alone

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ._classifiers import Classifier
-from ._transformer import Block, TextSize, choose_size, initialize, synthetic_text
+from ._transformer import TextSize, choose_size, encoder, initialize, synthetic_text
 
 SIZES = {
     "nano": TextSize(layers=3, width=48, heads=3, context=64, vocabulary=256),
@@ -36,15 +36,15 @@ class Decoder(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(size.vocabulary, size.width)
         self.positions = nn.Parameter(torch.empty(size.context, size.width))
-        self.blocks = nn.Sequential(
-            *(Block(size.width, size.heads, causal=True) for _ in range(size.layers))
-        )
+        self.blocks = encoder(size)
         self.norm = nn.LayerNorm(size.width)
         initialize(self)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        states = self.tokens(tokens) + self.positions[: tokens.shape[1]]
-        states = self.norm(self.blocks(states))
+        length = tokens.shape[1]
+        states = self.tokens(tokens) + self.positions[:length]
+        mask = nn.Transformer.generate_square_subsequent_mask(length, states.device, states.dtype)
+        states = self.norm(self.blocks(states, mask, is_causal=True))
         return F.linear(states, self.tokens.weight)  # tied: one matrix reads and writes tokens
 
 

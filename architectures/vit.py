@@ -17,7 +17,7 @@ from torch import nn
 
 from . import _options
 from ._classifiers import ImageClassifier
-from ._transformer import Block, Size, choose_size, initialize
+from ._transformer import Size, choose_size, encoder, initialize
 
 SIZES = {
     "tiny": Size(width=192, layers=12, heads=3),
@@ -37,9 +37,7 @@ class VisionTransformer(nn.Module):
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
         self.class_token = nn.Parameter(torch.empty(1, 1, width))
         self.positions = nn.Parameter(torch.empty(1, 1 + (image // patch) ** 2, width))
-        self.blocks = nn.Sequential(
-            *(Block(width, size.heads, epsilon=EPSILON) for _ in range(size.layers))
-        )
+        self.blocks = encoder(size, epsilon=EPSILON)
         self.norm = nn.LayerNorm(width, EPSILON)
         self.head = nn.Linear(width, classes)
         initialize(self)
