@@ -261,7 +261,7 @@ class Late(Mlp):
 
 
 @pytest.mark.alone
-def test_a_rank_that_is_missing_is_named_with_the_collective_soon_after_the_limit(
+def test_a_rank_that_is_missing_is_named_soon_after_the_limit(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "late.py").write_text(LATE)
