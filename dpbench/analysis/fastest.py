@@ -95,7 +95,7 @@ def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
         if (ratio := fastest.speedup_over(row)) and not ratio.is_too_noisy
     }
     rivals = tuple(row for row in overlapping if row not in ratios or ratios[row].ends[0] <= 1)
-    disturbed, of_rows = sum(row.is_disturbed for row in usable), units.counted(len(usable), "row")
+    disturbed, of_rows = sum(row.is_disturbed for row in rows), units.counted(len(rows), "row")
     doubt = f"other programs slowed down {disturbed} of {of_rows}" if is_busy and disturbed else ""
     if found[fastest].is_too_noisy:
         reason = doubt or "the speeds are too noisy"

@@ -52,7 +52,9 @@ def warnings(analysis: Analysis) -> Iterator[str]:
     ]
     if unchecked:
         yield f"gradients were not compared with one process: {_some_of(unchecked)}"
-    yield from filter(None, [analysis.disturbance.note])
+    if note := analysis.disturbance.note:
+        disturbed = [row for row in analysis.rows if row.is_disturbed]
+        yield f"{note}: {_some_of(disturbed)}" if analysis.disturbance.is_busy else note
     yield from analysis.warnings
     # Where others disturbed a row, slow first steps say nothing about warming up.
     warming = [(row, row.warm_up) for row in analysis.rows if row.warm_up and not row.is_disturbed]

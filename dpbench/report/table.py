@@ -28,7 +28,7 @@ SortValue = float | str | None
 MISSING = "–"
 AT_MOST = "≤"
 """Begins a cell that has the upper end alone of an interval that includes 0."""
-AT_MOST_MEANS = f"{AT_MOST}: cannot be told from zero; at most this"
+AT_MOST_MEANS = f"{AT_MOST}: the interval includes 0, and this is its upper end"
 UNLIMITED = 100_000
 """Width of a terminal that has room for all columns."""
 GAP = 2

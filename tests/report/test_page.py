@@ -62,7 +62,7 @@ def test_throughput_is_first_and_open() -> None:
         *("SPEED", "RESULTS", "SCALING", "FAILURES")
     ]
     charts = whole().sections[0].charts
-    assert [chart.kind.name for chart in charts] == ["throughput", "implementations"]
+    assert [chart.kind.name for chart in charts] == ["implementations", "throughput"]
 
 
 def test_the_headline_is_that_of_the_terminal() -> None:

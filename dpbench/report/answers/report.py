@@ -13,7 +13,7 @@ from dpbench.analysis.fastest import Fastest
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.answers.comm import comm_answer
-from dpbench.report.commands import command_to_decide
+from dpbench.report.commands import command_to_decide, command_to_measure
 from dpbench.report.configurations import terminal_table
 from dpbench.report.formatting import percentage, plus_minus, quantity
 from dpbench.report.notes import notes_of
@@ -34,7 +34,7 @@ def report_answer(
     their own.
 
     What is next explains the script `to_explain`. Without one it decides between the fastest rows
-    if they tie, or else explains them.
+    if they tie, or else explains them. After a busy machine it measures disturbed rows again.
 
     Raises UnknownName or UsageError for unknown columns.
     """
@@ -49,7 +49,11 @@ def report_answer(
     ]
     parts = [] if page is None else [f"Report: {page}"]
     is_explained = any(e.trains_together and not e.is_too_noisy for e in analysis.explanations)
-    if analysis.sweep and is_explained and not analysis.disturbance.is_busy:
+    if analysis.sweep and analysis.disturbance.is_busy:
+        disturbed = [row.configuration for row in analysis.rows if row.is_disturbed]
+        again = command_to_measure(analysis.sweep.command, [*filter(None, disturbed)])
+        parts += [f"Next: {again}"] if again else []
+    elif analysis.sweep and is_explained:
         command = f"dpbench explain {shlex.quote(to_explain or str(analysis.sweep.folder))}"
         for fastest in () if to_explain else by_work.values():
             command = command_to_decide(analysis.sweep.command, fastest) or command
@@ -90,17 +94,20 @@ def _sentence(fastest: Fastest) -> str:
     if row is None or speed is None or fastest.reason:
         return f"no fastest configuration: {fastest.reason}"
     label, value = one_line(row.label), quantity(speed, "rate" if row.throughput else "time")
-    if fastest.doubt:
-        return f"perhaps the fastest: {label} at {value}, but {fastest.doubt}"
+    doubt = f", but {fastest.doubt}" if fastest.doubt else ""
     if rivals:
         count = len(rivals)
         others = one_line(rivals[0].label) if count == 1 else f"{count:,} others"
         if all(rival.throughput and rival.throughput.is_too_noisy for rival in rivals):
             noisy = f"{'is' if count == 1 else 'are'} too noisy to compare with it"
-            return f"no clear winner: {label} at {value}, but {others} {noisy}"
+            return f"no clear winner: {label} at {value}, but {others} {noisy}{doubt}"
         speeds = [each.value for rival in rivals if (each := rival.throughput or rival.duration)]
         apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
-        return f"no clear winner: {label}, {value}, and {others} tie within {max(1, apart)} %"
+        return (
+            f"no clear winner: {label}, {value}, and {others} tie within {max(1, apart)} %{doubt}"
+        )
+    if doubt:
+        return f"perhaps the fastest: {label} at {value}{doubt}"
     if fastest.others and speed.basis != "repetitions":
         one_run = "one run cannot show whether another is as fast"
         return f"fastest in a single run: {label} at {value}; {one_run}"

@@ -67,8 +67,8 @@ class ChartKind:
 
 
 _KINDS = (
-    ChartKind(name="throughput", title="Throughput by group size", section=PageSection.SPEED),
     ChartKind(name="implementations", title="Implementations compared", section=PageSection.SPEED),
+    ChartKind(name="throughput", title="Throughput by group size", section=PageSection.SPEED),
     ChartKind(name="speedup", title="Speedup by group size", section=PageSection.SCALING),
     ChartKind(name="efficiency", title="Efficiency by group size", section=PageSection.SCALING),
     ChartKind(name="step-shares", title="Phases of a step", section=PageSection.TIME),
