@@ -103,8 +103,8 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
         "processes used 100 % of 2 cores during 6 of 6 trials: free the machine and measure again "
     )
     assert text.count("other processes used") == 1
-    assert "before acting on this: single ×1, batch 32; ddp/gloo ×2, batch 32" in text
-    assert "Next: dpbench sweep --implementations single,ddp " in text
+    assert "before acting on this: ddp/gloo ×2, batch 32; single ×1, batch 32" in text
+    assert "Next: dpbench sweep --implementations ddp,single " in text
     assert build_page(sweep).advice == ()
     assert build_page(analysis(records)).advice
 
