@@ -291,7 +291,6 @@ def train(
     download: bool | None = ...,
     limit_train: int | None = ...,
     lr_scaling: str | None = ...,
-    lr_warmup: int | None = ...,
     gamma: float | None = ...,
     max_norm: float | None = ...,
     last_batch: str | None = ...,
@@ -353,7 +352,6 @@ def train(
         download (bool): Download the MNIST files that --data-dir lacks.
         limit_train (int): Train on the first N samples.
         lr_scaling (str): Scale --lr with the samples per step: none, linear or sqrt.
-        lr_warmup (int): Steps over which --lr rises to the scaled rate.
         gamma (float): Multiply the learning rate by this each epoch (StepLR).
         max_norm (float): Clip the gradient norm to this value.
         last_batch (str): Incomplete batch at the end of an epoch: step or drop.

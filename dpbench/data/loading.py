@@ -59,10 +59,6 @@ def _wait_for_copy(copy: tuple[T, torch.Event | None], device: torch.device) -> 
     return samples
 
 
-_END: Any = object()
-"""Stands for the end of the items."""
-
-
 @contextmanager
 def loaded_ahead(items: Iterable[T], depth: int, device: torch.device) -> Iterator[Iterator[T]]:
     """The items, on a device; a thread makes up to `depth` of them ahead.
@@ -80,11 +76,11 @@ def loaded_ahead(items: Iterable[T], depth: int, device: torch.device) -> Iterat
         yield (_wait_for_copy(copy, device) for copy in started)
         return
     thread = ThreadPoolExecutor(1, "dpbench-prefetch")
-    ahead = deque(thread.submit(next, started, _END) for _ in range(depth))
+    ahead = deque(thread.submit(next, started, None) for _ in range(depth))
 
     def in_order() -> Iterator[T]:
-        while (copy := ahead.popleft().result()) is not _END:
-            ahead.append(thread.submit(next, started, _END))
+        while (copy := ahead.popleft().result()) is not None:
+            ahead.append(thread.submit(next, started, None))
             yield _wait_for_copy(copy, device)
 
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -59,9 +60,7 @@ class SampleOrder:
 
     def __init__(self, samples: int, *, seed: int, shuffle: bool = True) -> None:
         self.samples = samples
-        self._seed = seed
-        self._shuffle = shuffle
-        self._cached = (0, self._order_of(0))
+        self._order_of = partial(_order, samples, seed if shuffle else None)
 
     def indices(self, positions: range, *, epoch: int = 0) -> torch.Tensor:
         """Sample indices at the positions, counted from the start of `epoch`; int64 (n,)."""
@@ -70,20 +69,18 @@ class SampleOrder:
         while begin < end:
             later, offset = divmod(begin, self.samples)
             count = min(end - begin, self.samples - offset)
-            cached, order = self._cached
-            if cached != epoch + later:
-                order = self._order_of(epoch + later)
-                # A pair replaced at once, as a thread that loads ahead may need another epoch.
-                self._cached = (epoch + later, order)
-            pieces.append(order[offset : offset + count])
+            pieces.append(self._order_of(epoch + later)[offset : offset + count])
             begin += count
         return torch.cat(pieces)
 
-    def _order_of(self, epoch: int) -> torch.Tensor:
-        order = np.arange(self.samples, dtype=np.int64)
-        if self._shuffle:
-            order = np.random.default_rng((self._seed, epoch)).permutation(order)
-        return torch.from_numpy(order)
+
+@lru_cache(maxsize=2)  # a step may end one epoch and begin the next
+def _order(samples: int, seed: int | None, epoch: int) -> torch.Tensor:
+    """The order of all samples in an epoch, int64 (samples,); without a seed as they are."""
+    order = np.arange(samples, dtype=np.int64)
+    if seed is not None:
+        order = np.random.default_rng((seed, epoch)).permutation(order)
+    return torch.from_numpy(order)
 
 
 class BalancedSampler(Sampler[int]):
@@ -168,11 +165,6 @@ class EpochPlan:
         Raises DataError: there are too few samples for one micro-step, or "drop" would leave no
         step.
         """
-        if samples < spec.group_size:
-            raise DataError(
-                f"got {samples} training samples for {spec.group_size} replicas; expected at least "
-                "one for each; take more samples or fewer replicas"
-            )
         self._order = SampleOrder(samples, seed=spec.workload.seed)
         self._accumulation = spec.accumulation_steps
         self._shares = tuple(shares) or (1.0,) * spec.process_count
@@ -185,9 +177,9 @@ class EpochPlan:
         self.steps_per_epoch = -(-(count - dropped) // self._accumulation)
         if not self.steps_per_epoch:
             raise DataError(
-                f"got {count} micro-steps an epoch for {self._accumulation} in a step; to drop the "
-                "last step would leave none; take fewer accumulation steps, a smaller batch, more "
-                "samples, or keep the last step"
+                f"got {samples} training samples at group size {spec.group_size}: {count} "
+                f"micro-steps an epoch, of {self._accumulation} in a step; take more samples, "
+                "fewer replicas or accumulation steps, a smaller batch, or keep the last step"
             )
 
     def samples_before(self, step: int, rank: int | None = None) -> int:

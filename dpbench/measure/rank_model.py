@@ -1,7 +1,7 @@
 """One rank's model, with all that its steps need.
 
-A sweep and a training build it alike and get their gradients from `accumulate_gradients`, so that
-what is measured is what trains.
+A sweep and a training build it alike and take the same `step`, so that what is measured is what
+trains.
 """
 
 from __future__ import annotations
@@ -45,34 +45,55 @@ class RankModel:
     clock: PhaseClock = field(default_factory=PhaseClock)
     """Notes the phases of instrumented steps."""
 
-    def accumulate_gradients(
-        self, batches: Iterable[Batch], count: int, *, unsynced: bool = False
-    ) -> list[torch.Tensor]:
-        """Add up the gradients of `count` micro-batches, and reduce them with the last one.
+    def step(
+        self,
+        batches: Iterable[Batch],
+        number: int,
+        *,
+        micro_steps: int,
+        max_norm: float | None = None,
+        unsynced: bool = False,
+    ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+        """Take optimizer step `number`, counted from 0, on its micro-batches, of which there are
+        `micro_steps`; a collective.
 
-        Returns the mean loss of each, on its device, without waiting for it. If `unsynced`, nothing
-        is reduced, and the gradients are wrong.
+        Gradients are reduced with the last micro-batch, and clipped to `max_norm` after that. Under
+        float16 a step whose gradients overflow changes no parameter, and the scaler's scale falls.
+        If `unsynced`, nothing is exchanged with other ranks, and the gradients are wrong.
+
+        Returns the mean loss of each micro-batch, and the norm of the gradients before they were
+        clipped, if they are: on the device, without waiting for it.
         """
-        losses = []
-        for number, batch in enumerate(batches, start=1):
+        clock, parallel, losses = self.clock, self.parallel, list[torch.Tensor]()
+        clock.enter("optimizer")
+        self.optimizer.zero_grad()
+        for micro_step, batch in enumerate(batches, start=1):
             if unsynced:
-                reduction = self.parallel.unsynced()
+                reduction = parallel.unsynced()
+            elif micro_step < micro_steps:
+                reduction = parallel.accumulate_only()
             else:
-                reduction = nullcontext() if number == count else self.parallel.accumulate_only()
+                reduction = nullcontext()
             with reduction:
-                self.clock.enter("forward")
+                clock.enter("forward")
                 with self.autocast:
-                    loss = self.loss(self.parallel.forward(batch.inputs), batch.targets)
+                    loss = self.loss(parallel.forward(batch.inputs), batch.targets)
                 weighted = loss if batch.weight == 1.0 else loss * batch.weight
-                self.clock.enter("backward")
-                self.parallel.backward(self.scaler.scale(weighted))
+                clock.enter("backward")
+                parallel.backward(self.scaler.scale(weighted))
             losses.append(loss.detach())
-        return losses
-
-    def step_optimizer(self) -> None:
-        """Step on the gradients of the scaled loss, unless they overflowed."""
+        clock.enter("optimizer")
+        # An optimizer that unscales in its own kernel would not ask the ranks that decide together.
+        if max_norm is not None or type(self.scaler) is not GradScaler:
+            self.scaler.unscale_(self.optimizer)
+        norm = None if max_norm is None else parallel.clip_gradients(max_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if not unsynced:
+            clock.enter("backward")  # where communication is counted, see measure.instruments
+            parallel.after_step(number + 1)
+        clock.enter(None)
+        return losses, norm
 
 
 def build_module(

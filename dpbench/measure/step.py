@@ -38,20 +38,11 @@ class BenchmarkStepper:
         `indices` are those of the samples of each micro-step, int64 (samples,). If `unsynced`,
         nothing is exchanged with other ranks, and the gradients are wrong.
         """
-        model, clock = self.model, self.model.clock
-        clock.enter("optimizer")
-        model.optimizer.zero_grad()
-        batches = self._loaded(indices)
-        losses = model.accumulate_gradients(batches, len(indices), unsynced=unsynced)
-        clock.enter("optimizer")
-        model.step_optimizer()
-        if not unsynced:
-            self.steps += 1
-            clock.enter("backward")  # where communication is counted, see measure.instruments
-            model.parallel.after_step(self.steps)
-        clock.enter(None)
+        batches, micro_steps = self._loaded(indices), len(indices)
+        losses, _ = self.model.step(batches, self.steps, micro_steps=micro_steps, unsynced=unsynced)
+        self.steps += not unsynced
         # torch.stack().mean() would add kernels to every timed step of one micro-step.
-        return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+        return losses[0] if micro_steps == 1 else torch.stack(losses).mean()
 
     def _loaded(self, indices: Sequence[torch.Tensor]) -> Iterator[Batch]:
         weight = self._weight / len(indices)

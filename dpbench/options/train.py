@@ -74,9 +74,6 @@ class TrainOptions(Options):
         None, "Train on the first N samples.", "N", usual="all"
     )
     lr_scaling: shared.LrRule = Panel.TRAINING.option("none", HELP["lr_scaling"], "RULE")
-    lr_warmup: Number = Panel.TRAINING.option(
-        0, "Steps over which --lr rises to the scaled rate.", "N"
-    )
     gamma: Positive | None = Panel.TRAINING.option(
         None,
         "Multiply the learning rate by this each epoch (StepLR).",
@@ -159,11 +156,6 @@ class TrainOptions(Options):
             raise UsageError(
                 f"{option_words('backend', self.backend)}: {self.implementation} has no choice of "
                 "backend; leave it out"
-            )
-        if self.lr_warmup > 0 and self.lr_scaling == "none":
-            raise UsageError(
-                f"{option_words('lr_warmup', self.lr_warmup)}: the rate rises to the scaled one; "
-                f"expected {option_words('lr_scaling', 'linear')} or sqrt"
             )
         if self.download and (self.data != "mnist" or self.data_dir is None):
             raise UsageError(

@@ -21,18 +21,13 @@ RESUME_LATEST = "auto"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingSpec(ParallelSpec):
-    """One training, from the seed to the last epoch.
-
-    Its `learning_rate` is that of the first epoch after the warm-up.
-    """
+    """One training, from the seed to the last epoch."""
 
     batch_size: int
     """Samples per replica and micro-step."""
     epochs: int
     gamma: float = 0.7
     """Factor of the learning rate after each epoch, as torch's StepLR has it."""
-    learning_rate_warmup_steps: int = 0
-    """Optimizer steps over which the learning rate rises from the workload's to the scaled one."""
     last_batch: LastBatch = "step"
     """Whether an epoch's last step, if it has fewer micro-steps, is taken, weighted by its samples,
     or dropped."""
@@ -43,6 +38,10 @@ class TrainingSpec(ParallelSpec):
     epoch from the one before."""
     train_samples: int | None = None
     """The first so many samples are trained on; None: all."""
+
+    def learning_rate_in(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        return self.scaled_learning_rate * self.gamma**epoch
 
     def with_files_of(self, other: TrainingSpec) -> TrainingSpec:
         """The specification with `other`'s files: code may be improved while it is trained, as long

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,12 @@ from torch import Tensor
 from dpbench.codec import Float, decode, encode
 from dpbench.errors import FileError, UsageError
 from dpbench.files import write_inside, write_named
-from dpbench.measure.device import random_states, set_random_states
+from dpbench.measure.device import set_random_states
 from dpbench.measure.rank_model import RankModel
 from dpbench.messages import escaped, option_words
-from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
-HEADER = {"kind": "dpbench training checkpoint", "format_version": 5}
+HEADER = {"kind": "dpbench training checkpoint", "format_version": 6}
 MAX_REASON = 160
 BEST = "best.pt"
 
@@ -35,12 +33,8 @@ BEST = "best.pt"
 class Position:
     """Position between two optimizer steps, and sums up to it; the same on all ranks."""
 
-    epoch: int = 0
-    """Epoch to continue with, from 0."""
-    epoch_step: int = 0
-    """Optimizer step of that epoch to continue with, from 0."""
     step: int = 0
-    """Number of optimizer steps done, including skipped ones."""
+    """Number of optimizer steps done in all epochs, including skipped ones."""
     skipped_steps: int = 0
     epoch_loss_sum: Float = 0.0
     """Sum of the loss over all samples since the epoch began."""
@@ -77,31 +71,6 @@ class Checkpoint:
 
 
 _PLAIN = [f.name for f in fields(Checkpoint) if f.name not in ("spec", "position", "source")]
-
-
-def capture(
-    model: RankModel,
-    spec: TrainingSpec,
-    position: Position,
-    samples_sha256: str,
-    ranks: RankGroup,
-    devices: Sequence[torch.device],
-) -> Checkpoint | None:
-    """The state of the training, with live tensors; None on ranks other than 0. A collective."""
-    optimizer, is_local = model.optimizer.state_dict(), spec.traits.has_local_state
-    optimizers = ranks.gather_on_first(optimizer) if is_local else [optimizer]
-    states = ranks.gather_on_first(random_states(*devices))
-    if optimizers is None or states is None:
-        return None
-    return Checkpoint(
-        spec=spec,
-        position=position,
-        model=dict(model.module.state_dict()),
-        optimizers=optimizers,
-        scaler=model.scaler.state_dict() or None,
-        random_states=states,
-        samples_sha256=samples_sha256,
-    )
 
 
 def restore(checkpoint: Checkpoint, model: RankModel, rank: int) -> None:

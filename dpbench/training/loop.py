@@ -21,15 +21,17 @@ import torch.distributed as dist
 
 from dpbench.architecture import Architecture, items_per_sample
 from dpbench.codec import decode, encode
+from dpbench.data.batch import Batch, sample_count
 from dpbench.data.datasets import Splits
 from dpbench.data.loading import loaded_ahead
 from dpbench.data.sharding import EpochPlan
-from dpbench.errors import DpbenchError
-from dpbench.measure.device import memory_peaks
+from dpbench.errors import TrainingFailed
+from dpbench.measure.device import memory_peaks, random_states
 from dpbench.measure.rank_model import build_module, build_rank_model
 from dpbench.messages import option_words
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.parallel.agreement import tensors_sha256
+from dpbench.parallel.devices import synchronize
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.records.trial import MemoryPeaks
 from dpbench.rendezvous.process_group import RankGroup
@@ -37,7 +39,6 @@ from dpbench.training.checkpoint import (
     BEST,
     Checkpoint,
     Position,
-    capture,
     latest_checkpoint,
     restore,
     save_checkpoint,
@@ -47,11 +48,6 @@ from dpbench.training.evaluation import evaluate
 from dpbench.training.events import EndLine, EpochLine, Event, Score, StartLine, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import CHECKPOINTS, TrainingLog
-from dpbench.training.step import StepResult, learning_rate, take_step, time_forward
-
-
-class OutOfSync(DpbenchError):
-    """The ranks no longer hold the same model."""
 
 
 @dataclass(slots=True)
@@ -99,8 +95,11 @@ class TrainingLoop:
         self.began = perf_counter()
         self._line_totals = Totals()
         """Totals since the last line of the log."""
-        self._unread: list[StepResult] = []
-        """Results of the steps since the last reading, on the device."""
+        self._loss_sums: list[torch.Tensor] = []
+        """Sum of the loss over this rank's samples of each step since the last reading; float64,
+        on the device."""
+        self._gradient_norm: torch.Tensor | None = None
+        """That of the latest step, on the device; None without clipping."""
         self._divide(self.position.shares)
         # Initial parameters depend only on the seed. Each rank has its own random numbers for
         # training, as in dropout: torch's, not those of Python and NumPy.
@@ -127,17 +126,18 @@ class TrainingLoop:
     def train(self) -> EndLine:
         """Train the remaining epochs, or up to the last step, and evaluate at that point.
 
-        Raises Diverged or OutOfSync, on all ranks alike.
+        Raises Diverged, or TrainingFailed if ranks differ, on all ranks alike.
         """
         self._add(self._start_line())
-        while self.position.epoch < self.job.spec.epochs and not self._is_stopped:
+        last_step = self.job.spec.epochs * self.plan.steps_per_epoch
+        while self.position.step < last_step and not self._is_stopped:
             seconds_before = self.totals.seconds
             self._train_steps()
             self._sync_parameters()
             # The score of a part of an epoch is not compared with those of whole ones, so that a
             # resumption finds the best of them as if there had been no stop.
             self.score = None
-            if self.position.epoch_step == self.plan.steps_per_epoch:
+            if self.position.step % self.plan.steps_per_epoch == 0:
                 self._end_epoch(self.totals.seconds - seconds_before)
         if self.score is None:
             self.score = self._evaluate()
@@ -159,7 +159,7 @@ class TrainingLoop:
             samples_per_rank=samples,
             steps_per_epoch=steps,
             parameters=sum(p.numel() for p in parameters if p.requires_grad),
-            epoch=self.position.epoch + 1,
+            epoch=self.position.step // steps + 1,
             step=self.position.step,
             checkpoint=self._source,
             item=self.architecture.item,
@@ -168,22 +168,15 @@ class TrainingLoop:
 
     def _train_steps(self) -> None:
         """Make the steps of the rest of an epoch, up to the last step of the training."""
-        position, run = self.position, self.job.run
-        batches_of_steps = self.plan.batches(
-            self.splits.train, position.epoch, position.epoch_step, self.ranks.rank
-        )
+        position, run, plan = self.position, self.job.run, self.plan
+        epoch, first = divmod(position.step, plan.steps_per_epoch)
+        batches_of_steps = plan.batches(self.splits.train, epoch, first, self.ranks.rank)
         with loaded_ahead(batches_of_steps, run.prefetch, self.devices[0]) as steps:
             begun = asked = perf_counter()
-            for batches in steps:
+            for number, batches in enumerate(steps, start=first):
                 waited = perf_counter() - asked
-                rate, max_norm = self._learning_rate(position.step), self.job.spec.max_norm
-                result = take_step(self.model, batches, position.step, rate=rate, max_norm=max_norm)
-                self._unread.append(result)
-                samples = self.plan.samples_in(position.epoch_step)
-                position.step += 1
-                position.epoch_step += 1
-                position.skipped_steps += result.skipped
-                is_over = position.epoch_step == self.plan.steps_per_epoch
+                self._take_step(batches)
+                is_over = number + 1 == plan.steps_per_epoch
                 line_is_due = position.step % run.log_interval == 0
                 is_saved = self._is_stopped or is_due(run.checkpoint_every, position.step)
                 norm = None
@@ -193,20 +186,42 @@ class TrainingLoop:
                 for totals in (self.totals, self._line_totals):
                     totals.seconds += ended - begun
                     totals.waited_seconds += waited
-                    totals.samples += samples
+                    totals.samples += plan.samples_in(number)
                 begun = ended
                 if line_is_due:
                     self._log_line(norm)
                 if is_due(run.check_sync_every, position.step):
-                    self._check_ranks(f"epoch {position.epoch + 1}, step {position.step}")
+                    self._check_ranks(f"epoch {epoch + 1}, step {position.step}")
                 if is_saved and not is_over:  # the end of an epoch saves one anyway
                     self._save(best=False)
                 if self._is_stopped:
                     break
                 asked = perf_counter()
 
+    def _take_step(self, batches: Sequence[Batch]) -> None:
+        """Make the next step; what it leaves on the device is read later."""
+        model, position = self.model, self.position
+        for group in model.optimizer.param_groups:
+            group["lr"] = self._learning_rate(position.step)
+        scale, max_norm = model.scaler.get_scale(), self.job.spec.max_norm
+        losses, self._gradient_norm = model.step(
+            batches, position.step, micro_steps=len(batches), max_norm=max_norm
+        )
+        pairs = zip(losses, batches, strict=True)
+        first, *others = [loss.double() * batch.sample_count for loss, batch in pairs]
+        self._loss_sums.append(sum(others, first))
+        position.step += 1
+        # The scale falls if a gradient overflowed and the step was skipped.
+        position.skipped_steps += model.scaler.get_scale() < scale
+
+    @property
+    def _epoch(self) -> int:
+        """The epoch of the latest step, from 1."""
+        return -(-self.position.step // self.plan.steps_per_epoch)
+
     def _learning_rate(self, step: int) -> float:
-        return learning_rate(self.job.spec, step, self.plan.steps_per_epoch)
+        """That of a step, counted from 0."""
+        return self.job.spec.learning_rate_in(step // self.plan.steps_per_epoch)
 
     def _sync_parameters(self) -> None:
         """Make all ranks one model: average parameters that each rank trained alone, and take rank
@@ -217,14 +232,14 @@ class TrainingLoop:
             broadcast_coalesced(self.model.module.buffers(), dist.group.WORLD)
 
     def _check_ranks(self, where: str) -> None:
-        """Raise OutOfSync, on all ranks and with the tensors that differ, unless they hold the same
-        model; a collective."""
+        """Raise TrainingFailed, on all ranks and with the tensors that differ, unless they hold the
+        same model; a collective."""
         if self.ranks.size > 1:
             self._sync_parameters()
             try:
                 check_sync(self.model.module)
             except RanksDiffer as error:
-                raise OutOfSync(f"{where}: {error}") from None
+                raise TrainingFailed(f"{where}: {error}") from None
 
     def _read_results(self) -> float | None:
         """Read what the steps since the last reading have left on the device, with one wait for it;
@@ -233,15 +248,14 @@ class TrainingLoop:
         Raises Diverged, the same on all ranks, with the first step and rank. Under float16 a loss
         may be infinite, as its step is skipped.
         """
-        results, self._unread = self._unread, []
         largest = torch.nn.utils.get_total_norm(self.model.module.parameters(), math.inf)
-        norm = results[-1].gradient_norm
-        values = [largest, largest if norm is None else norm]
-        values += [result.loss_sum for result in results]
+        norm = self._gradient_norm
+        values = [largest, largest if norm is None else norm, *self._loss_sums]
+        self._loss_sums = []
         rows = self.ranks.gather(torch.stack([value.double() for value in values]).tolist())
         parameters, norms, *losses = zip(*rows, strict=True)
-        position, epoch = self.position, f"epoch {self.position.epoch + 1}"
-        for step, by_rank in enumerate(losses, start=position.step - len(results) + 1):
+        position, epoch = self.position, f"epoch {self._epoch}"
+        for step, by_rank in enumerate(losses, start=position.step - len(losses) + 1):
             if not self.model.scaler.is_enabled():
                 for rank, loss in enumerate(by_rank):
                     require_finite("the loss", loss, f"{epoch}, step {step}, on rank {rank}")
@@ -254,15 +268,16 @@ class TrainingLoop:
         return None if norm is None or not math.isfinite(norms[0]) else norms[0]
 
     def _log_line(self, gradient_norm: float | None) -> None:
-        position, plan = self.position, self.plan
+        position, plan, steps = self.position, self.plan, self.plan.steps_per_epoch
         totals, self._line_totals = self._line_totals, Totals()
+        done = position.step - (self._epoch - 1) * steps
         line = StepLine(
-            epoch=position.epoch + 1,
+            epoch=self._epoch,
             step=position.step,
-            processed=plan.samples_before(position.epoch_step),
-            total=plan.samples_before(plan.steps_per_epoch),
-            rank_processed=plan.samples_before(position.epoch_step, rank=0),
-            rank_total=plan.samples_before(plan.steps_per_epoch, rank=0),
+            processed=plan.samples_before(done),
+            total=plan.samples_before(steps),
+            rank_processed=plan.samples_before(done, rank=0),
+            rank_total=plan.samples_before(steps, rank=0),
             loss=totals.loss_sum / totals.samples,
             learning_rate=self._learning_rate(position.step - 1),
             samples_per_second=totals.samples / totals.seconds,
@@ -274,7 +289,7 @@ class TrainingLoop:
         self._add(line)
 
     def _end_epoch(self, seconds: float) -> None:
-        """Evaluate, move on to the next epoch, and save a checkpoint."""
+        """Evaluate, and save a checkpoint with which the next epoch begins."""
         position, shares, begun = self.position, self.position.shares, perf_counter()
         self.score = score = self._evaluate()
         evaluation_seconds = perf_counter() - begun
@@ -287,11 +302,10 @@ class TrainingLoop:
             speeds = self.ranks.gather(median(self._speeds))
             self._speeds.clear()
             self._divide([speed / sum(speeds) for speed in speeds])
-        position.epoch, position.epoch_step = position.epoch + 1, 0
         position.final_loss, position.epoch_loss_sum = loss, 0.0
         checkpoint = self._save(best=best)
         line = EpochLine(
-            epoch=position.epoch,
+            epoch=self._epoch,
             step=position.step,
             train_loss=loss,
             learning_rate=self._learning_rate(position.step - 1),
@@ -319,32 +333,45 @@ class TrainingLoop:
         )
 
     def _save(self, *, best: bool) -> str:
-        """Save a checkpoint; returns the file's name."""
-        state = self.job.spec, self.position, self.splits.sha256
-        checkpoint, run = capture(self.model, *state, self.ranks, self.devices), self.job.run
+        """Save a checkpoint; returns the file's name. A collective."""
+        model, spec, run = self.model, self.job.spec, self.job.run
+        optimizer, is_local = model.optimizer.state_dict(), spec.traits.has_local_state
+        optimizers = self.ranks.gather_on_first(optimizer) if is_local else [optimizer]
+        states = self.ranks.gather_on_first(random_states(*self.devices))
 
         def save() -> str:
-            assert checkpoint is not None
+            assert optimizers is not None
+            assert states is not None
+            checkpoint = Checkpoint(
+                spec=spec,
+                position=self.position,
+                model=dict(model.module.state_dict()),
+                optimizers=optimizers,
+                scaler=model.scaler.state_dict() or None,
+                random_states=states,
+                samples_sha256=self.splits.sha256,
+            )
             folder, keep, also = self.job.folder / CHECKPOINTS, run.max_checkpoints, run.checkpoint
             return save_checkpoint(folder, checkpoint, keep=keep, best=best, also=also).name
 
         return self.ranks.on_first(save)
 
     def _end_line(self) -> EndLine:
-        """The last line, of rank 0, on all ranks; a collective. Raises OutOfSync."""
+        """The last line, of rank 0, on all ranks; a collective. Raises TrainingFailed."""
         self._check_ranks(f"at the end ({option_words('check_sync_every')} finds the step)")
         memory = self.ranks.gather(encode(memory_peaks(*self.devices)))
         position, checkpoints = self.position, self.job.folder / CHECKPOINTS
+        epochs, done = divmod(position.step, self.plan.steps_per_epoch)
         loss = position.final_loss
-        if loss is None or position.epoch_step:  # stopped within an epoch
-            loss = position.epoch_loss_sum / self.plan.samples_before(position.epoch_step)
+        if loss is None or done:  # stopped within an epoch
+            loss = position.epoch_loss_sum / self.plan.samples_before(done)
 
         def finish() -> Any:
             last = latest_checkpoint(checkpoints)
             return encode(
                 EndLine(
                     final_loss=loss,
-                    epochs=position.epoch,
+                    epochs=epochs,
                     steps=position.step,
                     state_sha256=state_sha256(self.model.module),
                     elapsed_seconds=perf_counter() - self.began,
@@ -368,6 +395,29 @@ class TrainingLoop:
     def close(self) -> None:
         if self._log is not None:
             self._log.close()
+
+
+def time_forward(module: torch.nn.Module, device: torch.device) -> list[float]:
+    """Let each forward pass in training add its samples per second to the list that is returned.
+
+    On a CUDA device each pass waits until the device is idle.
+    """
+    speeds, begun = list[float](), 0.0
+
+    def begin(*_: Any) -> None:
+        nonlocal begun
+        synchronize(device)
+        begun = perf_counter()
+
+    def end(_: Any, inputs: Any, keywords: Any, outputs: Any) -> None:
+        synchronize(device)
+        if module.training:
+            count = sample_count(inputs=(inputs, keywords))
+            speeds.append(count / (perf_counter() - begun))
+
+    module.register_forward_pre_hook(begin)
+    module.register_forward_hook(end, with_kwargs=True)
+    return speeds
 
 
 def is_due(every: int | None, step: int) -> bool:

@@ -39,7 +39,7 @@ def train_rank(job: TrainingJob, rank: int) -> EndLine:
     Raises:
         UsageError: the ranks got different jobs, or the checkpoint belongs to another training.
         DataError: the samples are missing or too few.
-        Diverged, OutOfSync: on all ranks alike.
+        Diverged, TrainingFailed: on all ranks alike.
     """
     run = job.run
     devices = set_devices_and_threads(job.spec, rank)

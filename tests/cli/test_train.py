@@ -105,7 +105,7 @@ def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
     end_at_once()
     assert tiny("--name", "cut", "--epochs", "200") == 128 + number
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("dpbench: interrupted; to go on from step-0")
+    assert last.startswith("dpbench: interrupted: to go on from step-0")
     folder = RunFolder.open(Path("runs/cut"))
     assert folder.manifest.status == "interrupted"
     (started,) = (e for e in folder.events() if isinstance(e, StartLine))

@@ -176,9 +176,9 @@ def test_dropping_leaves_out_the_step_of_fewer_micro_steps_only() -> None:
 
 
 def test_too_few_samples_are_data_errors_with_the_numbers() -> None:
-    with pytest.raises(DataError, match="got 3 training samples for 4 replicas; expected at"):
+    with pytest.raises(DataError, match="got 3 training samples at group size 4: 0 micro-steps"):
         EpochPlan(training_spec(group_size=4), 3)
-    with pytest.raises(DataError, match="got 2 micro-steps an epoch for 3 in a step; to drop"):
+    with pytest.raises(DataError, match=": 2 micro-steps an epoch, of 3 in a step"):
         EpochPlan(training_spec(accumulation_steps=3, last_batch="drop"), 16)
 
 

@@ -82,7 +82,7 @@ def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
     module, optimizer = trained()
     made = Checkpoint(
         spec=training_spec(),
-        position=Position(epoch=1, epoch_step=2, step=step, best_metric=0.75, epoch_loss_sum=1.5),
+        position=Position(step=step, best_metric=0.75, epoch_loss_sum=1.5),
         model=module.state_dict(),
         optimizers=[optimizer.state_dict()],
         scaler=None,

@@ -254,8 +254,8 @@ def test_ranks_that_drift_apart_are_told_at_the_next_comparison_or_at_the_end(
         ):
             first, where = str(rank[name]).splitlines()[:2]
             assert first == (
-                f"OutOfSync: {when}: the ranks do not hold the same module: 1 of 4 tensors differ "
-                "from rank 0"
+                f"TrainingFailed: {when}: the ranks do not hold the same module: 1 of 4 tensors "
+                "differ from rank 0"
             )
             assert where.startswith("  parameter 'first.weight', (6, 4) torch.float32: rank 1, max")
 

@@ -9,7 +9,6 @@ from typing import TextIO
 
 from dpbench import units
 from dpbench.messages import print_result, say
-from dpbench.report.answer import Answer
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingSpec
 from dpbench.training.events import (
@@ -58,48 +57,29 @@ class TrainingProgress:
                 say(f"resuming from {event.checkpoint}, after {done}")
             elif self._job.resume is not None:
                 say("there is no checkpoint: training starts from the beginning")
+        start, job = self._start, self._job
+        match event:
+            case StartLine():
+                size = size_line(job, event.steps_per_epoch, event.item, event.items_per_sample)
+                lines = [size, started_line(event, job.spec)]
+            case StepLine():
+                lines = [step_line(event, start)]
+            case EpochLine():
+                lines = [epoch_line(event)]
+            case EndLine():
+                lines = [finished_line(event, start, job)]
         if self._json_lines:
             print_result(to_line(event) + "\n")
-        elif isinstance(event, EndLine):
-            self._print(finished_line(event, self._start, self._job))
-        elif not self._quiet:
-            self._print(*progress_lines(event, self._start, self._job))
+        elif isinstance(event, EndLine) or not self._quiet:
+            self._print(*lines)
         if isinstance(event, EndLine) and self._memory:
-            self._print(*memory_lines(event, self._job.spec))
+            self._print(*memory_lines(event, job.spec))
         if isinstance(event, EndLine) and self._as_json:
-            ended = {**asdict(event), "folder": str(self._job.folder)}
-            print_result(json.dumps(ended) + "\n")
+            print_result(json.dumps({**asdict(event), "folder": str(job.folder)}) + "\n")
 
     def _print(self, *lines: str) -> None:
         if self._stream is not None:
             print(*lines, sep="\n", file=self._stream, flush=True)
-
-
-def progress_lines(
-    event: StartLine | StepLine | EpochLine, start: StartLine, job: TrainingJob
-) -> tuple[str, ...]:
-    """The lines of an event before the end."""
-    if isinstance(event, StepLine):
-        return (step_line(event, start),)
-    if isinstance(event, EpochLine):
-        return (epoch_line(event),)
-    size = size_line(job, event.steps_per_epoch, event.item, event.items_per_sample)
-    return size, started_line(event, job.spec)
-
-
-def size_answer(job: TrainingJob, steps_per_epoch: int, item: str, items_per_sample: int) -> Answer:
-    """The size of a step, for --dry-run."""
-    spec = job.spec
-    sizes = {
-        "batch_size": spec.batch_size,
-        "group_size": spec.group_size,
-        "accumulation_steps": spec.accumulation_steps,
-        "samples_per_step": spec.effective_batch_size,
-        "steps_per_epoch": steps_per_epoch,
-        "epochs": spec.epochs,
-        "max_steps": job.run.max_steps,
-    }
-    return Answer(paragraphs=(size_line(job, steps_per_epoch, item, items_per_sample),), data=sizes)
 
 
 def size_line(job: TrainingJob, steps_per_epoch: int, item: str, items_per_sample: int) -> str:

@@ -1,7 +1,7 @@
 """A training in ranks that a launcher started: torchrun, dpbench launch, or one shell a rank.
 
-Every rank reads its own command line. Rank 0 writes the run folder and shows what happens. A rank
-that cannot go on prints why and exits; the launcher then ends the others.
+Every rank reads its own command line. A rank that cannot go on prints why and exits; the launcher
+then ends the others.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -55,8 +56,9 @@ class RankDescription(NamedTuple):
 def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
     """Train as the rank that the environment names.
 
-    Every rank returns the run folder and the end when all have trained, or raises DpbenchError;
-    only rank 0 has progress.
+    Rank 0 decides, writes the run folder and shows what happens; each rank prepares the samples for
+    itself. Every rank returns the run folder and the end when all have trained, or raises
+    DpbenchError.
     """
     try:
         placement = Placement.read(os.environ)
@@ -68,10 +70,24 @@ def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[
     except RuntimeError as error:  # of torch
         raise TrainingFailed(str(error)) from None
     ranks = [RankDescription(*each) for each in described]
+    train = partial(train_as_rank, rank=placement.rank)
     if placement.rank == 0:
-        return train_as_first(store, ranks, options, progress)
+        planned = place_training(options, spec_of_world(options, ranks))
+        store.put("place", {"folder": str(planned.folder.absolute()), "resume": planned.resume})
+        return run_job(options, planned, capture(cuda=torch.version.cuda), train, progress)
     with said_to(lambda message: None):
-        return train_as_other(store, ranks, placement.rank, options)
+        spec = spec_of_world(options, ranks)
+        try:
+            wait_until(lambda: store.get("place") is not None)
+            place = store.get("place")
+        except RuntimeError:  # of torch
+            raise TrainingFailed(
+                "the launch has ended; look at the output of its first rank"
+            ) from None
+        folder, resume = Path(place["folder"]), place["resume"]
+        job = TrainingJob(spec=spec, run=options.run, folder=folder, prepared=None, resume=resume)
+        with prepare_samples(options, spec) as (prepared, _), as_exceptions():
+            return folder, train(replace(job, prepared=prepared))
 
 
 def store_of_ranks(placement: Placement) -> SignedStore:
@@ -106,37 +122,6 @@ def describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescr
         host=f"{environ.get('GROUP_RANK', '')} {platform.node()}".strip(),
         cores=usable_cores(),
     )
-
-
-def train_as_first(
-    store: SignedStore,
-    ranks: Sequence[RankDescription],
-    options: TrainOptions,
-    progress: TrainingProgress,
-) -> tuple[Path, EndLine]:
-    """Train as rank 0, which decides, writes the run folder and shows what happens."""
-    planned = place_training(options, spec_of_world(options, ranks))
-    store.put("place", {"folder": str(planned.folder.absolute()), "resume": planned.resume})
-    environment = capture(cuda=torch.version.cuda)
-    return run_job(options, planned, environment, partial(train_as_rank, rank=0), progress)
-
-
-def train_as_other(
-    store: SignedStore, ranks: Sequence[RankDescription], rank: int, options: TrainOptions
-) -> tuple[Path, EndLine]:
-    """Train as another rank. Each rank prepares the samples for itself."""
-    spec = spec_of_world(options, ranks)
-    try:
-        wait_until(lambda: store.get("place") is not None)
-        place = store.get("place")
-    except RuntimeError:  # of torch
-        raise TrainingFailed("the launch has ended; look at the output of its first rank") from None
-    folder, resume = Path(place["folder"]), place["resume"]
-    with prepare_samples(options, spec) as (prepared, _), as_exceptions():
-        job = TrainingJob(
-            spec=spec, run=options.run, folder=folder, prepared=prepared, resume=resume
-        )
-        return folder, train_as_rank(job, rank)
 
 
 def train_as_rank(job: TrainingJob, rank: int) -> EndLine:

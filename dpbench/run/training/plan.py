@@ -27,7 +27,7 @@ from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words, say
 from dpbench.options.train import TrainOptions
 from dpbench.report.answer import Answer
-from dpbench.report.progress.training import size_answer
+from dpbench.report.progress.training import size_line
 from dpbench.run.results import results_folder
 from dpbench.run.this_machine import device_notes, devices_for, threads_for
 from dpbench.specs import WorkloadSpec
@@ -47,10 +47,21 @@ def describe_training(options: TrainOptions) -> Answer:
     """The size of a step of the training that would run here. Raises what the training would."""
     if "RANK" in os.environ:
         raise UsageError("--dry-run trains nothing; run it without the launcher")
-    job = place_training(options, spec_here(options, inspect_machine()))
-    made = architecture.load_architecture(job.spec.workload.architecture)
-    with prepare_samples(options, job.spec) as (_, steps_per_epoch):
-        return size_answer(job, steps_per_epoch, made.item, architecture.items_per_sample(made))
+    spec = spec_here(options, inspect_machine())
+    job = place_training(options, spec)
+    made = architecture.load_architecture(spec.workload.architecture)
+    with prepare_samples(options, spec) as (_, steps):
+        size = size_line(job, steps, made.item, architecture.items_per_sample(made))
+    data = {
+        "batch_size": spec.batch_size,
+        "group_size": spec.group_size,
+        "accumulation_steps": spec.accumulation_steps,
+        "samples_per_step": spec.effective_batch_size,
+        "steps_per_epoch": steps,
+        "epochs": spec.epochs,
+        "max_steps": job.run.max_steps,
+    }
+    return Answer(paragraphs=(size,), data=data)
 
 
 def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
@@ -58,11 +69,10 @@ def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
 
     Raises UsageError for what it cannot do.
     """
-    notes: list[str] = []
     is_single = options.implementation == "single"
     alone = options.gpus is None and (not machine.gpus or is_single)
     if alone and not is_single:
-        notes.append(
+        say(
             "no CUDA device here: one replica on the CPU; "
             f"{option_words('gpus', 2)} splits the cores between two"
         )
@@ -70,7 +80,7 @@ def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
     sizes = (1,) if alone else None
     devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
     threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=several)
-    say(*notes, *device_notes(machine, options.gpus, devices))
+    say(*device_notes(machine, options.gpus, devices))
     spec = build_spec(options, devices, threads)
     if reason := machine.unusable_reason(spec):
         implementation = option_words("implementation", spec.implementation)
@@ -82,13 +92,9 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     """The training with a replica on each of `devices`. Raises UsageError."""
     architecture.make_importable(options.arch)
     tried = preflight(options.arch, dataset=options.data, seed=options.seed)
-    dataset, notes = tried.dataset, [*tried.notes]
-    notes += unread_notes(options.data_dir, (dataset,))
+    dataset = tried.dataset
+    notes = [*tried.notes, *unread_notes(options.data_dir, (dataset,))]
     length = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
-    left_out = [name for name in length if getattr(options, name) is None]
-    if dataset == "digits" and left_out:
-        words = ", ".join(option_words(name, length[name]) for name in left_out)
-        notes.append(f"{words}, the default of digits")
     workload = WorkloadSpec(
         architecture=options.arch,
         dataset=dataset,
@@ -105,7 +111,6 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
         group_size=len(devices),
         devices=tuple(devices),
         threads_per_replica=threads,
-        learning_rate_warmup_steps=options.lr_warmup,
         accumulation_steps=options.accumulate,
         train_samples=options.limit_train,
         **settings,

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from signal import SIGINT
 
 from dpbench import units
 from dpbench.errors import (
@@ -33,19 +32,19 @@ from dpbench.messages import option_words, say
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainingProgress
-from dpbench.run.interrupts import as_exceptions
+from dpbench.run.interrupts import interruptible
 from dpbench.run.training.plan import place_training, prepare_samples, spec_here
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import EndLine, Event
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
-from dpbench.training.run_folder import RANKS, RunFolder, RunStatus
+from dpbench.training.run_folder import RANKS, RunFolder
 
 MAX_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
 SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
     **{kind.__name__: kind for kind in (UsageError, DataError, FileError)},
-    **dict.fromkeys(("Diverged", "OutOfSync", "TrainingFailed", "DpbenchError"), TrainingFailed),
+    **dict.fromkeys(("Diverged", "TrainingFailed", "DpbenchError"), TrainingFailed),
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
 REFUSALS = (UsageError, DataError)
@@ -99,7 +98,8 @@ def run_job(
             log = folder.follow()
             log.new()  # skips the events before the resumption
             progress.begin(planned)
-            with as_exceptions(), following(log, progress.hear):
+            goes_on = partial(_next_step, options, folder)
+            with interruptible(goes_on), following(log, progress.hear):
                 finished = train(replace(planned, folder=path.absolute(), prepared=samples))
     if finished.epochs >= epochs:
         folder.set_status("completed")
@@ -115,31 +115,27 @@ def run_job(
 
 @contextmanager
 def ended_well(options: TrainOptions, folder: RunFolder) -> Iterator[None]:
-    """A context that stores why the training in it failed, and adds to the error how to continue.
+    """A context that stores how the training in it ended, and adds to an error how to continue.
 
     What a rank refused leaves no new folder behind.
     """
-    status: RunStatus = "failed"
     try:
         yield
         return
-    except (KeyboardInterrupt, Interrupted) as interrupt:
-        status = "interrupted"
-        error: DpbenchError = Interrupted(
-            getattr(interrupt, "signal_number", SIGINT), "interrupted"
-        )
+    except Interrupted:
+        folder.set_status("interrupted")
+        raise
     except DpbenchError as raised:
         error = raised
     except BaseException as defect:
         folder.set_status("failed", f"{type(defect).__name__}: {defect}")
         raise
-    words = str(error)
-    refused = isinstance(error, REFUSALS)
+    words, refused = str(error), isinstance(error, REFUSALS)
     if refused and len(folder.manifest.starts) == 1 and not folder.events():
         shutil.rmtree(folder.path)  # nothing was trained: the name stays free
         raise error from None
     try:
-        folder.set_status(status, words if status == "failed" else None)
+        folder.set_status("failed", words)
     except FileError as trouble:  # on a full disk; the first error is still the cause
         words += f"; {trouble}"
     if not refused:
