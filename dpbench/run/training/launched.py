@@ -62,11 +62,12 @@ def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[
     """
     try:
         placement = Placement.read(os.environ)
+        here = describe_rank(placement, os.environ)
     except ValueError as error:
         raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
     try:
         store = store_of_ranks(placement)
-        described = store.wait_for_members(describe_rank(placement, os.environ), ARRIVAL_SECONDS)
+        described = store.wait_for_members(here, ARRIVAL_SECONDS)
     except RuntimeError as error:  # of torch
         raise TrainingFailed(str(error)) from None
     ranks = [RankDescription(*each) for each in described]
@@ -106,11 +107,11 @@ def store_of_ranks(placement: Placement) -> SignedStore:
 
 
 def describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
-    """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any."""
-    try:
-        index = local_gpu_index(placement.rank, placement.world_size, environ)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any.
+
+    Raises ValueError for variables that name no GPU, UsageError for one that is not here.
+    """
+    index = local_gpu_index(placement.rank, placement.world_size, environ)
     gpus = torch.cuda.device_count()
     if gpus and index >= gpus:
         raise UsageError(
