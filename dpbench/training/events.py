@@ -136,7 +136,6 @@ class EndLine:
     """Number of samples trained in that time, over all ranks."""
     peaks: tuple[MemoryPeaks, ...]
     """Those of each rank."""
-    data_wait_share: float
     skipped_steps: int = 0
     score: Score | None = None
     """Score of the model at the end; None without evaluation."""

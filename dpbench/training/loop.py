@@ -62,11 +62,6 @@ class Totals:
     loss_sum: float = 0.0
     """Sum of the loss over these samples."""
 
-    @property
-    def wait_share(self) -> float:
-        """Share of the time spent waiting for samples; 0 if no time has passed."""
-        return self.waited_seconds / self.seconds if self.seconds else 0.0
-
 
 class TrainingLoop:
     """Trains from the start, or from a checkpoint of the same spec, to the last epoch.
@@ -281,7 +276,7 @@ class TrainingLoop:
             loss=totals.loss_sum / totals.samples,
             learning_rate=self._learning_rate(position.step - 1),
             samples_per_second=totals.samples / totals.seconds,
-            data_wait_share=totals.wait_share,
+            data_wait_share=totals.waited_seconds / totals.seconds,
             elapsed_seconds=perf_counter() - self.began,
             gradient_norm=gradient_norm,
             skipped_steps=position.skipped_steps,
@@ -377,7 +372,6 @@ class TrainingLoop:
                     elapsed_seconds=perf_counter() - self.began,
                     samples=self.totals.samples,
                     peaks=tuple(decode(MemoryPeaks, peaks) for peaks in memory),
-                    data_wait_share=self.totals.wait_share,
                     skipped_steps=position.skipped_steps,
                     score=self.score,
                     best_checkpoint=BEST if (checkpoints / BEST).exists() else None,

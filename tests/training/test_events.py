@@ -51,7 +51,6 @@ FINISHED = EndLine(
     elapsed_seconds=21.0,
     samples=7210,
     peaks=(MemoryPeaks(host_bytes=100 << 20), MemoryPeaks(host_bytes=160 << 20)),
-    data_wait_share=0.0,
 )
 EVENTS: tuple[Event, ...] = (STARTED, STEP, EPOCH, FINISHED)
 
