@@ -174,9 +174,8 @@ class TrainingLoop:
                 is_over = number + 1 == plan.steps_per_epoch
                 line_is_due = position.step % run.log_interval == 0
                 is_saved = self._is_stopped or is_due(run.checkpoint_every, position.step)
-                norm = None
-                if line_is_due or is_saved or is_over:
-                    norm = self._read_results()
+                is_read = line_is_due or is_saved or is_over
+                norm = self._read_results() if is_read else None
                 ended = perf_counter()
                 for totals in (self.totals, self._line_totals):
                     totals.seconds += ended - begun

@@ -102,8 +102,7 @@ def store_of_ranks(placement: Placement) -> SignedStore:
     )
     # A program may train more than once in one launch, on every rank alike.
     store = PrefixStore(f"training {of_all.add(f'trainings of {placement.rank}', 1)}", of_all)
-    size = placement.world_size
-    return SignedStore(store, token, "rank", member=placement.rank, members=size)
+    return SignedStore(store, token, "rank", member=placement.rank, members=placement.world_size)
 
 
 def describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
