@@ -71,15 +71,15 @@ def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
     """
     is_single = options.implementation == "single"
     alone = options.gpus is None and (not machine.gpus or is_single)
+    several = options.oversubscribe
+    sizes = (1,) if alone else None
+    devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
+    threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=several)
     if alone and not is_single:
         say(
             "no CUDA device here: one replica on the CPU; "
             f"{option_words('gpus', 2)} splits the cores between two"
         )
-    several = options.oversubscribe
-    sizes = (1,) if alone else None
-    devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
-    threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=several)
     say(*device_notes(machine, options.gpus, devices))
     spec = build_spec(options, devices, threads)
     if reason := machine.unusable_reason(spec):
