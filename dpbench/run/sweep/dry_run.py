@@ -19,8 +19,6 @@ from dpbench.specs.trial import MAX_FILLING_STEPS
 SECONDS_PER_TRIAL = 0.3
 """The least time of a trial beside its windows: start, warm-up, phases and end of ranks on the
 CPU."""
-SECONDS_TO_IMPORT_TORCH = 1.0
-"""The same for a rank of a script, which is a Python of its own."""
 
 
 def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
@@ -45,13 +43,11 @@ def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
     timed = units.span(trial.timed_steps for trial in plan.trials)
     if (window := plan.spec.base.window_seconds) is not None:
         windows = sum(2 if trial.has_unsynced_window else 1 for trial in left)
-        is_script = any(trial.workload.script for trial in left)
-        start = SECONDS_PER_TRIAL + (SECONDS_TO_IMPORT_TORCH if is_script else 0.0)
-        least = windows * window + len(left) * start
+        least = windows * window + len(left) * SECONDS_PER_TRIAL
         duration = f"at least {units.seconds(math.floor(least) if least > 10 else least)}"
-        if is_script:  # each trial runs all of it again
-            duration += ", plus what the script does around its timed steps, in each trial"
         timed = f"{plan.spec.base.timed_steps} to {MAX_FILLING_STEPS:,}"
+    if plan.spec.base.workload.script:  # most of its time may be its start
+        duration = "each takes as long as the script needs for its start and these steps"
     done = units.stored(len(usable) - len(left), len(usable))
     warmup = units.span(trial.warmup_steps for trial in plan.trials)
     summary = (
