@@ -1,7 +1,7 @@
 """Results on stdout, messages beside them, their words, and escaping of texts from elsewhere.
 
 Messages take one line each and go to stderr unless somebody else listens. They name an option as
-the caller writes it, on the command line or in Python. What a terminal would act upon is escaped.
+it is typed; calls from Python reword that. What a terminal would act upon is escaped.
 """
 
 from __future__ import annotations
@@ -76,38 +76,11 @@ def escaped(text: str, longest: int | None = None) -> str:
     return text if longest is None or len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-_in_python: ContextVar[bool] = ContextVar("in_python", default=False)
-
-
-@contextmanager
-def worded_for_python() -> Iterator[None]:
-    """Inside, in this thread, messages name arguments of Python."""
-    token = _in_python.set(True)
-    try:
-        yield
-    finally:
-        _in_python.reset(token)
-
-
-def in_python() -> bool:
-    """Whether messages are for a Python program."""
-    return _in_python.get()
-
-
 def option_words(field: str, *values: Any) -> str:
-    """Write "--gpus 0,1", or "gpus=[0, 1]" in Python; without a value, "--gpus" or "gpus". A flag
-    is "--resume", or "resume=True"."""
-    if in_python():
-        return "=".join((field, *map(value_words, values)))
-    typed = [value_words(value) for value in values if value is not True]
+    """Write an option as it is typed: "--gpus 0,1"; "--gpus" without a value, "--resume" for a
+    flag."""
+    typed = [shlex.quote(as_typed(value)) for value in values if value is not True]
     return " ".join((f"--{field.replace('_', '-')}", *typed))
-
-
-def value_words(value: Any) -> str:
-    """Write a value as it would be typed: "3%" and "0,1", or '"3%"' and "[0, 1]" in Python."""
-    if not in_python():
-        return shlex.quote(as_typed(value))
-    return repr([*value] if isinstance(value, tuple) else value).replace("'", '"')
 
 
 def as_typed(value: Any, none: str = "None") -> str:

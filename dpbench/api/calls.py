@@ -5,31 +5,35 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from signal import SIGINT
 from typing import Any, TypeVar
 
-from dpbench.errors import Interrupted, UsageError
-from dpbench.messages import said_to, to_stderr, worded_for_python
+from dpbench.errors import DataError, FileError, Interrupted, UsageError
+from dpbench.messages import said_to, to_stderr
 from dpbench.options.model import Options, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 NAMES_OF_MAIN = ("__spec__", "__file__")
 TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
 """Types of Python by those of JSON; null leaves an option out."""
+OPTION_OR_COMMAND = re.compile(r"(dpbench [a-z]+ .*)|(?<![\w-])--([a-z][a-z-]*)")
+"""In a message, a command that ends it, or the name of an option."""
 _measuring = threading.Lock()
 
 
 @contextmanager
 def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator[None]:
-    """The block of one call, whose messages name arguments, and are on stderr if `progress`.
+    """The block of one call, whose messages are on stderr if `progress`, and whose errors name
+    arguments: `data_dir` for --data-dir.
 
-    Ranks keep the environment variables of the first call, which starts the server that they are
-    forked from. Raises UsageError if another call is in its block, unless either is not `alone`.
-    Ctrl-C is a KeyboardInterrupt that says how to go on.
+    A call that measures or trains is `alone`: UsageError is raised if another one is in its block.
+    Ranks keep the environment variables of the first, which starts the server that they are forked
+    from. Ctrl-C is a KeyboardInterrupt that says how to go on.
     """
     if alone and not _measuring.acquire(blocking=False):
         raise UsageError(
@@ -39,8 +43,11 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
         )
     try:
         listener = to_stderr if progress else lambda message: None
-        with said_to(listener), worded_for_python(), _main_module_unseen():
+        with said_to(listener), _main_module_unseen() if alone else nullcontext():
             yield
+    except (UsageError, FileError, DataError) as error:
+        error.args = (OPTION_OR_COMMAND.sub(_as_argument, str(error)),)
+        raise
     except Interrupted as error:
         if error.signal_number != SIGINT:
             raise
@@ -48,6 +55,11 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
     finally:
         if alone:
             _measuring.release()
+
+
+def _as_argument(found: re.Match[str]) -> str:
+    command, option = found.groups()
+    return command or option.replace("-", "_")
 
 
 def as_path(place: Any) -> Any:

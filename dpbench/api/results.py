@@ -14,7 +14,6 @@ from dpbench.analysis import frames
 from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.errors import UnknownName, UsageError
 from dpbench.folders import StoredCollectives, StoredSweep
-from dpbench.messages import worded_for_python
 from dpbench.options.reading import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
@@ -90,9 +89,7 @@ class Results:
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
-        rows = self._analysis.rows
-        with worded_for_python():
-            return rows_text(rows, format=format, columns=keys, width=width)
+        return rows_text(self._analysis.rows, format=format, columns=keys, width=width)
 
     def plot(self, kind: str = "throughput", *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is the architecture, required if there are

@@ -15,6 +15,7 @@ from dpbench.run.results import (
     is_current,
     is_table,
     latest_folder,
+    load_sides,
     read_analysis,
     select_rows,
 )
@@ -145,9 +146,13 @@ def compare(options: CompareOptions) -> Answer:
     Exit status: 0 compared, whatever the result (dpbench check is the gate); 2 usage; 5 the two
     cannot be compared.
     """
-    from dpbench.run import comparison
+    from dpbench.analysis.comparisons.comparison import compare_sides
+    from dpbench.report.answers.compare import comparison_answer
 
-    return comparison.compare(options)
+    (before, now), warnings = load_sides(options.baseline, options.candidate)
+    warn(*warnings)
+    compared = compare_sides(before, now, force=options.force)
+    return comparison_answer(compared, options.metric, within=options.within)
 
 
 @command(ProjectOptions)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
 
 from dpbench.errors import UsageError
-from dpbench.messages import in_python, option_words
+from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Panel, Subject, option
 from dpbench.options.script import TrainingScript
@@ -27,8 +26,8 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
 judged = Panel.VERDICT.option
-BASELINES = ("baseline", "against", "against_ref", "against_python")
-"""Options that name what the candidate is compared with."""
+BASELINES = ("baseline", "against_ref", "against_python", "against")
+"""Options of which one names what the candidate is compared with."""
 
 
 def _metric_and_tolerance(text: Any) -> tuple[str, float | None]:
@@ -54,8 +53,8 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
         (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME", affects=ONLY_MODELS
     )
-    implementations: CommaList[shared.ImplementationName] = option(
-        ("ddp",), "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
+    implementations: CommaList[shared.ImplementationName] | None = option(
+        None, "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
     )
     batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N")
     group_sizes: shared.GroupSizes | None = option(
@@ -120,11 +119,8 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are checked: those given, a script as it is, dpbench's ddp
         against another one, or what most people train with."""
-        if "implementations" in self.model_fields_set:
-            return self.implementations
-        if self.subject == "script":
-            return (SCRIPT,)
-        return ("torch-ddp",) if self.against is None else self.implementations
+        usual = "ddp" if self.against else "torch-ddp"
+        return self.implementations or (SCRIPT if self.subject == "script" else usual,)
 
     @property
     def tolerances(self) -> dict[str, float]:
@@ -135,31 +131,22 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     def _names_one_baseline(self) -> CheckOptions:
         """Raise UsageError unless there is one thing to compare with."""
         if len(self.tolerances) < len(self.metric):
-            raise UsageError(f"{option_words('metric')}: expected each metric once")
+            raise UsageError("--metric: expected each metric once")
         given = [name for name in BASELINES if getattr(self, name) is not None]
-        got = [option_words(name, getattr(self, name)) for name in given]
         is_stored = self.subject == "results"
-        if (is_stored or "baseline" in given) and not (is_stored and given == ["baseline"]):
-            got += [f"the candidate {self.candidate}"] * (self.candidate is not None)
-            raise UsageError(
-                f"got {' and '.join(got)}; expected a candidate and a baseline that are results "
-                f"folders{'' if in_python() else ': dpbench check CANDIDATE --baseline DIR'}"
-            )
-        if len(given) != 1:
-            measured = shlex.join(self.command_line(*BASELINES) or ["--arch", "model.py:make"])
-            example = f"dpbench check --against-ref HEAD {measured}"
-            if in_python():
-                example = 'dpbench.check(…, against_ref="HEAD")'
+        if len(given) != 1 or is_stored != (given == ["baseline"]):
+            got = [option_words(name, getattr(self, name)) for name in given]
+            got += [f"the candidate {self.candidate}"] if is_stored else []
             raise UsageError(
                 f"got {' and '.join(got) or 'nothing to compare with'}; expected one of "
-                f"{option_words('against_ref', 'REV')} (your code at a Git revision), "
-                f"{option_words('against_python', 'PATH')} (another environment) and "
-                f"{option_words('against', 'NAME')} (another implementation), as in {example}"
+                "--against-ref REV (your code at a Git revision), --against-python PATH (another "
+                "environment) and --against NAME (another implementation), or two stored sweeps: "
+                "dpbench check CANDIDATE --baseline DIR"
             )
         checked = self.measured_implementations
         if self.against is not None and (len(checked) > 1 or self.against in checked):
             raise UsageError(
-                f"{option_words('against', self.against)}: expected one other implementation in "
+                f"--against {self.against}: expected one other implementation in "
                 f"{option_words('implementations', checked)}"
             )
         return self

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dpbench.errors import UnknownName, UsageError
-from dpbench.messages import escaped, in_python, option_words, say
+from dpbench.messages import escaped, option_words, say
 from dpbench.options.model import Options, options_of
 
 M = TypeVar("M", bound=Options)
@@ -58,7 +58,7 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
     if config is not None:
         read_below(f"{config}: ", Path(config))
     if preset is not None:
-        source = f"{option_words('preset')} {preset}: "
+        source = f"--preset {preset}: "
         asked = read_below(source, preset_file(model, preset))
         say(f"{source}{shlex.join(model(**asked).command_line())}")
         values["preset"] = preset  # some commands refuse it for what they measure
@@ -66,7 +66,7 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
         return model.model_validate(values)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
-        name = field if in_python() else options_of(model)[field].name  # arguments have a metavar
+        name = options_of(model)[field].name if call is None else field
         raise UsageError(f"{sources.get(field, '')}{name}: {_problem(error)}") from None
 
 
@@ -74,7 +74,7 @@ def preset_file(model: type[Options], name: str) -> Path:
     """The file of a preset: NAME-gpus.toml if there is one and this machine has GPUs. Raises
     UsageError for a name that the model does not have."""
     if name not in model.presets:
-        raise UnknownName(option_words("preset"), name, model.presets)
+        raise UnknownName("--preset", name, model.presets)
     on_gpus = PRESETS / f"{name}-gpus.toml"
     if on_gpus.exists():
         import torch

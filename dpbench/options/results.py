@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -96,13 +96,6 @@ class PlotOptions(shared.RowFilter):
     output: FilePath | None = Panel.OUTPUT.option(
         None, "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _in_either_order(cls, typed: dict[str, Any]) -> dict[str, Any]:
-        first, second = typed.get("kinds"), typed.get("path", ALL)
-        is_turned = first is not None and Path(first).exists() and not Path(second).exists()
-        return {**typed, "kinds": second, "path": first} if is_turned else typed
 
     @model_validator(mode="after")
     def _names_a_folder(self) -> PlotOptions:

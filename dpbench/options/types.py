@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Va
 from dpbench.architecture import shipped_architectures
 from dpbench.architecture.naming import NOT_BEFORE_OPTION, TORCHVISION, parse_name
 from dpbench.errors import expected_name
-from dpbench.messages import in_python, option_words, say, value_words
+from dpbench.messages import as_typed, option_words, say
 from dpbench.specs.axes import AXES
 
 T = TypeVar("T")
@@ -69,22 +69,15 @@ def _percent(value: Any) -> float:
         return number / 100
     guess = ""
     if 0 < number < 100:
-        likely = f"{number if number >= 1 else 100 * number:g}%"
-        guess = f"; did you mean {value_words(likely)}?"
-    raise ValueError(
-        "expected a percentage above 0 % and below 100 %, as in "
-        f"{value_words('3%')} or {value_words('99.5%')}{guess}"
-    )
+        guess = f"; did you mean {number if number >= 1 else 100 * number:g}%?"
+    raise ValueError(f"expected a percentage above 0 % and below 100 %, as in 3% or 99.5%{guess}")
 
 
 def _duration(value: Any) -> float:
     match = _TIME.fullmatch(str(value).strip())
     seconds = float(match[1]) * _TIME_UNITS[match[2]] if match else 0.0
     if not 0 < seconds <= MAX_DURATION_SECONDS:
-        raise ValueError(
-            f"expected a duration, in seconds or as {value_words('90s')}, {value_words('5m')} or "
-            f"{value_words('1h')}, at most 30 days"
-        )
+        raise ValueError("expected a duration, in seconds or as 90s, 5m or 1h, at most 30 days")
     return seconds
 
 
@@ -99,8 +92,7 @@ def _gpus(value: Any) -> int | tuple[int, ...]:
             ids = tuple(int(str(one)) for one in value)
     if (count < 1 and not ids) or min(ids, default=0) < 0 or len({*ids}) < len(ids):
         raise ValueError(
-            "expected a number of GPUs, 1 or more, or distinct ids: "
-            f"{value_words((0, 1))} (for GPU 0 alone: {'[0]' if in_python() else '0,'})"
+            "expected a number of GPUs, 1 or more, or distinct ids: 0,1 (for GPU 0 alone: 0,)"
         )
     return ids or count
 
@@ -195,8 +187,7 @@ def _unique(values: tuple[T, ...], info: ValidationInfo) -> tuple[T, ...]:
     """Each value once, in order; says which ones are kept."""
     kept = tuple(dict.fromkeys(values))
     if len(kept) < len(values):
-        option = option_words(str(info.field_name))
-        say(f"{option}: duplicates removed: {','.join(map(str, kept))}")
+        say(f"{option_words(str(info.field_name))}: duplicates removed: {as_typed(kept)}")
     return kept
 
 

@@ -14,7 +14,7 @@ from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.rows import noise_lines
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, load_sweep
-from dpbench.messages import in_python, say
+from dpbench.messages import say
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.shared import MAX_WORD, RowFilter
 from dpbench.options.sweep import SweepOptions
@@ -68,7 +68,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         verbose=options.verbose,
     )
     following = ""
-    is_of_script = shown[0].configuration.workload.script and not in_python()
+    is_of_script = shown[0].configuration.workload.script
     if is_of_script and not analysis.disturbance.is_busy:
         following = _next(options, folder, shown[0], is_clear)
     return replace(answer, paragraphs=(*answer.paragraphs, following))

@@ -35,9 +35,8 @@ def test_charts_go_into_the_report_and_their_paths_to_stdout(
 
 
 def test_a_chart_in_another_folder_of_rows_that_are_wanted(folder: Path, tmp_path: Path) -> None:
-    """The results may be named before the charts."""
     words = ["--output", str(tmp_path / "new"), "--format", "pdf,svg", "--implementations", "ddp"]
-    assert run(["plot", str(folder), "efficiency", *words]) == 0
+    assert run(["plot", "efficiency", str(folder), *words]) == 0
     assert (tmp_path / "new" / "efficiency.pdf").read_bytes().startswith(b"%PDF")
     svg = (tmp_path / "new" / "efficiency.svg").read_text()
     assert ">ddp/gloo<" in svg

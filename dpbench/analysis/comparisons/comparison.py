@@ -249,22 +249,19 @@ def environment_differences(baseline: Side, candidate: Side) -> list[str]:
 def origin_notes(
     baseline: Side, candidate: Side, pairs: Iterable[tuple[str, Records, Records]]
 ) -> list[str]:
-    """Differences that a comparison may be about: the user's files, the commit and the host."""
+    """Differences that a comparison may be about: the user's files and the host."""
     notes: dict[str, None] = {}
     for _, then_ran, now_ran in pairs:
         if then_ran and now_ran:
             old, new = then_ran[0].trial.workload, now_ran[0].trial.workload
             if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
                 notes[f"{named_files(new)} has changed between the two"] = None
-    for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
-        then, now = (
-            dict.fromkeys(getattr(e, name) or "not known" for e in environments if e)
-            for environments in (
-                side.used_environments().values() for side in (baseline, candidate)
-            )
-        )
-        if then and now and then.keys() != now.keys():
-            notes[f"{words} differ: {', '.join(then)} -> {', '.join(now)}"] = None
+    then, now = (
+        dict.fromkeys(one.hostname for one in side.used_environments().values() if one)
+        for side in (baseline, candidate)
+    )
+    if then and now and then.keys() != now.keys():
+        notes[f"hosts differ: {', '.join(then)} -> {', '.join(now)}"] = None
     return [*notes]
 
 

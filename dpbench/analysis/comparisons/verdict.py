@@ -41,8 +41,6 @@ from dpbench.specs import Labels
 
 ALPHA_OF_A_LOOK = 0.015
 """Level of each one-sided test, for data that is looked at again as it grows."""
-ROUND_TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2)
-"""Tolerances to suggest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,13 +69,9 @@ class Rule:
         """Whether the change is surely above the tolerance."""
         return change is not None and change.is_above(self.limit, self.regress_level)
 
-    def is_within(self, change: Change | None, tolerance: float) -> bool:
-        """Whether it is surely below a tolerance."""
-        return change is not None and change.is_below(1 + tolerance, self.alpha)
-
     def outcome(self, change: Change | None, *, is_slower: bool) -> VerdictOutcome:
         """The outcome of a change, which a test may have called slower."""
-        passes = self.is_within(change, self.tolerance)
+        passes = change is not None and change.is_below(self.limit, self.alpha)
         found: VerdictOutcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
         return "inconclusive" if found in self.untrusted else found
 
@@ -117,13 +111,6 @@ class MetricVerdict:
         if self.change is None:
             return None
         return self.change.repetitions_to_settle(self.rule.limit, self.rule.regress_level / 2)
-
-    @property
-    def passing_tolerance(self) -> float | None:
-        """The smallest of ROUND_TOLERANCES above its own at which these runs would pass; None if
-        none would do."""
-        higher = (tolerance for tolerance in ROUND_TOLERANCES if tolerance > self.rule.tolerance)
-        return next((each for each in higher if self.rule.is_within(self.change, each)), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

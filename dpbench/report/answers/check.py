@@ -11,7 +11,7 @@ from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.noise import WAS_BUSY
-from dpbench.messages import one_line, option_words
+from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
 from dpbench.report.answers.compare import plain_comparison, sample_sizes, side_columns
 from dpbench.report.formatting import decimals, or_missing
@@ -148,16 +148,13 @@ def _what_would_decide(metric: MetricVerdict, seconds: float) -> str:
         return str(reasons[0])
     if metric.slowdown is None or metric.slowdown.interval is None:
         return "measure at least 2 repetitions of both sides"
-    needed, raised = metric.repetitions_needed, ""
-    if metric.passing_tolerance is not None:
-        passing = units.percent(metric.passing_tolerance)
-        raised = f", or raise the tolerance to {passing}, which these runs would pass"
+    needed = metric.repetitions_needed
     if needed is None:
-        return f"too noisy to decide here: find a quieter machine{raised}"
+        return "too noisy to decide here: find a quieter machine, or raise the tolerance"
     if needed <= min(metric.repetitions):
-        return f"the change is close to the tolerance: add repetitions{raised}"
-    settles = f"{option_words('repetitions', needed)} would probably settle it"
-    return f"{settles}, in about {units.seconds(needed * seconds)}{raised}"
+        return "the change is close to the tolerance: add repetitions"
+    took = units.seconds(needed * seconds)
+    return f"--repetitions {needed} would probably settle it, in about {took}"
 
 
 def _tables(verdict: Verdict) -> Iterator[str | Table]:

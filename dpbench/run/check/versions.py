@@ -26,7 +26,7 @@ from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.codec import decode, from_json
 from dpbench.errors import USAGE, LaunchError, UsageError
 from dpbench.git import without_git_variables
-from dpbench.messages import in_python, option_words, say
+from dpbench.messages import option_words, say
 from dpbench.options.check import CheckOptions
 from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
@@ -70,7 +70,6 @@ class Version:
         sweep = {
             "options": options.model_dump(mode="json", exclude_unset=True) | place,
             "command": [*command],
-            "in_python": in_python(),
         }
         program = [self.python, "-m", worker.__name__, json.dumps(sweep)]
         environ = without_git_variables()

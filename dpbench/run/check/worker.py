@@ -29,7 +29,7 @@ def main() -> int:
     from dpbench.codec import encode
     from dpbench.errors import DpbenchError
     from dpbench.launch.fork_server import end_fork_server
-    from dpbench.messages import said_to, worded_for_python
+    from dpbench.messages import said_to
     from dpbench.options.reading import read_options
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.progress.trials import TrialProgress
@@ -57,8 +57,6 @@ def main() -> int:
     sweep = json.loads(sys.argv[1])
     with ExitStack() as stack:
         stack.enter_context(said_to(said.append))
-        if sweep["in_python"]:
-            stack.enter_context(worded_for_python())
         try:
             options = read_options(SweepOptions, sweep["options"])
             planned = stack.enter_context(plan_sweep(options))

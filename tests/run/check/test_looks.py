@@ -24,7 +24,8 @@ BLOCKED = replace(INCONCLUSIVE, disturbance=BUSY)
         ("against", [INCONCLUSIVE, INCONCLUSIVE, ALL_PASS], 100.0, [2, 3, 5]),
         ("against", [INCONCLUSIVE] * 3, 4.0, [2, 3, 4]),
         ("against", [INCONCLUSIVE] * MAX_LOOKS, 100.0, [2, 3, 5, 8, 12, 18, 27, 41]),
-        ("against_ref", [BLOCKED], 100.0, [2]),
+        ("against", [BLOCKED], 100.0, [2]),
+        ("against_ref", [BLOCKED, BLOCKED], 100.0, [2, 3]),
         ("against_ref", [ALL_PASS, ALL_PASS], 1.0, [2, 3]),
     ],
 )
