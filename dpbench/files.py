@@ -22,7 +22,6 @@ from typing import IO, Any, Generic, TypeVar
 
 from dpbench.codec import encode, from_json, json_bytes
 from dpbench.errors import FileError
-from dpbench.messages import option_words
 from dpbench.temporary import no_garbage_collection
 
 R = TypeVar("R")
@@ -233,7 +232,7 @@ class LineWriter:
             flush_folder(path.parent)  # its name is on disk, too
         except OSError as error:
             raise FileError(
-                f"cannot write {path}: {error.strerror}; choose another {option_words('name')}"
+                f"cannot write {path}: {error.strerror}; choose another --name"
             ) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -33,7 +33,7 @@ from dpbench.files import (
     read_object,
     write_object,
 )
-from dpbench.messages import escaped, option_words
+from dpbench.messages import escaped
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion, Status, TrialRecord
@@ -98,7 +98,7 @@ class ResultsFolder:
             folder / (TRIALS_FILE if holds_sweep(folder) else COLLECTIVES_FILE),
             writer="another dpbench",
             if_lost="earlier records are kept (a sweep goes on from there with the same "
-            f"{option_words('name')} and {option_words('resume', True)})",
+            "--name and --resume)",
         )
 
     @classmethod
@@ -133,8 +133,7 @@ def require_free(folder: Path) -> None:
     """Raise FileError if new results would overwrite something."""
     if not is_free(folder):
         raise FileError(
-            f"{folder} already exists; choose another {option_words('name')}, or finish a sweep "
-            f"with {option_words('resume', True)}"
+            f"{folder} already exists; choose another --name, or finish a sweep with --resume"
         )
 
 
@@ -174,9 +173,8 @@ def check_name(name: str) -> None:
     is_plain = name not in ("", ".", "..") and not {*name} & {"/", ":"} and name.isprintable()
     if not is_plain or name.startswith("-") or len(name.encode()) > MAX_NAME:
         raise UsageError(
-            f"{option_words('name')}: got {name[:40]!r}; expected a plain folder name of at most "
-            f"{MAX_NAME} bytes of UTF-8, without '/', ':' or control characters, that does not "
-            "begin with '-'"
+            f"--name: got {name[:40]!r}; expected a plain folder name of at most {MAX_NAME} bytes "
+            "of UTF-8, without '/', ':' or control characters, that does not begin with '-'"
         )
 
 

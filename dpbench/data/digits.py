@@ -31,7 +31,7 @@ from torch.hub import download_url_to_file
 from dpbench.data.datasets import Dataset
 from dpbench.data.registry import MNIST_PLACE, Split
 from dpbench.errors import DataError
-from dpbench.messages import Say, option_words
+from dpbench.messages import Say
 
 DIGITS_FOLDER = Path(__file__).parent
 EVERY = 5
@@ -105,7 +105,7 @@ def read_mnist(data_dir: Path | None, split: Split) -> Dataset:
         where = "got no data folder" if data_dir is None else f"{data_dir} lacks files"
         raise DataError(
             f"dataset 'mnist': {where}; expected {' and '.join(missing)} {MNIST_PLACE}; "
-            f"{option_words('data', 'digits')} needs no files"
+            "--data digits needs no files"
         )
     images, labels = (read_idx(data_dir / name) for name in names)
     # In place: the training set takes 188 MB as float32.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from dpbench.errors import UnknownName, UsageError
-from dpbench.messages import escaped, option_words, say
+from dpbench.messages import escaped, say
 from dpbench.options.model import Options, options_of
 
 M = TypeVar("M", bound=Options)
@@ -153,7 +153,7 @@ def read_file(path: Path) -> dict[str, Any]:
     import yaml
 
     kind = {".toml": "TOML", ".yaml": "YAML", ".yml": "YAML"}.get(path.suffix.lower())
-    option = f"{option_words('config')} {path}"
+    option = f"--config {path}"
     if kind is None:
         raise UsageError(f"{option}: expected a name that ends in .yaml, .yml or .toml")
     try:

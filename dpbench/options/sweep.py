@@ -195,23 +195,20 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             if any(n % every for n in self.steps or (DEFAULT_STEPS,)):
                 raise UsageError(
                     f"{option_words('sync_every', every)}: the timed window must hold whole "
-                    f"periods; expected {option_words('steps')} to be a multiple of {every}"
+                    f"periods; expected --steps to be a multiple of {every}"
                 )
         if self.has_own_data and None in self.loading:
             raise UsageError(
-                f"{option_words('prefetch', 'resident')}: the samples of {self.data} may not fit "
-                "on the device; expected a number of steps to load ahead, or 0"
+                f"--prefetch resident: the samples of {self.data} may not fit on the device; "
+                "expected a number of steps to load ahead, or 0"
             )
         if any(self.data_workers) and not any(self.loading) and self.subject == "model":
             raise UsageError(
-                f"{option_words('data_workers', self.data_workers)}: workers need "
-                f"{option_words('prefetch')} of 1 or more"
+                f"{option_words('data_workers', self.data_workers)}: workers need --prefetch of 1 "
+                "or more"
             )
         if self.resume and self.name is None:
-            raise UsageError(
-                f"{option_words('resume', True)} needs the {option_words('name')} of the sweep to "
-                "finish"
-            )
+            raise UsageError("--resume needs the --name of the sweep to finish")
         return self
 
     def _check_script(self, names: Sequence[str]) -> None:

@@ -76,12 +76,10 @@ def devices_for(
     if count > there_are and not oversubscribe:
         raise UsageError(
             f"{option}: {count} replicas, but this machine has {have}; expected at most "
-            f"{there_are}, or add {option_words('oversubscribe', True)}"
+            f"{there_are}, or add --oversubscribe"
         )
     if largest > count:
-        raise UsageError(
-            f"{option_words('group_sizes')}: {largest} is above {option}; expected at most {count}"
-        )
+        raise UsageError(f"--group-sizes: {largest} is above {option}; expected at most {count}")
     if machine.gpus:
         return tuple(f"cuda:{number % there_are}" for number in ids or range(count))
     return ("cpu",) * count
@@ -108,7 +106,6 @@ def threads_for(threads: int | None, cores: int, largest_group: int, *, oversubs
     if threads * largest_group > cores and not oversubscribe:
         raise UsageError(
             f"{option_words('threads', threads)}: {threads} × {largest_group} replicas are more "
-            f"than the {cores} cores; expected at most {share}, or add "
-            f"{option_words('oversubscribe', True)}"
+            f"than the {cores} cores; expected at most {share}, or add --oversubscribe"
         )
     return threads

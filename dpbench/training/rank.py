@@ -21,7 +21,6 @@ from dpbench.measure.device import (
     set_tf32,
 )
 from dpbench.measure.unused import unused_parameters_named
-from dpbench.messages import option_words
 from dpbench.rendezvous.process_group import RankGroup, enable_debug_logging, rank_group
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, from_bytes, latest_checkpoint
@@ -118,7 +117,7 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
         if differences := differing_fields(job.spec, replace(earlier, epochs=job.spec.epochs)):
             raise UsageError(
                 f"{path} belongs to another training: {', '.join(differences)}; use the options "
-                f"that it was made with, or train without {option_words('resume')}"
+                "that it was made with, or train without --resume"
             )
         return str(path), data
 

@@ -166,6 +166,6 @@ def require_new_run(path: Path) -> None:
     """Raise FileError if a file exists that a new training must not touch."""
     if not is_free(path):
         raise FileError(
-            f"{path} already exists; choose another {option_words('name')}, or go on with "
+            f"{path} already exists; choose another --name, or go on with "
             f"{option_words('resume', RESUME_LATEST)}"
         )

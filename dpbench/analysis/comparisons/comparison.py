@@ -24,7 +24,6 @@ from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.analysis.rows import order_of
 from dpbench.architecture.user_files import named_files
 from dpbench.errors import NotComparable, UsageError
-from dpbench.messages import option_words
 from dpbench.specs import AXES, Configuration, Labels, series_name
 from dpbench.specs.labels import row_name
 from dpbench.specs.trial import DEFAULTS
@@ -199,7 +198,7 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
     if differences and not force:
         raise NotComparable(
             f"{baseline.label} and {candidate.label} come from different environments: "
-            f"{'; '.join(differences)}. {option_words('force', True)} compares them nevertheless"
+            f"{'; '.join(differences)}. --force compares them nevertheless"
         )
     notes = origin_notes(baseline, candidate, pairs)
     for side, own, other in ((baseline, first, second), (candidate, second, first)):

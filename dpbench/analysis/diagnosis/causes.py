@@ -230,7 +230,7 @@ def _of_factor(factor: Factor, explanation: Explanation) -> Cause:
     match kind:
         case "granularity":
             text = "granularity, as a small shard takes longer per sample"
-            remedy = f"try a larger {option_words('batch_sizes')} or fewer replicas"
+            remedy = "try a larger --batch-sizes or fewer replicas"
         case "contention":
             copies = explanation.configuration.group_size
             text = f"contention, as {copies} copies slow each other without communicating"
@@ -254,7 +254,7 @@ def _wrapper(explanation: Explanation) -> Cause:
     remedy = _try(
         _setting(explanation, alternative, "wrapper", implementation=alternative),
         _averaging_less_often(explanation, "wrapper"),
-        f"a larger {option_words('batch_sizes')}",
+        "a larger --batch-sizes",
     )
     if configuration.workload.script:
         text = "what a rank does beside its own training (hooks, buckets, other collectives)"

@@ -26,7 +26,6 @@ from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
-from dpbench.messages import option_words
 from dpbench.records.trial import ScriptFacts, TrialRecord
 from dpbench.specs import Configuration
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -133,9 +132,9 @@ class Explanation:
             return "the script does not run on one rank alone"
         if stage == SHARDED:
             sizes = ",".join(map(str, sorted({*settings.replica_batch_sizes})))
-            return f"no `single` at batch {sizes}; add {sizes} to {option_words('batch_sizes')}"
+            return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
         if stage == CONTENDED:
-            return f"no `independent` rows; add independent to {option_words('implementations')}"
+            return "no `independent` rows; add independent to --implementations"
         if is_script:
             return "the script has no DistributedDataParallel whose averaging could be left out"
         if settings.process_count == 1:

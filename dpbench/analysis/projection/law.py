@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from dpbench.analysis.projection.series import Origin, ProjectedPoint, Projection, Series, noise_of
 from dpbench.errors import UsageError
-from dpbench.messages import option_words
 
 MAX_MULTIPLE = 4
 """Largest multiple of the largest measured group size that is predicted."""
@@ -125,7 +124,7 @@ def project_by_law(
         elif n > MAX_MULTIPLE * sizes[-1]:
             reason = (
                 f"more than {MAX_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
-                f"simulate larger groups with {option_words('topology')}"
+                "simulate larger groups with --topology"
             )
         if reason is not None:
             points.append(ProjectedPoint(group_size=n, origin="refused", reason=reason))

@@ -51,7 +51,7 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     verdict = assess_sides(options, sides)
     status = exit_status_of(verdict, sides, strict=options.strict)
     if not status and verdict.outcome == "inconclusive":
-        notes.append(f"inconclusive is an error only with {option_words('strict', True)}")
+        notes.append("inconclusive is an error only with --strict")
     verdict = replace(verdict, notes=(*notes, *verdict.notes))
     answer = check_answer(verdict, exit_status=status)
     if options.junit is not None:
@@ -77,7 +77,7 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
     if before.run_id != now.run_id:
         notes.append(
             "two sweeps: what changed on the machine between them counts as a change; "
-            f"{option_words('against_ref', 'REV')} measures both versions of your code in turn"
+            "--against-ref REV measures both versions of your code in turn"
         )
     return (before, now), notes
 

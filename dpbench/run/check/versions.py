@@ -206,13 +206,13 @@ def _user_files(options: SweepOptions) -> list[str]:
     user_code = [name for name in named if name and (options.script or is_user_code(name))]
     if not user_code:
         raise UsageError(
-            f"{option_words('against_ref')}: {option_words('arch', options.arch[0])} is not a file "
-            f"in this repository; expected {option_words('arch', 'model.py:factory')}"
+            f"--against-ref: {option_words('arch', options.arch[0])} is not a file in this "
+            "repository; expected --arch model.py:factory"
         )
     if absolute := next((name for name in user_code if Path(name).is_absolute()), None):
         raise UsageError(
-            f"{option_words('against_ref')}: got {shlex.quote(absolute)}; expected a path relative "
-            "to the working directory, which the revision has too"
+            f"--against-ref: got {shlex.quote(absolute)}; expected a path relative to the working "
+            "directory, which the revision has too"
         )
     if options.script:
         return user_code

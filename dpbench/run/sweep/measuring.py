@@ -21,7 +21,7 @@ from dpbench.folders import LOGS_FOLDER, ResultsFolder, StoredSweep, missing_tri
 from dpbench.launch.cluster import ClusterRunner, follow_orders
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner, recorded
-from dpbench.messages import option_words, say
+from dpbench.messages import say
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
@@ -262,8 +262,7 @@ def _prepare_datasets(plan: PlannedSweep, cache: Path) -> None:
             raise DataError(
                 f"{units.counted(trial.group_size, 'replica')} take {trial.global_batch_size:,} "
                 f"samples in one step, and {trial.workload.dataset} has {samples:,}; expected "
-                f"fewer {option_words('gpus')}, smaller {option_words('batch_sizes')} or "
-                f"{option_words('data', 'synthetic')}"
+                "fewer --gpus, smaller --batch-sizes or --data synthetic"
             )
 
 

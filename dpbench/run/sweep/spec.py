@@ -15,7 +15,6 @@ from dpbench.architecture.user_files import with_files
 from dpbench.data.registry import unread_notes
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
-from dpbench.messages import option_words
 from dpbench.options.script import (
     DEFAULT_SCRIPT_WARMUP,
     DEFAULT_SCRIPT_WINDOW_SECONDS,
@@ -122,15 +121,13 @@ def _group_sizes(options: SweepOptions, nodes: Sequence[Node]) -> tuple[int, ...
         listed = " + ".join(str(len(node.devices)) for node in nodes)
         where = f"all nodes ({listed})" if len(nodes) > 1 else "this machine"
         raise UsageError(
-            f"{option_words('group_sizes')}: {largest} is above the "
-            f"{units.counted(most, 'replica')} of {where}; expected at most {most}, or more "
-            f"{option_words('gpus')}"
+            f"--group-sizes: {largest} is above the {units.counted(most, 'replica')} of {where}; "
+            f"expected at most {most}, or more --gpus"
         )
     if "strong" in options.scaling and smallest < largest:
         raise UsageError(
-            f"{option_words('batch_sizes')}: with {option_words('scaling', 'strong')} {smallest} "
-            f"is the global batch, smaller than the group of {largest}; expected at least "
-            f"{largest}, a sample for every replica"
+            f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
+            f"the group of {largest}; expected at least {largest}, a sample for every replica"
         )
     return sizes
 

@@ -74,7 +74,7 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
                 raise TrainingFailed(f"{failed}{hint}") from None
             raise kind(cause.message + ("" if kind in REFUSALS else hint)) from None
         if options.debug:
-            say(f"{option_words('debug', True)}: what the ranks printed is in {scratch}")
+            say(f"--debug: what the ranks printed is in {scratch}")
         else:
             remove_scratch(scratch)
         return finished
