@@ -194,8 +194,8 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         for every in self.sync_every:
             if any(n % every for n in self.steps or (DEFAULT_STEPS,)):
                 raise UsageError(
-                    f"{option_words('sync_every', every)}: the timed window must hold whole "
-                    f"periods; expected --steps to be a multiple of {every}"
+                    f"--sync-every {every}: the timed window must hold whole periods; expected "
+                    f"--steps to be a multiple of {every}"
                 )
         if self.has_own_data and None in self.loading:
             raise UsageError(
@@ -222,9 +222,8 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         for name in names:
             if name not in SCRIPT_IMPLEMENTATIONS if is_measured else name == SCRIPT:
                 raise UsageError(
-                    f"{option_words('implementations', name)}: a training script can be measured "
-                    f"with {', '.join(SCRIPT_IMPLEMENTATIONS)}, and only a training script with "
-                    f"{SCRIPT}"
+                    f"--implementations {name}: a training script can be measured with "
+                    f"{', '.join(SCRIPT_IMPLEMENTATIONS)}, and only a training script with {SCRIPT}"
                 )
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
         for place, setting in PLACEHOLDERS.items() if is_measured else ():

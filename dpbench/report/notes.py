@@ -11,7 +11,7 @@ from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.remarks import hints
 from dpbench.analysis.rows import MAX_LISTED, Row, noise_lines
-from dpbench.messages import one_line, option_words
+from dpbench.messages import one_line
 from dpbench.records.trial import Status
 
 Rows = Sequence[Row]
@@ -63,7 +63,7 @@ def warnings(analysis: Analysis) -> Iterator[str]:
         enough = max(row.records[0].trial.warmup_steps + slow.steps for row, slow in warming)
         yield (
             f"still warming up: {_some_of([row for row, _ in warming])}; the first steps of a "
-            f"window take up to {longer} longer than the rest; try {option_words('warmup', enough)}"
+            f"window take up to {longer} longer than the rest; try --warmup {enough}"
         )
 
 

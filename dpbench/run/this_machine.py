@@ -105,7 +105,7 @@ def threads_for(threads: int | None, cores: int, largest_group: int, *, oversubs
         return share
     if threads * largest_group > cores and not oversubscribe:
         raise UsageError(
-            f"{option_words('threads', threads)}: {threads} × {largest_group} replicas are more "
-            f"than the {cores} cores; expected at most {share}, or add --oversubscribe"
+            f"--threads {threads}: {threads} × {largest_group} replicas are more than the {cores} "
+            f"cores; expected at most {share}, or add --oversubscribe"
         )
     return threads

@@ -16,7 +16,6 @@ from dpbench.errors import (
     NotComparable,
 )
 from dpbench.files import write_output
-from dpbench.messages import option_words
 from dpbench.options.check import CheckOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
@@ -70,9 +69,7 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
     """
     folder = split_selection(baseline)[0]
     if not (folders.holds_sweep(folder) or folder.is_file()):
-        raise NotComparable(
-            f"{option_words('baseline', baseline)}: {folder} has no sweep to compare with"
-        )
+        raise NotComparable(f"--baseline {baseline}: {folder} has no sweep to compare with")
     (before, now), notes = load_sides(baseline, candidate)
     if before.run_id != now.run_id:
         notes.append(

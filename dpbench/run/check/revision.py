@@ -54,11 +54,11 @@ def checked_out(revision: str, files: Sequence[str]) -> Iterator[tuple[Path, lis
         for name in files or ["."]:
             if not (folder / name).exists():
                 raise UsageError(
-                    f"{option_words('against_ref', revision)}: commit {commit[:12]} has no "
+                    f"--against-ref {revision}: commit {commit[:12]} has no "
                     f"{here.relative_to(root) / name}; expected a revision that has it: commit it "
                     "first, or name a later one"
                 )
-        say(f"{option_words('against_ref', revision)} is commit {commit[:12]}")
+        say(f"--against-ref {revision} is commit {commit[:12]}")
         if not _git(revision, root, "diff", commit, "--"):
             say(f"nothing has changed since {revision} in the files that Git tracks")
         inside = [Path(p).resolve() for p in sys.path if p]

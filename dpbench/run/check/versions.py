@@ -188,7 +188,7 @@ def _baseline(options: CheckOptions, sweep: SweepOptions, folder: Path) -> Itera
     typed = str(options.against_python)
     python = shutil.which(typed)
     if python is None:
-        raise UsageError(f"{option_words('against_python', typed)}: no such program")
+        raise UsageError(f"--against-python {typed}: no such program")
     with temporary_folder() as place:
         for path in (shipped.PACKAGE, shipped.ARCHITECTURES, shipped.RESULTS):
             if shipped.PACKAGE not in path.parents:
