@@ -170,15 +170,7 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
         if path not in loaded:
             loaded[path] = folders.load_sweep(folder)
             warnings += loaded[path].warnings
-        sides.append(
-            Side(
-                label=text,
-                records=loaded[path].records,
-                environments=loaded[path].environments,
-                where=where,
-                run_id=str(path),
-            )
-        )
+        sides.append(Side.of(loaded[path], text, str(path), where))
     return sides, warnings
 
 

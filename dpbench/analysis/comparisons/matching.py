@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.codec import differing_fields
@@ -15,6 +16,9 @@ from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, Configuration, plain_label
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+
+if TYPE_CHECKING:
+    from dpbench.folders import StoredSweep
 
 Typed = str | int | float
 Identity = tuple[Typed, ...]
@@ -59,6 +63,19 @@ class Side:
     run_id: str | None = None
     """Name of the run in which it was measured, if others may have been measured in turn with it.
     Sides of one run are compared within each repetition."""
+
+    @classmethod
+    def of(
+        cls, stored: StoredSweep, label: str, run_id: str, where: Mapping[str, str] | None = None
+    ) -> Side:
+        """A stored sweep, or the part of it that `where` selects."""
+        return cls(
+            label=label,
+            records=stored.records,
+            environments=stored.environments,
+            where=where or {},
+            run_id=run_id,
+        )
 
     def selected(self) -> Records:
         """The records of the side; raises UnknownName or UsageError if there are none."""

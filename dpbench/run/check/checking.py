@@ -87,13 +87,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
     def sides() -> Sides:
         stored = folders.load_sweep(folder)
         base, candidate = (
-            Side(
-                label=name,
-                records=stored.records,
-                environments=stored.environments,
-                where={"implementation": name},
-                run_id=str(folder),
-            )
+            Side.of(stored, name, str(folder), {"implementation": name})
             for name in (against, *options.measured_implementations)
         )
         return base, candidate

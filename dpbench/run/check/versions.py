@@ -119,13 +119,7 @@ class Version:
 
     def side(self) -> Side:
         """The measurements as a side of one sweep, so that they are compared by repetition."""
-        stored = folders.load_sweep(self.folder)
-        return Side(
-            label=self.label,
-            records=stored.records,
-            environments=stored.environments,
-            run_id="both versions",
-        )
+        return Side.of(folders.load_sweep(self.folder), self.label, "both versions")
 
 
 def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
