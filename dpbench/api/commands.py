@@ -8,7 +8,6 @@ from typing import Any
 
 from dpbench.api.calls import as_path, measuring_call, takes_options
 from dpbench.api.results import Results
-from dpbench.errors import UsageError
 from dpbench.options.check import CheckOptions
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.reading import read_options
@@ -122,12 +121,6 @@ def check(
         FileError: A folder cannot be used.
         KeyboardInterrupt: After Ctrl-C.
     """
-    place = as_path(arch)
-    if place is not arch or (isinstance(place, str) and is_script(place)):
-        raise UsageError(
-            f'arch: got "{place}"; expected a model as in "my_model.py:make"; for a training '
-            f'script or stored results write candidate="{place}"'
-        )
     options |= {"arch": arch, "candidate": as_path(candidate), "baseline": as_path(baseline)}
     with measuring_call("dpbench.check", progress=progress):
         wanted = read_options(CheckOptions, options, "dpbench.check")
