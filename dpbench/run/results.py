@@ -13,7 +13,6 @@ from dpbench import folders
 from dpbench.errors import UsageError
 from dpbench.messages import option_words, say
 from dpbench.options.shared import RowFilter, row_value
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from dpbench.analysis.analyze import Analysis
@@ -161,11 +160,6 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
     sides, warnings = [], list[str]()
     for text in texts:
         folder, where = split_selection(text)
-        if folder.suffix.lower() == ".csv" and folder.is_file():
-            raise UsageError(
-                f"{folder} holds published numbers, single values without a spread, so nothing "
-                "can be compared; dpbench report shows them"
-            )
         path = folder.resolve()
         if path not in loaded:
             loaded[path] = folders.load_sweep(folder)
@@ -191,12 +185,7 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
             where["architecture"] += f",{part}"
             continue
         if not (key and equals and value):
-            names = {"implementation": [*IMPLEMENTATIONS], "backend": [*BACKENDS]}
-            keys = [key for key, known in names.items() if selection in known]
-            hint = "write e.g. DIR:backend=gloo"
-            if keys:
-                hint = f"did you mean {folder}:{keys[0]}={selection}?"
-            raise UsageError(f"{text}: {part!r} is not key=value; {hint}")
+            raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
         if key in where:
             raise UsageError(f"{text}: {key} is given twice; give it one value")
         where[key] = value

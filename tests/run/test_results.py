@@ -16,7 +16,7 @@ from dpbench.cli.app import run
 from dpbench.errors import FileError, UsageError
 from dpbench.folders import load_sweep
 from dpbench.report.charts.kinds import CHARTS, PageSection
-from dpbench.run.results import latest_folder, results_folder, split_selection
+from dpbench.run.results import latest_folder, results_folder
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -59,12 +59,6 @@ def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> 
     assert latest_folder("x") == Path("results/one")
     os.utime(folders / "zero" / "trials.jsonl")
     assert latest_folder("x") == Path("results/zero")
-
-
-@pytest.mark.parametrize("word", ["implementation=ddp", "backend=gloo"])
-def test_a_selection_without_its_key_gets_it_suggested(word: str) -> None:
-    with pytest.raises(UsageError, match=rf"not key=value; did you mean first:{word}\?$"):
-        split_selection(f"first:{word.partition('=')[2]}")
 
 
 def test_a_folder_is_suggested_where_results_usually_are(folders: Path) -> None:
