@@ -25,7 +25,7 @@ from dpbench.options.types import (
     word_for_none,
 )
 from dpbench.specs import AXES
-from dpbench.specs.axes import PLACEHOLDER, PLACEHOLDERS
+from dpbench.specs.axes import OPTION_FIELDS, PLACEHOLDER, PLACEHOLDERS
 from dpbench.specs.parallel import COMM_HOOKS, Scaling
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
@@ -180,12 +180,11 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         """Raise UsageError for options that contradict each other, or would have no effect."""
         names = self.measured_implementations
         self._check_script(names)
-        for field, axis in AXES.items():
-            default = type(self).model_fields[axis.option_field].default
-            values = getattr(self, axis.option_field)
-            if field in OPTIONAL_SETTINGS and values != default:
-                typed = f"{option_words(axis.option_field)} {axis.text(values)}"
-                shared.require_setting(field, typed, names, chosen="implementations")
+        for setting, field in OPTION_FIELDS.items():
+            values = getattr(self, field)
+            if setting in OPTIONAL_SETTINGS and values != type(self).model_fields[field].default:
+                typed = f"{option_words(field)} {AXES[setting].text(values)}"
+                shared.require_setting(setting, typed, names, chosen="implementations")
         if self.backends and all(IMPLEMENTATIONS[n].exchange != "ranks" for n in names):
             raise UsageError(
                 f"{option_words('backends', self.backends)}: none of the implementations "
@@ -227,7 +226,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 )
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
         for place, setting in PLACEHOLDERS.items() if is_measured else ():
-            field = AXES[setting].option_field
+            field = OPTION_FIELDS[setting]
             shown = option_words(field)
             if field in self.given and place not in places:
                 raise UsageError(

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Sequence
 
 from dpbench.analysis.fastest import Fastest
-from dpbench.messages import escaped
+from dpbench.messages import escaped, option_words
 from dpbench.specs import AXES, Configuration
+from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.traits import BACKENDS
 from dpbench.specs.workload import positional_words
 
@@ -47,11 +48,13 @@ def command_to_measure(
         name = left.pop(0)
         options[name] = None if not left or left[0].startswith("--") else left.pop(0)
     narrowed: dict[str, Sequence[object]] = {
-        axis.flag: [
-            axis.text(one.setting(field)) for one in configurations if one.traits.has_setting(field)
+        flag: [
+            AXES[setting].text(one.setting(setting))
+            for one in configurations
+            if one.traits.has_setting(setting)
         ]
-        for field, axis in AXES.items()
-        if axis.flag in options
+        for setting, field in OPTION_FIELDS.items()
+        if (flag := option_words(field)) in options
     }
     narrowed |= {
         "--name": [],

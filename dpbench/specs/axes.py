@@ -16,8 +16,8 @@ from dpbench.units import counted
 class Axis:
     """A setting of configurations, and how a sweep shows its values."""
 
-    option_field: str
-    """The field of SweepOptions that lists its values: "dtypes" for "dtype"."""
+    option: str | None = None
+    """The field of SweepOptions that lists its values, where it has another name: "dtypes"."""
     placeholder: str | None = None
     """The word that stands for its value in the arguments of a script: "lr" for {lr}."""
     shown: Callable[[Any], str] = str
@@ -30,11 +30,6 @@ class Axis:
     """Whether its values are different work, so that speeds are not compared across them; names
     have it where the sweep has several, and only there."""
 
-    @property
-    def flag(self) -> str:
-        """The option on the command line: "--dtypes"."""
-        return f"--{self.option_field.replace('_', '-')}"
-
     def text(self, value: Any) -> str:
         """The value as it is typed: "auto", "25", "32,64"."""
         return as_typed(value, self.none)
@@ -42,109 +37,99 @@ class Axis:
 
 AXES = {
     "batch_size": Axis(
-        option_field="batch_sizes",
+        option="batch_sizes",
         placeholder="batch_size",
         shown=lambda _: "",  # names tell it after the group size
     ),
-    "architecture": Axis(option_field="arch", meaning="The model.", changes_work=True),
+    "architecture": Axis(option="arch", meaning="The model.", changes_work=True),
     "scaling": Axis(
-        option_field="scaling",
         meaning="weak: each replica keeps its batch; strong: they share one.",
         changes_work=True,
     ),
     "optimizer": Axis(
-        option_field="optimizer",
         placeholder="optimizer",
         meaning="The optimizer; its kernels follow the dash if they were chosen.",
     ),
-    "learning_rate": Axis(option_field="lr", placeholder="lr", shown=lambda rate: f"lr {rate:g}"),
+    "learning_rate": Axis(option="lr", placeholder="lr", shown=lambda rate: f"lr {rate:g}"),
     "seed": Axis(
-        option_field="seed",
         placeholder="seed",
         shown=lambda seed: f"seed {seed}",
         meaning="Seed for weights and sample order.",
     ),
     "dtype": Axis(
-        option_field="dtypes",
+        option="dtypes",
         placeholder="dtype",
         meaning="Number format of the products in forward and backward; parameters and "
         "gradients stay float32.",
     ),
     "compile": Axis(
-        option_field="compile",
         placeholder="compile",
         shown=lambda mode: "compiled" if mode == "default" else mode,
         meaning="Mode of torch.compile.",
     ),
     "accumulation_steps": Axis(
-        option_field="accumulate",
+        option="accumulate",
         placeholder="accumulate",
         shown=lambda steps: f"{steps} micro-steps",
         meaning="Micro-steps in one optimizer step (gradient accumulation).",
     ),
     "sync_every": Axis(
-        option_field="sync_every",
         meaning="Optimizer steps between two averages of the parameters (local-sgd).",
     ),
     "bucket_cap_mb": Axis(
-        option_field="bucket_cap_mb",
         shown=lambda cap: f"{cap:g} MiB",
         meaning="Bucket size in MiB: gradients in one collective; missing where the "
         "implementation chose.",
         none="auto",
     ),
     "find_unused": Axis(
-        option_field="find_unused",
         shown=lambda value: f"find-unused {value}",
         meaning="Whether the wrapper looks for unused parameters in each step; missing where the "
         "script or the implementation chose.",
         none="auto",
     ),
     "comm_hook": Axis(
-        option_field="comm_hook",
         shown=lambda hook: f"{hook} hook",
         meaning="Communication hook that compresses gradients.",
     ),
     "batched_copy": Axis(
-        option_field="batched_copy",
         shown=lambda value: f"batched-copy {value}",
         meaning="Whether the gradients of a bucket are copied into it at once; missing where the "
         "implementation chose.",
         none="auto",
     ),
     "overlap": Axis(
-        option_field="overlap",
         shown=lambda _: "no overlap",
         meaning="Whether gradients are averaged during the backward pass (on) or after it (off).",
     ),
     "prefetch": Axis(
-        option_field="prefetch",
         shown=lambda steps: f"prefetch {steps}",
         meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
         "worker; missing if all samples are on the device.",
         none="resident",
     ),
     "data_workers": Axis(
-        option_field="data_workers",
         shown=partial(counted, noun="worker"),
         meaning="Processes of each rank that load samples; missing where there are none, or the "
         "script chose.",
         none="auto",
     ),
     "warmup_steps": Axis(
-        option_field="warmup",
+        option="warmup",
         shown=lambda steps: f"{steps} warmup",
         meaning="Steps before the timed window.",
     ),
-    "timed_steps": Axis(option_field="steps", shown=partial(counted, noun="step")),
+    "timed_steps": Axis(option="steps", shown=partial(counted, noun="step")),
     "threads_per_replica": Axis(
-        option_field="threads",
+        option="threads",
         shown=partial(counted, noun="thread"),
         meaning="Threads that a replica computes with.",
     ),
 }
 """The axes by their field of a Configuration or its workload, in the order in which configurations
 vary and names tell them."""
+OPTION_FIELDS = {field: axis.option or field for field, axis in AXES.items()}
+"""The fields of SweepOptions that list their values."""
 PLACEHOLDERS = {axis.placeholder: field for field, axis in AXES.items() if axis.placeholder}
 """The fields whose values the words in braces stand for in the arguments of a training script."""
 PLACEHOLDER = re.compile(f"{{({'|'.join(PLACEHOLDERS)})}}")

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 from dpbench.options.sweep import SweepOptions
 from dpbench.specs import AXES, Labels, TrialSpec, WorkloadSpec, plain_label
+from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.labels import implementation_order
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.specs.trial import DEFAULTS
@@ -59,7 +60,7 @@ def test_every_axis_is_a_setting_of_a_configuration_and_an_option_of_a_sweep() -
     settings = {one.name for spec in (TrialSpec, WorkloadSpec) for one in fields(spec)}
     assert {*AXES} <= settings
     assert {*OPTIONAL_SETTINGS} <= {*AXES}
-    assert {axis.option_field for axis in AXES.values()} <= {*SweepOptions.model_fields}
+    assert {*OPTION_FIELDS.values()} <= {*SweepOptions.model_fields}
     assert {"dtype", "prefetch", "threads_per_replica"} <= {*AXES}
 
 

@@ -23,7 +23,8 @@ from dpbench.options.script import (
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, MIN_STEPS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
-from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
+from dpbench.specs import Configuration, SweepSpec, WorkloadSpec
+from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS
@@ -96,9 +97,9 @@ def _settings(
             # As under torchrun.
             "threads_per_replica": (int(of_openmp) if of_openmp.isdecimal() else 1,),
         }
-    names = {field: axis.option_field for field, axis in AXES.items() if field != "architecture"}
-    settings = {field: getattr(options, name) for field, name in names.items()}
-    settings |= {field: chosen[field] for field in chosen if names[field] not in options.given}
+    settings = {field: getattr(options, name) for field, name in OPTION_FIELDS.items()}
+    del settings["architecture"]
+    settings |= {f: value for f, value in chosen.items() if OPTION_FIELDS[f] not in options.given}
     settings["threads_per_replica"] = tuple(
         _threads(options, nodes, largest_group, threads)
         for threads in settings["threads_per_replica"]
