@@ -23,8 +23,6 @@ class ScriptCommand(Command):
             values, _, _ = self.make_parser(ctx).parse_args(args=[*args])
             named, is_module = str(values.get(first) or ""), bool(values.get("module"))
         measures_script = is_module or is_script(named)
-        if named and first == "script" and not measures_script:
-            ctx.fail(f"Got unexpected extra argument ({named})")
         ctx.allow_interspersed_args = not measures_script
         typed = [*args]
         left = super().parse_args(ctx, args)

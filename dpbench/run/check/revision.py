@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dpbench.errors import UsageError
 from dpbench.git import git_error, run_git
-from dpbench.messages import option_words, say
+from dpbench.messages import say
 from dpbench.temporary import temporary_folder
 
 PLAIN_CHECKOUT = (
@@ -89,7 +89,7 @@ def _check_out(revision: str, repository: Path, commit: str, tree: Path) -> None
 
 def _git(revision: str, folder: Path, *arguments: str, otherwise: str | None = None) -> str:
     """The output of git; raises UsageError with `otherwise`, or what git says, if it fails."""
-    got = option_words("against_ref", revision)
+    got = f"--against-ref {revision}"
     try:
         finished = run_git(*arguments, folder=folder)
     except OSError as error:
