@@ -104,7 +104,9 @@ class Results:
         if work is None and len(charts) == 1:
             (work,) = charts
         if work not in charts:
-            raise UsageError(f"plot: got work={work!r}; expected {' or '.join(map(repr, charts))}")
+            known = f"expected {' or '.join(map(repr, charts))}"
+            only = "leave it out, as these results have only one"
+            raise UsageError(f"plot: got work={work!r}; {known if len(charts) > 1 else only}")
         try:
             with house_style():
                 return CHARTS[kind].draw(charts[work])
