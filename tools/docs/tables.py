@@ -6,17 +6,14 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from statistics import median
 
 import dpbench
 from dpbench.analysis.metrics import TABLE_METRICS
-from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.run.setup import list_names
 from tools.docs import ROOT
-from tools.law_errors import errors
 
 GPU_RESULTS = ROOT / "results" / "gpu" / "gpu.json"
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
@@ -39,21 +36,6 @@ def _columns(which: str) -> str:
             if column.by_default is shown and not (shown and column.key in NAMES)
         ),
     )
-
-
-def _validation(_: str) -> str:
-    """How the scaling law does on published series, within a node and across its boundary."""
-    rows = []
-    for name, band in (("within a node", WITHIN_NODE), ("across its boundary", ACROSS_NODES)):
-        found = errors(across=band is ACROSS_NODES)
-        law, kept = (
-            f"{100 * median(map(abs, one)):.1f} %"
-            for one in zip(*((e.log_ratio, e.log_ratio_if_kept) for e in found), strict=True)
-        )
-        number = f"{band.predictions} on {len({error.curve for error in found})} series"
-        rows.append((name, number, law, kept, f"{band.inside} of {band.predictions}"))
-    header = "predictions", "number", "median error", "if the last efficiency stays", "in the band"
-    return _markdown(header, rows)
 
 
 def _commands(_: str) -> str:
@@ -154,5 +136,4 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "docstring": _docstring,
     "gpu": _gpu,
     "members": _members,
-    "validation": _validation,
 }

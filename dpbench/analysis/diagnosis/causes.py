@@ -223,85 +223,61 @@ def _factors(explanation: Explanation) -> Iterator[Cause]:
 
 def _of_factor(factor: Factor, explanation: Explanation) -> Cause:
     """The cause of a loss, without its share."""
+    part, configuration = factor.parts[0], explanation.configuration
     # One process has one clock: it hides the work of driving all replicas.
-    is_separated = len(factor.parts) == 1 or factor.parts == ONE_CLOCK
-    kind: str = factor.parts[0] if is_separated else "not separated"
-    text, remedy = " or ".join(factor.parts), "measure what separates them, see below"
-    match kind:
+    if len(factor.parts) > 1 and factor.parts != ONE_CLOCK:
+        remedy = "measure what separates them, see below"
+        return Cause(kind="not separated", text=" or ".join(factor.parts), remedy=remedy)
+    match part:
         case "granularity":
             text = "granularity, as a small shard takes longer per sample"
             remedy = "try a larger --batch-sizes or fewer replicas"
+            return Cause(kind=part, text=text, remedy=remedy)
         case "contention":
-            copies = explanation.configuration.group_size
-            text = f"contention, as {copies} copies slow each other without communicating"
-            remedy = "no setting removes it, as they share cores and memory bandwidth"
-            if explanation.configuration.devices[0] != "cpu":
-                remedy = "try fewer replicas per host, as they share power, PCIe and its cores"
-        case "wrapper":
-            return _wrapper(explanation)
+            copies, is_on_cpu = configuration.group_size, configuration.devices[0] == "cpu"
+            return Cause(
+                kind=part,
+                text=f"contention, as {copies} copies slow each other without communicating",
+                remedy="no setting removes it, as they share cores and memory bandwidth"
+                if is_on_cpu
+                else "try fewer replicas per host, as they share power, PCIe and its cores",
+            )
         case "waiting":
             return _waiting(explanation)
-        case "communication":
-            return _communication(explanation)
-    return Cause(kind=kind, text=text, remedy=remedy)
-
-
-def _wrapper(explanation: Explanation) -> Cause:
-    configuration = explanation.configuration
-    traits = configuration.traits
-    text = "the wrapper's own work, a cost per step"
-    alternative = traits.alternative or ""
-    remedy = _try(
-        _setting(explanation, alternative, "wrapper", implementation=alternative),
-        _averaging_less_often(explanation, "wrapper"),
-        "a larger --batch-sizes",
-    )
-    if configuration.workload.script:
-        text = "what a rank does beside its own training (hooks, buckets, other collectives)"
-        remedy = _try(SCRIPT_ACCUMULATES, "a larger batch: it is a cost per step")
-        if _accumulates(explanation):
-            remedy = "remove collectives of its own, such as a loss that is averaged to log"
-    elif traits.one_process and configuration.group_size > 1:
-        text = "driving all replicas from one process, where they wait for each other"
-        remedy = _try("ddp, which has a process for each replica")
-    return Cause(kind="wrapper", text=text, remedy=remedy)
+    is_script = bool(configuration.workload.script)
+    return (_of_script if is_script else _of_implementation)(part, explanation)
 
 
 def _waiting(explanation: Explanation) -> Cause:
+    """The cause of waiting: copies that differ, one slow rank, or now one rank and now another."""
     slowest = explanation.slowest_rank
-    text = "waiting for the rank that is slowest in each step, not always the same one"
-    remedy = (
-        "make samples equally long, end other work on the devices, or pin ranks to cores "
-        "(dpbench.load(DIR).steps has the time of each step and rank)"
-    )
     if not explanation.communicates:
         text = "copies that are slower than the typical one"
-        remedy = "end other work on their devices"
-    elif slowest is not None and slowest.is_slow:
-        text = (
-            f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
-            f"{slowest.repetitions} repetitions"
+        return Cause(kind="waiting", text=text, remedy="end other work on their devices")
+    if slowest is None or not slowest.is_slow:
+        return Cause(
+            kind="waiting",
+            text="waiting for the rank that is slowest in each step, not always the same one",
+            remedy="make samples equally long, end other work on the devices, or pin ranks to "
+            "cores (dpbench.load(DIR).steps has the time of each step and rank)",
         )
-        remedy = (
-            "end other work on its device, and compare the number and length of its samples with "
-            "those of other ranks"
-        )
-        if why := _slow_clock(explanation, slowest.rank):
-            text = f"{text}, {why}"
-            remedy = (
-                "improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"
-            )
-    return Cause(kind="waiting", text=text, remedy=remedy)
+    clock = _slow_clock(explanation, slowest.rank)
+    return Cause(
+        kind="waiting",
+        text=f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
+        f"{slowest.repetitions} repetitions{clock}",
+        remedy="improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"
+        if clock
+        else "end other work on its device, and compare the number and length of its samples with "
+        "those of other ranks",
+    )
 
 
 def _slow_clock(explanation: Explanation, slowest: int) -> str:
     """By how much the GPU of a rank has a slower clock than the others, and why; "" if not."""
-    states = [
-        (rank.rank == slowest, state) for rank in explanation.row.ranks for state in rank.timed.gpu
-    ]
-    slow, others = (
-        [state for is_slow, state in states if is_slow is which] for which in (True, False)
-    )
+    ranks = explanation.row.ranks
+    slow = [state for one in ranks if one.rank == slowest for state in one.timed.gpu]
+    others = [state for one in ranks if one.rank != slowest for state in one.timed.gpu]
     if not (slow and others):
         return ""
     mine, theirs = (median(state.sm_clock_mhz for state in some) for some in (slow, others))
@@ -309,30 +285,65 @@ def _slow_clock(explanation: Explanation, slowest: int) -> str:
         return ""
     reasons = dict.fromkeys(reason for state in slow for reason in state.slowdowns)
     why = f" ({', '.join(reasons)})" if reasons else ""
-    return f"with an SM clock of {mine:,.0f} MHz against {theirs:,.0f}{why}"
+    return f", with an SM clock of {mine:,.0f} MHz against {theirs:,.0f}{why}"
 
 
-def _communication(explanation: Explanation) -> Cause:
-    configuration, name = explanation.configuration, _faster_backend(explanation)
-    traits, is_script = configuration.traits, bool(configuration.workload.script)
-    text = f"exposed communication on {configuration.backend}"
-    words = option_words("backends", name) if name else ""
-    if is_script and name:
-        imports = "import dpbench.parallel and " if name == "shm" else ""
-        words = f'{imports}init_process_group("{name}")'
-    first, option = _setting(explanation, words, "communication", backend=name), ""
-    others = [_averaging_less_often(explanation, "communication")]
-    if is_script:
-        text, others = "exposed communication", [SCRIPT_ACCUMULATES, "a larger batch"]
-        if _accumulates(explanation):
-            others = ["a larger batch or more micro-steps per optimizer step"]
+def _of_script(part: Part, explanation: Explanation) -> Cause:
+    """What ranks of a script lose to the wrapper or to communication, and what to change in it."""
+    facts = explanation.script_facts
+    accumulates = bool(facts) and fmean(one.forwards / one.steps for one in facts) >= SEVERAL
+    if part == "wrapper":
+        return Cause(
+            kind=part,
+            text="what a rank does beside its own training (hooks, buckets, other collectives)",
+            remedy="remove collectives of its own, such as a loss that is averaged to log"
+            if accumulates
+            else _try(SCRIPT_ACCUMULATES, "a larger batch: it is a cost per step"),
+        )
+    name = _faster_backend(explanation)
+    imports = "import dpbench.parallel and " if name == "shm" else ""
+    words = f'{imports}init_process_group("{name}")' if name else ""
+    change = _setting(explanation, words, part, backend=name)
+    others = [SCRIPT_ACCUMULATES, "a larger batch"]
+    if accumulates:
+        others = ["a larger batch or more micro-steps per optimizer step"]
+    return Cause(
+        kind=part,
+        text="exposed communication",
+        remedy=_try(change, *others),
         # A setting that the sweep does not have is advised in no more than its words.
-        option = f"--backends gloo,{name}" if words and first == words else ""
-    elif traits.one_process:
-        text, first = "gathering gradients in one process", "ddp"
-    elif traits.averages_parameters:
-        text = f"exposed averaging of parameters on {configuration.backend}"
-    return Cause(kind="communication", text=text, remedy=_try(first, *others), option=option)
+        option=f"--backends gloo,{name}" if words and change == words else "",
+    )
+
+
+def _of_implementation(part: Part, explanation: Explanation) -> Cause:
+    """What an implementation loses to the wrapper or to communication, and settings to try."""
+    configuration = explanation.configuration
+    traits, backend = configuration.traits, configuration.backend
+    option, field = "accumulate", "accumulation_steps"
+    if traits.averages_parameters:
+        option = field = "sync_every"
+    steps = LESS_OFTEN * getattr(configuration, field)
+    words = f"{option_words(option, steps)}{LEAVES}"
+    less_often = _setting(explanation, words, part, **{field: steps})
+    if part == "wrapper":
+        if traits.one_process and configuration.group_size > 1:
+            text = "driving all replicas from one process, where they wait for each other"
+            return Cause(
+                kind=part, text=text, remedy="try ddp, which has a process for each replica"
+            )
+        other = traits.alternative or ""
+        other = _setting(explanation, other, part, implementation=other)
+        larger = "a larger --batch-sizes"
+        text = "the wrapper's own work, a cost per step"
+        return Cause(kind=part, text=text, remedy=_try(other, less_often, larger))
+    if traits.one_process:
+        text = "gathering gradients in one process"
+        return Cause(kind=part, text=text, remedy=_try("ddp", less_often))
+    name = _faster_backend(explanation)
+    faster = _setting(explanation, name and option_words("backends", name), part, backend=name)
+    what = "averaging of parameters" if traits.averages_parameters else "communication"
+    return Cause(kind=part, text=f"exposed {what} on {backend}", remedy=_try(faster, less_often))
 
 
 def _faster_backend(explanation: Explanation) -> str:
@@ -343,16 +354,6 @@ def _faster_backend(explanation: Explanation) -> str:
     if configuration.devices[0] != "cpu":
         return "nccl" if is_on_gloo or configuration.backend == "shm" else ""
     return "shm" if is_on_gloo and configuration.node_count == 1 else ""
-
-
-def _averaging_less_often(explanation: Explanation, part: Part) -> str:
-    """The setting with which an implementation averages less often."""
-    configuration = explanation.configuration
-    option, field = "accumulate", "accumulation_steps"
-    if configuration.traits.averages_parameters:
-        option = field = "sync_every"
-    steps = LESS_OFTEN * getattr(configuration, field)
-    return _setting(explanation, f"{option_words(option, steps)}{LEAVES}", part, **{field: steps})
 
 
 def _setting(explanation: Explanation, words: str, part: Part, **settings: Any) -> str:
@@ -371,12 +372,6 @@ def _try(*remedies: str) -> str:
     """The remedies that there are."""
     known = [*filter(None, remedies)]
     return f"try {', or '.join(known)}" if known else "no setting helps that this sweep lacks"
-
-
-def _accumulates(explanation: Explanation) -> bool:
-    """Whether a script has several forward passes in an optimizer step."""
-    facts = explanation.script_facts
-    return bool(facts) and fmean(one.forwards / one.steps for one in facts) >= SEVERAL
 
 
 def _wrong(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:

@@ -4,7 +4,7 @@ Beyond the data, the logarithm of the step time goes on rising: in the first dou
 the mean rise per doubling that was measured, in each further one by half of that. A step that
 became shorter is not expected to become still shorter. On published series this errs less than a
 least-squares fit of latency and bandwidth terms and less than keeping the last efficiency
-(`tools/law_errors.py`, docs/scaling.md).
+(docs/scaling.md).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Band:
     predictions: int
 
 
-# `python -m tools.law_errors` computes both.
+# Both follow from the published series; their test computes them anew.
 WITHIN_NODE = Band(
     low=-0.1480466941720107, middle=0.0, high=0.5484785022997777, inside=201, predictions=224
 )

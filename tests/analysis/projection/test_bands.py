@@ -1,0 +1,99 @@
+"""The law of `project` on published series: what it gets right, and the bands that follow.
+
+Each series withholds its larger group sizes, and the law predicts them from every prefix of two or
+more. A band is conformal: order statistics of these errors, of which steps across the boundary from
+one node to several are a set of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import NamedTuple
+
+import pytest
+
+from dpbench.analysis.projection.law import (
+    ACROSS_NODES,
+    MAX_MULTIPLE,
+    WITHIN_NODE,
+    Band,
+    continued,
+    crosses,
+)
+from dpbench.analysis.published import from_csv
+from dpbench.analysis.rows import Row
+from tests.analysis.projection.sweeps import PUBLISHED
+
+SCALING = PUBLISHED.parents[1] / "docs" / "scaling.md"
+
+
+class Error(NamedTuple):
+    """ln(measured ÷ predicted step time) of a withheld group size of a series."""
+
+    series: tuple[object, ...]
+    law: float
+    scaled: float
+    if_kept: float
+    """That of keeping the last efficiency."""
+
+
+def errors(*, across: bool) -> list[Error]:
+    """All errors within a node, or across its boundary."""
+    curves: dict[tuple[object, ...], list[Row]] = {}
+    for table in ("weak_scaling.csv", "scaling_series.csv"):
+        for row in from_csv(PUBLISHED / table):
+            key = (table, row.source, row.implementation, row.batch_size)
+            curves.setdefault(key, []).append(row)
+    found = []
+    for series, rows in curves.items():
+        sizes = [row.group_size for row in rows]
+        seconds = [row.group_size / row.throughput.value for row in rows if row.throughput]
+        per_node = rows[0].stated["gpus_per_node"] or 1
+        for place, n in enumerate(sizes):
+            for count in range(2, place + 1):
+                known = sizes[:count]
+                if n <= MAX_MULTIPLE * known[-1] and crosses(known, n, per_node) is across:
+                    predicted = continued(known, seconds[:count], n)
+                    error = math.log(seconds[place]) - predicted.log_seconds
+                    kept = math.log(seconds[place] / seconds[count - 1])
+                    found.append(Error(series, error, error / predicted.scale, kept))
+    return found
+
+
+def calibrated(found: Sequence[Error], *, across: bool) -> tuple[float, float, float]:
+    """(Low, middle, high): the next of m such errors lies between the ⌊0.05 (m+1)⌋-th from both
+    ends with 90 % or more (split conformal prediction)."""
+    ordered = sorted(error.scaled for error in found)
+    middle, tail = median(ordered) if across else 0.0, math.floor(0.05 * (len(ordered) + 1) + 1e-9)
+    return min(middle, ordered[tail - 1]), middle, max(middle, ordered[-tail])
+
+
+@pytest.mark.parametrize(
+    ("name", "band"), [("within a node", WITHIN_NODE), ("across its boundary", ACROSS_NODES)]
+)
+def test_bands_are_of_published_series_and_hold_on_those_they_do_not_know(
+    name: str, band: Band
+) -> None:
+    found = errors(across=band is ACROSS_NODES)
+    series = {error.series for error in found}
+    inside = 0
+    for one in series:
+        others = [error for error in found if error.series != one]
+        low, _, high = calibrated(others, across=band is ACROSS_NODES)
+        inside += sum(low <= error.scaled <= high for error in found if error.series == one)
+    low, middle, high = calibrated(found, across=band is ACROSS_NODES)
+    assert band == Band(low=low, middle=middle, high=high, inside=inside, predictions=len(found))
+    assert 0.86 <= inside / len(found) <= 0.94
+    law, kept = median(abs(e.law) for e in found), median(abs(e.if_kept) for e in found)
+    held = f"{inside} of {len(found)}"
+    row = f"{len(found)} on {len(series)} series | {law:.1%} | {kept:.1%} | {held}"
+    assert f"| {name} | {row} |" in SCALING.read_text().replace(" %", "%")
+
+
+@pytest.mark.parametrize("source", ["Transformer-XL", "llm-foundry", "TensorFlow"])
+def test_the_law_errs_less_than_keeping_the_last_efficiency(source: str) -> None:
+    """In the mean of each source that has many series."""
+    found = [error for error in errors(across=False) if source in str(error.series[1])]
+    assert fmean(abs(one.law) for one in found) < fmean(abs(one.if_kept) for one in found)
