@@ -64,9 +64,9 @@ class Analysis:
 
     @property
     def fastest(self) -> dict[str, Fastest]:
-        """The fastest row of each work, of which a sweep of one architecture has one: ""."""
-        is_busy = self.disturbance.is_busy
-        return {one.work: find_fastest(one.rows, is_busy=is_busy) for one in self.by_work}
+        """The fastest row of each work of a sweep; one of a single architecture has one: ""."""
+        parts, is_busy = self.by_work if self.sweep else (), self.disturbance.is_busy
+        return {one.work: find_fastest(one.rows, is_busy=is_busy) for one in parts}
 
 
 def analyze(stored: StoredSweep | StoredCollectives) -> Analysis:

@@ -16,7 +16,7 @@ from statistics import fmean, variance
 from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
 
 from dpbench.analysis.estimate import Estimate, exponential, single_value, t_quantile
-from dpbench.analysis.noise import MAX_ADVISED
+from dpbench.analysis.noise import fewest_repetitions
 
 ALPHA = 0.05
 """Level of a test of data that is looked at once."""
@@ -117,12 +117,14 @@ class Change:
         if self.error is None:
             return None
         spread = self.error / math.sqrt(1 / len(self.baseline) + 1 / len(self.candidate))
-        for count in range(2, MAX_ADVISED + 1):
+
+        def detectable(count: int) -> float:
+            """The smallest change that a one-sided t test detects with probability `POWER`."""
             freedom = (count - 1) * (1 if self.is_paired else 2)
-            error = spread * math.sqrt(2 / count)
-            if error * _errors_to_detect(freedom, level) <= math.log(limit):
-                return count
-        return None
+            errors = nctdtrinc(freedom, 1 - POWER, stdtrit(freedom, 1 - level))
+            return spread * math.sqrt(2 / count) * float(errors)
+
+        return fewest_repetitions(detectable, math.log(limit))
 
 
 def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change | None:
@@ -186,10 +188,3 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, (len(tests) - rank) * p)
         corrected[place] = min(largest, 1.0)
     return corrected
-
-
-def _errors_to_detect(degrees_of_freedom: float, level: float) -> float:
-    """The standard errors of the smallest change that a one-sided t test at this level detects with
-    probability `POWER`."""
-    critical = stdtrit(degrees_of_freedom, 1 - level)
-    return float(nctdtrinc(degrees_of_freedom, 1 - POWER, critical))

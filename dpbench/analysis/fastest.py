@@ -35,7 +35,7 @@ class Fastest:
     row: Row | None = None
     """The fastest row; None if no row has a speed, or speeds cannot be compared."""
     speed: Estimate | None = None
-    """Throughput of the fastest row, or its duration where rows have no throughput."""
+    """Throughput of the fastest row."""
     others: tuple[Row, ...] = ()
     """All that it was compared with, the nearest first."""
     rivals: tuple[Row, ...] = ()
@@ -79,11 +79,8 @@ def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
     ]
     if reason := _why_no_speed(rows, usable):
         return Fastest(reason=reason)
-    # Published times have no throughput; the least is the fastest.
-    speeds = {row: row.throughput for row in usable if row.throughput}
-    durations = {row: row.duration for row in usable if row.duration}
-    found = speeds or durations
-    fastest, *others = sorted(found, key=lambda row: found[row].value, reverse=found is speeds)
+    found = {row: row.throughput for row in usable if row.throughput}
+    fastest, *others = sorted(found, key=lambda row: -found[row].value)
     low, high = found[fastest].ends
     overlapping = [
         row for row in others if low <= found[row].ends[1] and found[row].ends[0] <= high
@@ -147,7 +144,7 @@ def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:
         return f"speeds are in different units: {', '.join(counted)}"
     if not rows:
         return "no trial was recorded"
-    if not any(row.throughput or row.duration for row in usable):
+    if not counted:
         return f"no configuration completed{ended}" if ends else "no configuration has a speed"
     is_alone = all(row.implementation == SINGLE for row in usable)
     return f"no configuration but {SINGLE} completed{ended}" if is_alone and ends else ""

@@ -32,7 +32,6 @@ DTYPES: dict[ValueType, str] = {
     "number": "float64",
     "boolean": "boolean",
 }
-SCALARS: dict[Any, ValueType] = {str: "text", int: "integer", float: "number"}
 Reading = tuple[ValueType, Callable[[Any], PlainValue]]
 """The type of a column, and how its values are read."""
 TRIAL_VALUES: dict[str, Reading] = {

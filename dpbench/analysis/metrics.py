@@ -19,7 +19,6 @@ from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
 from dpbench.analysis.losses import SLOPE_BLOCKS, finite_losses, loss_slope_per_second
 from dpbench.analysis.metric import ITEMS, Metric, PlainValue, Value, value_type_of
-from dpbench.analysis.scaling import serial_fraction
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, Configuration, WorkloadSpec, plain_label
 from dpbench.specs.nodes import node_counts
@@ -86,11 +85,8 @@ def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
     )
 
 
-def published_serial_fraction(row: Row) -> float | None:
-    """The serial fraction of a published row of several replicas; None for any other."""
-    if row.configuration is not None or row.speedup is None or row.group_size == 1:
-        return None
-    return serial_fraction(row.speedup.value, row.group_size)
+def only_published(_: Row) -> None:
+    """No value: published tables state it, and other rows do not have it."""
 
 
 def model_flops_utilization(row: Row) -> Estimate | None:
@@ -233,7 +229,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
         of_trial=attrgetter("duration_seconds"),
-        of_row=lambda _: None,  # only published tables state it
+        of_row=only_published,
         header="Time",
         style="time",
         by_default=True,
@@ -272,7 +268,7 @@ METRICS: tuple[Metric, ...] = (
         key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
-        of_row=published_serial_fraction,
+        of_row=only_published,
         header="Serial",
         style="fraction",
         by_default=True,

@@ -7,12 +7,13 @@ repetitions alone help where nothing else ran.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench import units
 from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
+from dpbench.messages import option_words
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import Configuration
 
@@ -104,8 +105,20 @@ def repetitions_to_state(noisy: Iterable[Estimate]) -> int | None:
         for (low, high), n in ((estimate.ends, estimate.sample_size) for estimate in noisy)
     ]
     largest, enough = max(deviations, default=math.inf), AIM * math.log(TOO_NOISY) / 2
-    counts = range(2, MAX_ADVISED + 1)
-    return next((n for n in counts if largest * t_quantile(n - 1) / math.sqrt(n) <= enough), None)
+    return fewest_repetitions(lambda n: largest * t_quantile(n - 1) / math.sqrt(n), enough)
+
+
+def fewest_repetitions(error: Callable[[int], float], enough: float) -> int | None:
+    """The fewest repetitions whose error, which falls with their number, is small enough; None if
+    more than MAX_ADVISED."""
+    return next((n for n in range(2, MAX_ADVISED + 1) if error(n) <= enough), None)
+
+
+def repetitions_advice(needed: int, now: int, seconds_each: float) -> str:
+    """How many repetitions are needed, how many there are, and what they take: "about 13
+    repetitions (now 3), 26 s: --repetitions 13"."""
+    took, option = units.seconds(needed * seconds_each), option_words("repetitions", needed)
+    return f"about {needed} repetitions (now {now}), {took}: {option}"
 
 
 def _limit(configuration: Configuration) -> float:

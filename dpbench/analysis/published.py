@@ -13,13 +13,15 @@ Numbers are single values without an interval. Everything else is an error that 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dpbench.analysis.estimate import single_value
+from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row, in_order
+from dpbench.analysis.scaling import UNITY, serial_fraction
 from dpbench.errors import FileError
 from dpbench.files import protect
 from dpbench.messages import escaped
@@ -29,8 +31,6 @@ CLAIMED = "_claimed"
 SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEED_COLUMNS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
-SPEEDS = {"images_per_second", "duration_seconds", "speedup"}
-"""Metrics of which a line states one."""
 LONGEST = 120
 """Characters of a wrong value that an error repeats."""
 
@@ -70,22 +70,26 @@ class _Line(BaseModel):
         return self.implementation == SINGLE and self.group_size == 1
 
     @property
-    def stated(self) -> dict[str, Any]:
-        """The values of metrics that the line states."""
-        values: dict[str, Any] = {"gpus_per_node": self.gpus_per_node}
-        rate = self.images_per_second
-        if self.seconds_per_step is not None and self.batch_size is not None and rate is None:
-            rate = self.batch_size * self.group_size / self.seconds_per_step
-        if rate is not None:
-            values["images_per_second"] = single_value(rate, f"{self.item}/s")
-            # For times and speedups it is unknown whether the batch was per replica.
-            values["global_batch_size"] = (self.batch_size or 0) * self.group_size or None
-        for unit, factor in SECONDS.items():
-            if (time := getattr(self, unit)) is not None:
-                values["duration_seconds"] = single_value(time * factor, "s")
+    def rate(self) -> float:
+        """Items per second; 0 if that is not stated."""
+        items = self.group_size * (self.batch_size or 0)
+        return self.images_per_second or items / (self.seconds_per_step or math.inf)
+
+    @property
+    def duration(self) -> float:
+        """Seconds for a fixed amount of work; 0 if that is not stated."""
+        return sum((getattr(self, unit) or 0.0) * seconds for unit, seconds in SECONDS.items())
+
+    def speedup_over(self, other: _Line | None) -> Estimate | None:
+        """How many times as fast as another line it is, or states to be."""
         if self.speedup is not None:
-            values["speedup"] = values["speedup_relative"] = single_value(self.speedup, "×")
-        return values
+            return single_value(self.speedup, "×")
+        if other is None:
+            return None
+        if other is self:
+            return UNITY
+        ratio = self.rate / other.rate if self.rate else other.duration / self.duration
+        return single_value(ratio, "×")
 
 
 def from_csv(path: Path) -> tuple[Row, ...]:
@@ -97,36 +101,42 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     extra = dict.fromkeys(name for line in lines for name in line.model_extra or {})
     claims = [name for name in extra if name.endswith(CLAIMED)]
     unread = [name for name in extra if name not in claims]
-    has_single = any(line.is_single for line in lines)
-    missing = f"{SINGLE} at this batch size" if has_single else "row at group size 1"
+    singles = {line.batch_size: line for line in lines if line.is_single}
+    alone = {line.series: line for line in lines if line.group_size == 1}
     rows: dict[tuple[object, ...], Row] = {}
-    singles: dict[int | None, Row] = {}
     # References come before the rows that have them.
     for line in sorted(lines, key=lambda line: (line.group_size, not line.is_single)):
-        one_replica = rows.get((*line.series, 1))
-        reference = singles.get(line.batch_size) if has_single else one_replica
-        is_reference = line.is_single if has_single else line.group_size == 1
+        one_replica = alone.get(line.series)
+        reference = singles.get(line.batch_size) if singles else one_replica
+        speedup = line.speedup_over(reference)
         notes = [f"columns not read: {', '.join(unread)}"] if unread else []
-        if not (line.speedup or is_reference or reference):
+        if speedup is None:
+            missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
             notes.append(f"no speedup, no {missing}")
-        row = Row(
+        n, rate, duration = line.group_size, line.rate, line.duration
+        rows[*line.series, line.group_size] = Row(
             implementation=line.implementation,
             implementation_label=line.implementation,
             backend=line.backend,
-            group_size=line.group_size,
+            group_size=n,
             batch_size=line.batch_size,
             item=line.item,
             repetitions=1,
-            reference=reference,
-            is_reference=is_reference,
-            one_replica=one_replica,
+            reference=rows.get((*reference.series, 1)) if reference else None,
             notes=tuple(notes),
             source=line.source,
-            stated={**line.stated, **{name: (line.model_extra or {}).get(name) for name in claims}},
+            stated={
+                "images_per_second": single_value(rate, f"{line.item}/s") if rate else None,
+                # For times and speedups it is unknown whether the batch was per replica.
+                "global_batch_size": line.batch_size and line.batch_size * n if rate else None,
+                "duration_seconds": single_value(duration, "s") if duration else None,
+                "speedup": speedup,
+                "speedup_relative": line.speedup_over(one_replica),
+                "serial_fraction": serial_fraction(speedup.value, n) if speedup and n > 1 else None,
+                "gpus_per_node": line.gpus_per_node,
+                **{name: (line.model_extra or {}).get(name) for name in claims},
+            },
         )
-        rows[*line.series, line.group_size] = row
-        if line.is_single:
-            singles[line.batch_size] = row
     return in_order(rows.values())
 
 
@@ -153,7 +163,7 @@ def _read_lines(path: Path) -> list[_Line]:
             expected = first["msg"].replace("Input should be", "expected")
             got = escaped(repr(cells.get(column, "")), LONGEST)
             raise FileError(f"{place}, column {column!r}: {expected}, got {got}") from None
-        if not SPEEDS & line.stated.keys():
+        if not (line.speedup or line.rate or line.duration):
             needed = "batch_size" if line.seconds_per_step else speeds[-1]
             raise FileError(f"{place}, column {needed!r}: expected a number, got ''")
         earlier = found.setdefault((line.series, line.group_size), number)

@@ -12,14 +12,20 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.change import change_between
-from dpbench.analysis.estimate import MIN_PAIRS, Estimate, single_value
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.metrics import ROW_METRICS
-from dpbench.analysis.noise import MAX_ADVISED, WAS_BUSY, is_disturbed, repetitions_to_state
+from dpbench.analysis.noise import (
+    MAX_ADVISED,
+    WAS_BUSY,
+    is_disturbed,
+    repetitions_advice,
+    repetitions_to_state,
+)
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY
 from dpbench.analysis.throughput import WarmUp, items_per_second, slowest_of_each_step, warm_up
-from dpbench.messages import one_line, option_words
+from dpbench.messages import one_line
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord
 from dpbench.specs import Configuration, Labels, plain_label, series_name
@@ -92,11 +98,6 @@ class Row:
         return self._estimate("images_per_second")
 
     @property
-    def duration(self) -> Estimate | None:
-        """Seconds for a fixed amount of work; only for published times."""
-        return self._estimate("duration_seconds")
-
-    @property
     def speedup(self) -> Estimate | None:
         return self._estimate("speedup")
 
@@ -114,16 +115,11 @@ class Row:
         1 over itself. None if one of them has no speed."""
         if other is None:
             return None
-        if other is self and (self.throughput or self.duration):
+        if other is self and self.speeds:
             return UNITY
         paired = self.ran_in_turn_with(other)
-        if change := change_between(other.speeds, self.speeds, paired=paired):
-            return change.estimate
-        if self.throughput and other.throughput:
-            return single_value(self.throughput.value / other.throughput.value, "×")
-        if self.duration and other.duration:
-            return single_value(other.duration.value / self.duration.value, "×")
-        return None
+        change = change_between(other.speeds, self.speeds, paired=paired)
+        return None if change is None else change.estimate
 
     def ran_in_turn_with(self, other: Row) -> bool:
         """Whether both have the same repetitions, passes of the palindrome, and enough to be
@@ -200,9 +196,7 @@ def noise_lines(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Ite
         remedy = WAS_BUSY
     elif needed is not None:
         passes = 1 + max(record.trial.repetition for record in trials)
-        took = units.seconds(needed * sum(r.duration_seconds for r in trials) / passes)
-        more = option_words("repetitions", needed)
-        remedy = f"about {needed} repetitions (now {now}), {took}: {more}"
+        remedy = repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)
     yield f"too noisy to {purpose}: {units.some_of(ranges, MAX_LISTED, 'configuration')}; {remedy}"
 
 

@@ -77,7 +77,7 @@ def reasons(rows: Rows) -> Iterator[str]:
 
 def _intervals(rows: Rows) -> Iterator[str]:
     """The meaning of ±."""
-    estimates = chain.from_iterable((row.throughput, row.duration, row.speedup) for row in rows)
+    estimates = chain.from_iterable((row.throughput, row.speedup) for row in rows)
     repeated = [e for e in estimates if e is not None and e.basis == "repetitions"]
     if repeated:
         yield (

@@ -114,7 +114,7 @@ def page_path_in(folder: Path) -> Path:
 
 def build_page(analysis: Analysis, *, charts: bool = False) -> Page:
     """The page of an analysis, with every chart that it has data for if `charts`."""
-    fastest = analysis.fastest if analysis.rows else {}
+    fastest = analysis.fastest
     return Page(
         title=one_line(analysis.name),
         about=" · ".join(map(one_line, _about(analysis))),

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpbench.analysis.analyze import analyze
-from dpbench.analysis.diagnosis.causes import causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation, choose
 from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.rows import noise_lines
@@ -79,7 +78,7 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_cl
     the first remedies bring, or look at the page."""
     once = ("name", "as_json", "verbose", "quiet")
     # A loss of its own is worth more than one that is a part of another.
-    causes = sorted(causes_of(explanation), key=lambda cause: cause.is_bound)
+    causes = sorted(explanation.causes, key=lambda cause: cause.is_bound)
     remedies = [*dict.fromkeys(cause.option for cause in causes if cause.option)][:MOST_REMEDIES]
     if not options.script_and_arguments:
         command = ["report", str(folder), "--open"]

@@ -72,7 +72,8 @@ def _read_series(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[
         sweep = load_sweep(options.path)
         rows = summarize(sweep.records)
     if rows and not any(map(options.keeps, rows)):
-        raise UsageError(f"{options.path}: no such row; there are {filter_choices(rows)}")
+        there = filter_choices(rows, ("implementations", "backends", "batch_sizes"))
+        raise UsageError(f"{options.path}: no such row; there are {there}")
     try:
         series, left_out = series_of(rows, options.keeps)
     except UsageError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -192,15 +192,17 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
     return Path(folder), where
 
 
-def filter_choices(rows: Sequence[Row | CollectiveSpec]) -> str:
-    """The values that the options can choose from: numbers ascend, names are in the order of the
+def filter_choices(
+    rows: Sequence[Row | CollectiveSpec], options: Iterable[str] = tuple(RowFilter.model_fields)
+) -> str:
+    """The values that these options can choose from: numbers ascend, names are in the order of the
     rows."""
     found = {
         name: sorted(
             dict.fromkeys(value for row in rows if (value := row_value(row, name)) is not None),
             key=lambda value: value if isinstance(value, int) else 0,
         )
-        for name in RowFilter.model_fields
+        for name in options
     }
     return "; ".join(
         f"{option_words(name)} {', '.join(map(str, values))}"

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.noise import WAS_BUSY
 from dpbench.analysis.throughput import after_first_segment, slow_steps
 from dpbench.messages import option_words
 from dpbench.records.trial import ScriptFacts, TrialRecord, Window
+
+if TYPE_CHECKING:
+    from dpbench.analysis.diagnosis.explanation import Explanation
 
 SLOW_INPUT = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process

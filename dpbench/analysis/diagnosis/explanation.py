@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from dpbench import units
+from dpbench.analysis.diagnosis.causes import Cause, causes_of
 from dpbench.analysis.diagnosis.factors import (
     CONTENDED,
     IDEAL,
@@ -69,6 +70,11 @@ class Explanation:
     @cached_property
     def slowest_rank(self) -> SlowestRank | None:
         return slowest_of(self.row.records)
+
+    @cached_property
+    def causes(self) -> tuple[Cause, ...]:
+        """What makes it slow or wrong, and what to try, see `causes_of`."""
+        return causes_of(self)
 
     @cached_property
     def phases(self) -> StepPhases | None:

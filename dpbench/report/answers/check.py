@@ -10,7 +10,7 @@ from dpbench import units
 from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
-from dpbench.analysis.noise import WAS_BUSY
+from dpbench.analysis.noise import WAS_BUSY, repetitions_advice
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
 from dpbench.report.answers.compare import plain_comparison, sample_sizes, side_columns
@@ -153,8 +153,7 @@ def _what_would_decide(metric: MetricVerdict, seconds: float) -> str:
         return "too noisy to decide here: find a quieter machine, or raise the tolerance"
     if needed <= min(metric.repetitions):
         return "the change is close to the tolerance: add repetitions"
-    took = units.seconds(needed * seconds)
-    return f"--repetitions {needed} would probably settle it, in about {took}"
+    return repetitions_advice(needed, min(metric.repetitions), seconds)
 
 
 def _tables(verdict: Verdict) -> Iterator[str | Table]:

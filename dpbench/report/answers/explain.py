@@ -10,7 +10,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.causes import Cause, causes_of
+from dpbench.analysis.diagnosis.causes import Cause
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import LARGE, Part
 from dpbench.analysis.noise import WAS_BUSY
@@ -132,7 +132,7 @@ def verdict_sentence(explanation: Explanation, *, is_busy: bool = False) -> str:
     )
     losses = (
         f"the largest significant loss is {cause.text}"
-        for cause in causes_of(explanation)
+        for cause in explanation.causes
         if cause.share and not (cause.is_bound or cause.is_uncertain)
     )
     loss = next(losses, NOTHING_TO_GAIN if explanation.is_linear else NOTHING_LARGE)
@@ -211,7 +211,7 @@ def cause_lines(explanations: Sequence[Explanation], *, is_busy: bool) -> Iterat
     machine what is wrong alone, as it is so at any speed."""
     groups: dict[tuple[object, ...], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
-        for cause in causes_of(explanation):
+        for cause in explanation.causes:
             if cause.is_wrong or not is_busy:
                 whole = cause.parts if cause.is_bound else ()
                 key = (cause.text, cause.is_uncertain, whole)
@@ -272,7 +272,7 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
                 "is_wrong": cause.is_wrong,
                 "text": f"{cause.text}: {cause.remedy}",
             }
-            for cause in causes_of(explanation)
+            for cause in explanation.causes
         ],
         "notes": list(explanation.not_separated),
     }

@@ -41,7 +41,7 @@ def report_answer(
     if analysis.collectives:
         return comm_answer(analysis.collectives, page=page)
     warnings, others = notes_of(analysis, "warning"), notes_of(analysis, "reading")
-    by_work = analysis.fastest if analysis.sweep else {}
+    by_work = analysis.fastest
     first = [
         *analysis.unfinished,
         *headline_sentences(by_work),
@@ -93,7 +93,7 @@ def _sentence(fastest: Fastest) -> str:
     row, speed, rivals = fastest.row, fastest.speed, fastest.rivals
     if row is None or speed is None or fastest.reason:
         return f"no fastest configuration: {fastest.reason}"
-    label, value = one_line(row.label), quantity(speed, "rate" if row.throughput else "time")
+    label, value = one_line(row.label), quantity(speed, "rate")
     doubt = f", but {fastest.doubt}" if fastest.doubt else ""
     if rivals:
         count = len(rivals)
@@ -101,7 +101,7 @@ def _sentence(fastest: Fastest) -> str:
         if all(rival.throughput and rival.throughput.is_too_noisy for rival in rivals):
             noisy = f"{'is' if count == 1 else 'are'} too noisy to compare with it"
             return f"no clear winner: {label} at {value}, but {others} {noisy}{doubt}"
-        speeds = [each.value for rival in rivals if (each := rival.throughput or rival.duration)]
+        speeds = [rival.throughput.value for rival in rivals if rival.throughput]
         apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
         return (
             f"no clear winner: {label}, {value}, and {others} tie within {max(1, apart)} %{doubt}"

@@ -33,7 +33,8 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     assert text.startswith("inconclusive: time per image: +3 % (-")
     assert text.endswith("too noisy to decide here: find a quieter machine, or raise the tolerance")
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
-    assert summary_of(found).endswith("; --repetitions 30 would probably settle it, in about 1 min")
+    advice = "; about 30 repetitions (now 5), 1 min: --repetitions 30"
+    assert summary_of(found).endswith(advice)
     busy = Disturbance(is_busy=True)
     assert summary_of(replace(found, disturbance=busy)).endswith("free it and measure again")
     before, after = (
