@@ -85,15 +85,8 @@ def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
     )
 
 
-def only_published(_: Row) -> None:
-    """No value: published tables state it, and other rows do not have it."""
-
-
-def model_flops_utilization(row: Row) -> Estimate | None:
-    """The share of the GPUs' peak; None if that is not known."""
-    if row.throughput is None or row.peak_items_per_second is None:
-        return None
-    return row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
+def only_stated(_: Row) -> None:
+    """No value, except in rows that state it."""
 
 
 def series_words(row: Row) -> str:
@@ -229,7 +222,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
         of_trial=attrgetter("duration_seconds"),
-        of_row=only_published,
+        of_row=only_stated,
         header="Time",
         style="time",
         by_default=True,
@@ -239,7 +232,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        of_row=lambda row: row.speedup_over(row if row.is_reference else row.reference),
+        of_row=lambda row: row.speedup_over(row.reference),
         has_interval=True,
         header="Speedup",
         style="ratio",
@@ -248,7 +241,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="speedup_relative",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        of_row=lambda row: row.speedup_over(row if row.group_size == 1 else row.one_replica),
+        of_row=lambda row: row.speedup_over(row.one_replica),
         has_interval=True,
         header="Relative speedup",
         style="ratio",
@@ -268,7 +261,7 @@ METRICS: tuple[Metric, ...] = (
         key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
-        of_row=only_published,
+        of_row=only_stated,
         header="Serial",
         style="fraction",
         by_default=True,
@@ -339,7 +332,7 @@ METRICS: tuple[Metric, ...] = (
         follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
-        of_row=model_flops_utilization,
+        of_row=only_stated,
         header="MFU",
         style="percent",
         by_default=True,

@@ -124,7 +124,6 @@ def from_csv(path: Path) -> tuple[Row, ...]:
             repetitions=1,
             reference=rows.get((*reference.series, 1)) if reference else None,
             notes=tuple(notes),
-            source=line.source,
             stated={
                 "images_per_second": single_value(rate, f"{line.item}/s") if rate else None,
                 # For times and speedups it is unknown whether the batch was per replica.
@@ -134,6 +133,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
                 "speedup_relative": line.speedup_over(one_replica),
                 "serial_fraction": serial_fraction(speedup.value, n) if speedup and n > 1 else None,
                 "gpus_per_node": line.gpus_per_node,
+                "source": line.source,
                 **{name: (line.model_extra or {}).get(name) for name in claims},
             },
         )

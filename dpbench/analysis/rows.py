@@ -12,7 +12,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.change import change_between
-from dpbench.analysis.estimate import MIN_PAIRS, Estimate
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import (
     MAX_ADVISED,
@@ -67,18 +67,13 @@ class Row:
     """Usable repetitions, see `repetitions.usable_repetitions`."""
     reference: Row | None = None
     """The row that its speedup is over; None if there is none, or it is a reference itself."""
-    is_reference: bool = False
-    """Whether speedups are over it, so that its own is 1."""
     one_replica: Row | None = None
     """The row of the same implementation and backend at group size 1; None there."""
-    peak_items_per_second: float | None = None
-    """Throughput that would use its GPUs' peak; None if that is not known."""
     notes: tuple[str, ...] = ()
     """What to know about its values."""
-    source: str = ""
-    """Who measured it, on what hardware and data; only for published numbers."""
     stated: Mapping[str, Any] = field(default_factory=dict)
-    """What a published table states, by key: values of metrics, and claims that are none."""
+    """Values of metrics that do not follow from its records, by key: the speedup of a reference, 1,
+    and all that a published table states, its source and claims included."""
 
     def __getitem__(self, key: str) -> Any:
         """The value of a metric, or of what is stated; None if this row does not have it. Raises
@@ -112,11 +107,9 @@ class Row:
 
     def speedup_over(self, other: Row | None) -> Estimate | None:
         """How many times as fast it is as another row, within each repetition if they ran in turn;
-        1 over itself. None if one of them has no speed."""
+        None if one of them has no speed."""
         if other is None:
             return None
-        if other is self and self.speeds:
-            return UNITY
         paired = self.ran_in_turn_with(other)
         change = change_between(other.speeds, self.speeds, paired=paired)
         return None if change is None else change.estimate
@@ -222,8 +215,11 @@ def summarize(
     usable = {key: usable_repetitions(group) for key, group in final.items()}
     has_single = any(key.implementation == SINGLE for key, group in usable.items() if group)
     # A sweep counts the operations of a workload only in its first repetitions.
-    counted = [record for record in records if record.facts.flops_per_item]
-    flops = {record.trial.workload: record.facts.flops_per_item for record in counted}
+    flops = {
+        record.trial.workload: record.facts.flops_per_item
+        for record in records
+        if record.facts.flops_per_item
+    }
     labels = Labels.among(final)
     rows: dict[Configuration, Row] = {}
     # References come before the rows that have them.
@@ -231,13 +227,17 @@ def summarize(
         group, measured = final[configuration], usable[configuration]
         one_replica = configuration.of_one_replica
         reference = configuration.single if has_single else one_replica
-        peak, notes = None, list[str]()
+        stated, notes = dict[str, Any](), list[str]()
         if measured:
             hosts = map((environments or {}).get, measured[-1].environment_ids)
-            peak, note = peak_items_per_second(
-                configuration, flops.get(configuration.workload), hosts
-            )
+            operations = flops.get(configuration.workload)
+            peak, note = peak_items_per_second(configuration, operations, hosts)
             notes += filter(None, [note])
+            if peak is not None:
+                speed = geometric_mean([*map(items_per_second, measured)], unit="items/s")
+                stated["mfu"] = speed.scaled(1 / peak, unit="of peak")
+            stated |= {"speedup": UNITY} if configuration == reference else {}
+            stated |= {"speedup_relative": UNITY} if configuration == one_replica else {}
         again = Counter(filter(None, (r.tried_again_after for r in group)))
         for reason, count in again.items():
             trials = units.counted(count, "trial")
@@ -262,9 +262,8 @@ def summarize(
             configuration=configuration,
             records=measured,
             reference=rows.get(reference),
-            is_reference=reference == configuration,
             one_replica=rows.get(one_replica),
-            peak_items_per_second=peak,
             notes=tuple(notes),
+            stated=stated,
         )
     return in_order(rows.values())

@@ -25,7 +25,7 @@ def notes_of(analysis: Analysis, *kinds: NoteKind) -> list[str]:
     missing trials stands apart, in `Analysis.unfinished`."""
     rows = analysis.rows
     environments = analysis.stored.environments if analysis.stored else {}
-    sources = dict.fromkeys(row.source for row in rows if row.source)
+    sources = dict.fromkeys(filter(None, (row.stated.get("source") for row in rows)))
     notes: dict[NoteKind, Iterable[str]] = {
         "warning": warnings(analysis),
         "failed": reasons(rows),

@@ -44,7 +44,7 @@ def errors(*, across: bool) -> list[Error]:
     curves: dict[tuple[object, ...], list[Row]] = {}
     for table in ("weak_scaling.csv", "scaling_series.csv"):
         for row in from_csv(PUBLISHED / table):
-            key = (table, row.source, row.implementation, row.batch_size)
+            key = (table, row.stated["source"], row.implementation, row.batch_size)
             curves.setdefault(key, []).append(row)
     found = []
     for series, rows in curves.items():
