@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, variance
+from statistics import fmean, geometric_mean, variance
 
 from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
 
@@ -158,6 +158,12 @@ def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change
         error=None if squared_error is None else math.sqrt(squared_error),
         degrees_of_freedom=freedom,
     )
+
+
+def mean_costs(of_rows: Sequence[Costs]) -> Costs:
+    """The geometric mean over rows in each repetition that all of them have."""
+    shared = set.intersection(*map(set, of_rows)) if of_rows else set[int]()
+    return {n: geometric_mean([costs[n] for costs in of_rows]) for n in sorted(shared)}
 
 
 def _squared_error(values: Sequence[float]) -> float | None:

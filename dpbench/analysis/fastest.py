@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 from dpbench import units
-from dpbench.analysis.change import ALPHA, change_between
+from dpbench.analysis.change import ALPHA, Costs, change_between, mean_costs
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
 from dpbench.records.trial import Status
@@ -34,8 +34,6 @@ class Fastest:
     """Why the fastest row may not be the fastest."""
     row: Row | None = None
     """The fastest row; None if no row has a speed, or speeds cannot be compared."""
-    speed: Estimate | None = None
-    """Throughput of the fastest row."""
     others: tuple[Row, ...] = ()
     """All that it was compared with, the nearest first."""
     rivals: tuple[Row, ...] = ()
@@ -102,7 +100,6 @@ def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
         reason=reason,
         doubt=doubt,
         row=fastest,
-        speed=found[fastest],
         others=tuple(others),
         rivals=rivals,
         faster_backend=_faster_backend(usable),
@@ -113,7 +110,7 @@ def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
 def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
     """See `Fastest.faster_backend`: the mean over configurations that all backends have, within
     each repetition."""
-    speeds: dict[Configuration, dict[str, dict[int, float]]] = {}
+    speeds: dict[Configuration, dict[str, Costs]] = {}
     for row in rows:
         if row.configuration and row.group_size > 1:
             others = replace(row.configuration, backend="none")
@@ -121,18 +118,14 @@ def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
     alike = [sides for sides in speeds.values() if len(sides) > 1]
     backends = {backend for sides in alike for backend in sides}
     alike = [sides for sides in alike if sides.keys() == backends]
-    found = [{*numbers} for sides in alike for numbers in sides.values()]
-    common = sorted(set.intersection(*found)) if found else []
-    if len(common) < 2:
+    means = {backend: mean_costs([sides[backend] for sides in alike]) for backend in backends}
+    if len(means) < 2 or not all(means.values()):
         return None
-    means = {
-        backend: {n: geometric_mean([sides[backend][n] for sides in alike]) for n in common}
-        for backend in backends
-    }
     first, second, *_ = sorted(means, key=lambda name: -geometric_mean(means[name].values()))
     change = change_between(means[second], means[first], paired=True)
-    is_clear = change is not None and change.estimate.ends[0] > 1
-    return (first, change.estimate, second) if change and is_clear else None
+    if change is None or change.error is None or change.estimate.ends[0] <= 1:
+        return None
+    return first, change.estimate, second
 
 
 def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from dpbench.analysis.fastest import Fastest, find_fastest
-from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.specs import WorkloadSpec
 from tests.analysis.builders import noisy_sweep, record, runs, trial
-
-PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 
 
 def of(*groups: Sequence[TrialRecord]) -> Fastest:
@@ -101,12 +97,6 @@ def test_single_is_not_the_fastest_where_what_was_asked_for_failed(
     failed = replace(TIMED_OUT, trial=trial(workload=workload))
     found = of(single, [failed])
     assert found.reason == "no configuration but single completed (timed out)"
-
-
-def test_of_published_times_the_least_is_the_fastest() -> None:
-    found = find_fastest(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
-    assert found.row is not None
-    assert found.row.group_size == 8
 
 
 def test_a_busy_machine_has_no_fastest_row_and_the_lead_of_repetitions_in_turn() -> None:

@@ -27,10 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import geometric_mean
 from typing import get_args
 
-from dpbench.analysis.change import Change, Costs, change_between, holm
+from dpbench.analysis.change import Change, change_between, holm, mean_costs
 from dpbench.analysis.comparisons.comparison import ComparedRow, VerdictOutcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
@@ -211,13 +210,8 @@ def mean_change(rows: Iterable[ComparedRow]) -> Change | None:
     These may be fewer than MIN_PAIRS where rows failed in some; then the mean is not paired.
     """
     tested = [row.tested for row in rows if row.tested]
-    before = _mean_costs([change.baseline for change in tested])
-    after = _mean_costs([change.candidate for change in tested])
+    before = mean_costs([change.baseline for change in tested])
+    after = mean_costs([change.candidate for change in tested])
     has_pairs = len(before.keys() & after.keys()) >= MIN_PAIRS
     is_paired = has_pairs and any(change.is_paired for change in tested)
     return change_between(before, after, paired=is_paired)
-
-
-def _mean_costs(of_rows: Sequence[Costs]) -> Costs:
-    shared = set.intersection(*map(set, of_rows)) if of_rows else set[int]()
-    return {n: geometric_mean([costs[n] for costs in of_rows]) for n in sorted(shared)}

@@ -57,9 +57,8 @@ class Series:
 
     @property
     def configuration(self) -> Configuration | None:
-        """The configuration at group size 1; None for published numbers."""
-        largest = self.rows[-1].configuration
-        return None if largest is None else largest.of_one_replica
+        """The settings of its largest group; None for published numbers."""
+        return self.rows[-1].configuration
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -100,13 +99,11 @@ class Series:
     def beyond_one_machine(self, n: int, per_node: int | None) -> str | None:
         """Why its backend cannot connect n replicas on nodes of this size; None if it can, or if
         the size is not known."""
-        if self.configuration is None or per_node is None or n <= per_node:
-            return None
-        backend = self.configuration.backend
-        if backend not in BACKENDS or not BACKENDS[backend].one_host:
+        backend = BACKENDS.get(self.rows[-1].backend or "")
+        if per_node is None or n <= per_node or backend is None or not backend.one_host:
             return None
         ranks = units.counted(per_node, "rank")
-        return f"{backend} works on one machine only, and a node has {ranks}"
+        return f"{self.rows[-1].backend} works on one machine only, and a node has {ranks}"
 
     def measured_point(self, n: int) -> ProjectedPoint:
         """The point of a measured group size."""
