@@ -428,19 +428,12 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     if share.value < SLOW_INPUT or not is_large_loss(share):
         return
     facts, record = explanation.script_facts[0], explanation.row.records[0]
-    workers = facts.loader_workers or 0
-    more_workers = max(2, 2 * workers)
-    wanted = [f"num_workers={more_workers}"]
-    wanted += ["persistent_workers=True"] * (not facts.keeps_workers)
-    wanted += ["pin_memory=True"] * (facts.gpu is not None and not facts.pins_memory)
-    remedy = f"try DataLoader({', '.join(wanted)}); this run had num_workers={workers}"
-    option = f"--data-workers {workers},{more_workers}"
+    workers, settings = facts.loader_workers or 0, explanation.configuration
     cheaper = "make its transforms cheaper, cache their output or run them before training"
     # A rank on a GPU leaves its core to its workers most of the time.
-    threads = (record.ranks[0].threads or 1) if record.trial.devices[0] == "cpu" else 0
+    threads = (record.ranks[0].threads or 1) if settings.devices[0] == "cpu" else 0
     busy = len(record.ranks) * max(threads, workers + bool(threads))
-    cores = record.host_load.cores if record.host_load else 0
-    settings = explanation.configuration
+    cores, option = record.host_load.cores if record.host_load else 0, ""
     measured = [
         count
         for other in explanation.breakdowns
@@ -449,10 +442,17 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     ]
     if measured:
         counts = ",".join(map(str, sorted(measured)))
-        remedy, option = f"{cheaper}; num_workers={counts} was measured, too", ""
+        remedy = f"{cheaper}; num_workers={counts} was measured, too"
     elif 0 < cores <= busy:
         full = f"{len(record.ranks)} with their workers already fill {units.counted(cores, 'core')}"
-        remedy, option = f"{cheaper}, or use fewer ranks, as {full}", ""
+        remedy = f"{cheaper}, or use fewer ranks, as {full}"
+    else:
+        more = max(2, 2 * workers)
+        wanted = [f"num_workers={more}"]
+        wanted += ["persistent_workers=True"] * (not facts.keeps_workers)
+        wanted += ["pin_memory=True"] * (facts.gpu is not None and not facts.pins_memory)
+        remedy = f"try DataLoader({', '.join(wanted)}); this run had num_workers={workers}"
+        option = f"--data-workers {workers},{more}"
     at_best, now = (units.seconds(float(f"{fmean(steps):.2g}")) for steps in (kept, as_is))
     yield Cause(
         kind="input pipeline",
@@ -483,12 +483,11 @@ def _devices_and_threads(record: TrialRecord) -> Iterator[Cause]:
     has_too_many = threads > 1 and ranks * threads > cores > 0
     if has_too_many or (threads == 1 and trial.devices[0] == "cpu" and cores >= 2 * ranks):
         option = option_words("threads", per_rank)
-        remedy = f"set OMP_NUM_THREADS={per_rank}, or try {option}"
-        if has_too_many:
-            remedy = f"call torch.set_num_threads({per_rank}), or remove that call and use {option}"
         yield Cause(
             kind="threads",
             text=f"{ranks} ranks compute with {units.counted(threads, 'thread')} each, on "
             f"{units.counted(cores, 'core')}",
-            remedy=remedy,
+            remedy=f"call torch.set_num_threads({per_rank}), or remove that call and use {option}"
+            if has_too_many
+            else f"set OMP_NUM_THREADS={per_rank}, or try {option}",
         )
