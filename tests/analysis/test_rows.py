@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from dpbench.analysis.frames import row_frame
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import Status, TrialRecord
-from tests.analysis.builders import WRONG, rank, record, run, runs, trial, window
+from tests.analysis.builders import WRONG, record, run, runs, trial
 
 
 def frame_row(row: Row) -> dict[str, object]:
@@ -118,12 +116,3 @@ def test_wrong_gradients_never_have_a_speed() -> None:
 def test_a_trial_that_was_run_again_counts_once() -> None:
     (row,) = summarize([ended(Status.FAILED, "killed"), run(trial(), 100.0)])
     assert (row.status, row.repetitions) == (Status.COMPLETED, 1)
-
-
-def test_windows_that_fill_a_time_count_the_steps_they_took() -> None:
-    spec = trial(timed_steps=20, window_seconds=1.0)
-    windows = [window([0.1] * count, 32 * count) for count in (150, 100)]
-    (row,) = summarize(
-        [record(replace(spec, repetition=n), [rank(0, w)]) for n, w in enumerate(windows)]
-    )
-    assert row["timed_steps"] == 100

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench import folders
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.scaling import analyze_scaling
 from dpbench.report.notes import notes_of
-from dpbench.shipped import RESULTS
 from tests.analysis.builders import QUIET, run, runs, trial
 
 
@@ -55,20 +53,6 @@ def test_a_value_that_is_not_positive_is_refused(bad: object) -> None:
 def test_a_group_size_that_is_not_whole_is_refused(bad: object) -> None:
     with pytest.raises(ValueError, match="whole number >= 1"):
         analyze_scaling(1.0, {bad: 1.0})  # type: ignore[dict-item]
-
-
-def test_the_fastest_row_of_the_shipped_example_has_the_highest_speedup() -> None:
-    """Of two rows of the same work, batch and group size, the faster one has more speedup."""
-    example = folders.load_sweep(RESULTS / "examples" / "two-cores")
-    groups: dict[object, list[tuple[float, float, float]]] = {}
-    for row in summarize(example.records):
-        if row.configuration and row.throughput and row.speedup and row.efficiency:
-            numbers = (row.throughput.value, row.speedup.value, row.efficiency.value)
-            groups.setdefault((row.configuration.single, row.group_size), []).append(numbers)
-    assert sum(map(len, groups.values())) > 10
-    for group in groups.values():
-        for key in (1, 2):
-            assert sorted(group) == sorted(group, key=lambda numbers, key=key: numbers[key])
 
 
 def test_rows_of_other_settings_are_compared_with_single_of_the_same() -> None:

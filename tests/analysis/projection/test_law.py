@@ -112,12 +112,6 @@ def test_beyond_the_data_the_mean_rise_goes_on_damped(
     assert continued(sizes, seconds, n).log_seconds == pytest.approx(expected)
 
 
-def test_the_noise_of_the_first_and_last_size_counts_by_its_weight() -> None:
-    beyond = continued((1, 2), [1, 1.2], 4)
-    assert beyond.noise(0.3, 0) == pytest.approx(0.1)
-    assert beyond.noise(0, 0.3) == pytest.approx(0.4)
-
-
 def test_only_a_group_that_fits_no_longer_into_the_node_crosses_its_boundary() -> None:
     assert crosses((1, 2, 8), 16, 8)
     assert not crosses((1, 2, 4), 8, 8)
