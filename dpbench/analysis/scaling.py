@@ -12,6 +12,7 @@ relative to the same implementation at group size 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -22,8 +23,6 @@ from dpbench.analysis.estimate import Estimate
 SpeedKind = Literal["time", "throughput"]
 SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
 
-SMALLEST, LARGEST = 1e-100, 1e100
-"""Wider than any time or throughput, and no ratio of two such numbers overflows."""
 UNITY = Estimate(value=1.0, unit="×", sample_size=1, basis="definition")
 """The speedup of a reference over itself."""
 OWN_ONE_REPLICA = "its own group size 1"
@@ -98,10 +97,7 @@ def analyze_scaling(
 
 
 def _positive(name: str, value: object) -> float:
-    if isinstance(value, Real) and not isinstance(value, bool):
-        number = float(value)
-        if SMALLEST <= number <= LARGEST:  # NaN is in no range
-            return number
-    raise ValueError(
-        f"{name} is {value!r}: expected a positive number from {SMALLEST:g} to {LARGEST:g}"
-    )
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (is_number and 0 < value < math.inf):  # NaN is in no range
+        raise ValueError(f"{name} is {value!r}: expected a positive number")
+    return float(value)

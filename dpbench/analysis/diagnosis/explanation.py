@@ -130,11 +130,8 @@ class Explanation:
     def _not_measured(self, stage: int) -> str:
         """Why a stage of a step was not measured, and how it can be."""
         settings, name = self.configuration, self.configuration.implementation
-        is_script, runs_alone = (
-            bool(settings.workload.script),
-            SHARDED not in self.breakdown.missing,
-        )
-        if is_script and not runs_alone and stage in (SHARDED, CONTENDED):
+        is_script = bool(settings.workload.script)
+        if is_script and SHARDED in self.breakdown.missing and stage in (SHARDED, CONTENDED):
             return "the script does not run on one rank alone"
         if stage == SHARDED:
             sizes = ",".join(map(str, sorted({*settings.replica_batch_sizes})))

@@ -65,11 +65,6 @@ class Prediction:
     scale: float
     """Scale of its error: the steeper the curve and the farther away, the larger."""
 
-    def noise(self, first: float, last: float) -> float:
-        """How far it may be off because the logarithms of the first and last measured step may be,
-        independently."""
-        return math.hypot(self.part * first, (1 + self.part) * last)
-
 
 def continued(sizes: Sequence[int], seconds: Sequence[float], group_size: int) -> Prediction:
     """The step time at a larger group size than the two or more measured ones, which ascend;
@@ -132,7 +127,9 @@ def project_by_law(
         predicted, across = continued(sizes, seconds, n), crosses(sizes, n, per_node)
         band = ACROSS_NODES if across else WITHIN_NODE
         errors = [(end - band.middle) * predicted.scale for end in (band.low, band.high)]
-        noise = predicted.noise(noise_of(speeds[0]), noise_of(speeds[-1]))
+        # The first and the last measured step may be off, independently.
+        first, last = noise_of(speeds[0]), noise_of(speeds[-1])
+        noise = math.hypot(predicted.part * first, (1 + predicted.part) * last)
         speed = n * math.exp(-predicted.log_seconds - band.middle * predicted.scale)
         origin: Origin = "next node" if across else "extrapolated"
         errors += [noise, -noise]
