@@ -97,7 +97,6 @@ def analyze_scaling(
 
 
 def _positive(name: str, value: object) -> float:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (is_number and 0 < value < math.inf):  # NaN is in no range
-        raise ValueError(f"{name} is {value!r}: expected a positive number")
-    return float(value)
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf:
+        return float(value)
+    raise ValueError(f"{name} is {value!r}: expected a positive number")
