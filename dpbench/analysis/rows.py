@@ -107,9 +107,11 @@ class Row:
 
     def speedup_over(self, other: Row | None) -> Estimate | None:
         """How many times as fast it is as another row, within each repetition if they ran in turn;
-        None if one of them has no speed."""
+        1 over itself. None if one of them has no speed."""
         if other is None:
             return None
+        if other is self and self.speeds:
+            return UNITY
         paired = self.ran_in_turn_with(other)
         change = change_between(other.speeds, self.speeds, paired=paired)
         return None if change is None else change.estimate

@@ -91,7 +91,7 @@ def headline_sentences(by_work: Mapping[str, Fastest]) -> Iterator[str]:
 
 def _sentence(fastest: Fastest) -> str:
     row, rivals = fastest.row, fastest.rivals
-    speed = row and row.throughput
+    speed = None if row is None else row.throughput
     if row is None or speed is None or fastest.reason:
         return f"no fastest configuration: {fastest.reason}"
     label, value = one_line(row.label), quantity(speed, "rate")
