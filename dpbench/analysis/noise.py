@@ -13,7 +13,6 @@ from statistics import fmean
 
 from dpbench import units
 from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
-from dpbench.messages import option_words
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import Configuration
 
@@ -117,8 +116,8 @@ def fewest_repetitions(error: Callable[[int], float], enough: float) -> int | No
 def repetitions_advice(needed: int, now: int, seconds_each: float) -> str:
     """How many repetitions are needed, how many there are, and what they take: "about 13
     repetitions (now 3), 26 s: --repetitions 13"."""
-    took, option = units.seconds(needed * seconds_each), option_words("repetitions", needed)
-    return f"about {needed} repetitions (now {now}), {took}: {option}"
+    took = units.seconds(needed * seconds_each)
+    return f"about {needed} repetitions (now {now}), {took}: --repetitions {needed}"
 
 
 def _limit(configuration: Configuration) -> float:
