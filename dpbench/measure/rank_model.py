@@ -64,7 +64,8 @@ class RankModel:
         Returns the mean loss of each micro-batch, and the norm of the gradients before they were
         clipped, if they are: on the device, without waiting for it.
         """
-        clock, parallel, losses = self.clock, self.parallel, list[torch.Tensor]()
+        clock, parallel = self.clock, self.parallel
+        losses: list[torch.Tensor] = []
         clock.enter("optimizer")
         self.optimizer.zero_grad()
         for micro_step, batch in enumerate(batches, start=1):
