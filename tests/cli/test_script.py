@@ -155,7 +155,7 @@ def test_a_sweep_gives_the_script_each_value_and_is_resumed_and_compared(tmp_pat
     )
     assert compared.returncode == 0, compared.stderr
     page = (tmp_path / "results" / "own" / "report" / "index.html").read_text()
-    assert "sweep --gpus 2 --implementations ddp --batch-sizes 16 --group-sizes 2" in page
+    assert "sweep --gpus 2 --implementations ddp --backends shm --batch-sizes 16 " in page
     assert "--batch-size &#39;{batch_size}&#39;" in page
 
 
