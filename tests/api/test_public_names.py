@@ -51,10 +51,10 @@ CALLABLES = {
 """Parameters by the name in dpbench, or in a module of it; * starts the keyword-only ones.
 docs/reference.md has the options of commands."""
 
-OTHERS = {
+OTHERS = (
     *("Answer", "Results", "Trained", "__version__"),
     *("parallel.RanksDiffer", "training.divergence.Diverged"),
-}
+)
 """Public names that only dpbench calls, or that are not callable."""
 
 
