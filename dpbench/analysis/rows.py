@@ -12,7 +12,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.change import change_between
-from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import (
     MAX_ADVISED,
@@ -108,10 +108,12 @@ class Row:
     def speedup_over(self, other: Row | None) -> Estimate | None:
         """How many times as fast it is as another row, within each repetition if they ran in turn;
         1 over itself. None if one of them has no speed."""
-        if other is None:
+        if other is None or self.throughput is None or other.throughput is None:
             return None
-        if other is self and self.speeds:
+        if other is self:
             return UNITY
+        if not self.records:  # of published rows the values are all there is
+            return single_value(self.throughput.value / other.throughput.value, "×")
         paired = self.ran_in_turn_with(other)
         change = change_between(other.speeds, self.speeds, paired=paired)
         return None if change is None else change.estimate

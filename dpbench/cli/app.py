@@ -28,19 +28,23 @@ WIDEST_HELP = 120
 """Columns of help on a wide terminal."""
 
 USUAL, MORE = "Commands", "More commands"
-HELP_NAMES = ("-h", "--help", DESCRIBE_ALL)
+SETTINGS: dict[Any, Any] = {
+    "help_option_names": ("-h", "--help", DESCRIBE_ALL),
+    "max_content_width": WIDEST_HELP,
+}
 
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     cls=CommandGroup,
-    context_settings={"help_option_names": HELP_NAMES, "max_content_width": WIDEST_HELP},
+    context_settings=SETTINGS,
 )
 
 
 def _add(panel: str, function: Callable[..., Any], name: str | None = None, **more: Any) -> None:
-    app.command(name=name, rich_help_panel=panel, **{"cls": Command} | more)(function)
+    kind = {"cls": Command} | more
+    app.command(name=name, rich_help_panel=panel, context_settings=SETTINGS, **kind)(function)
 
 
 _add(USUAL, explain, cls=ScriptCommand)

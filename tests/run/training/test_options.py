@@ -99,7 +99,7 @@ def test_the_size_of_a_step_is_told_before_anything_runs(
     size = "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch"
     for more in ((), ("--quiet",)):
         assert run([*words, *more]) == 0
-        assert capsys.readouterr().out == f"{size}, 10 epochs\n"
+        assert " ".join(capsys.readouterr().out.split()) == f"{size}, 10 epochs"
     assert run([*words, "--json"]) == 0
     out, _ = capsys.readouterr()
     assert json.loads(out)["samples_per_step"] == 512
