@@ -28,7 +28,7 @@ WIDEST_HELP = 120
 """Columns of help on a wide terminal."""
 
 USUAL, MORE = "Commands", "More commands"
-SETTINGS: dict[Any, Any] = {
+CONTEXT_SETTINGS: dict[Any, Any] = {
     "help_option_names": ("-h", "--help", DESCRIBE_ALL),
     "max_content_width": WIDEST_HELP,
 }
@@ -38,13 +38,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     cls=CommandGroup,
-    context_settings=SETTINGS,
+    context_settings=CONTEXT_SETTINGS,
 )
 
 
 def _add(panel: str, function: Callable[..., Any], name: str | None = None, **more: Any) -> None:
     kind = {"cls": Command} | more
-    app.command(name=name, rich_help_panel=panel, context_settings=SETTINGS, **kind)(function)
+    app.command(name=name, rich_help_panel=panel, context_settings=CONTEXT_SETTINGS, **kind)(
+        function
+    )
 
 
 _add(USUAL, explain, cls=ScriptCommand)

@@ -16,7 +16,7 @@ WIDEST = 22
 """Columns for the names of options; a longer name has a line of its own."""
 
 DESCRIBE_ALL = "--help-all"
-MANY = 24
+MANY_ROWS = 24
 """Rows of help above which --help only names most options."""
 DESCRIBED = (Panel.ARGUMENTS, Panel.OPTIONS)
 """Panels that it describes even then."""
@@ -39,7 +39,7 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels = _options_by_panel(self.get_params(ctx))
-        if ctx.meta[DESCRIBE_ALL] or sum(map(len, panels.values())) <= MANY:
+        if ctx.meta[DESCRIBE_ALL] or sum(map(len, panels.values())) <= MANY_ROWS:
             _write(formatter, panels)
             return
         _write(formatter, {title: panels.pop(title) for title in DESCRIBED if title in panels})

@@ -66,22 +66,30 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         notes=analysis.warnings,
         verbose=options.verbose,
     )
-    following = ""
-    is_of_script = shown[0].configuration.workload.script
-    if is_of_script and not analysis.disturbance.is_busy:
-        following = _next(options, folder, shown[0], is_clear)
+    following, is_busy = "", analysis.disturbance.is_busy
+    if shown[0].configuration.workload.script:
+        following = _next(options, folder, shown[0], is_clear=is_clear, is_busy=is_busy)
     return replace(answer, paragraphs=(*answer.paragraphs, following))
 
 
-def _next(options: ExplainOptions, folder: Path, explanation: Explanation, is_clear: bool) -> str:
-    """The command to run next with a script, on one line: measure more if it is not clear, or what
-    the first remedies bring, or look at the page."""
+def _next(
+    options: ExplainOptions,
+    folder: Path,
+    explanation: Explanation,
+    *,
+    is_clear: bool,
+    is_busy: bool,
+) -> str:
+    """The command to run next with a script, on one line: the same again if the machine was busy,
+    more repetitions if it is not clear, or what the first remedies bring, or the page."""
     once = ("name", "as_json", "verbose", "quiet")
     # A loss of its own is worth more than one that is a part of another.
     causes = sorted(explanation.causes, key=lambda cause: cause.is_bound)
     remedies = [*dict.fromkeys(cause.option for cause in causes if cause.option)][:MOST_REMEDIES]
     if not options.script_and_arguments:
         command = ["report", str(folder), "--open"]
+    elif is_busy:
+        command = ["explain", *options.command_line(*once)]
     elif not is_clear:
         repetitions = repetitions_to_state(explanation.row.noisy_estimates)
         if repetitions is None or explanation.row.is_disturbed:

@@ -125,8 +125,9 @@ def verdict_sentence(explanation: Explanation, *, is_busy: bool = False) -> str:
             subject = f"{name}, {row.label}"
         if row.speedup is None or row.group_size == 1:
             return f"{subject}: {step}."
-        gain = f"; {NOTHING_TO_GAIN}" if explanation.is_linear else ""
-        return f"{subject}: {write(row.speedup, 'ratio')} × as fast as one rank, {reached}{gain}."
+        said = WAS_BUSY if is_busy else NOTHING_TO_GAIN if explanation.is_linear else ""
+        gain = f"{write(row.speedup, 'ratio')} × as fast as one rank"
+        return f"{subject}: {'; '.join(filter(None, (f'{gain}, {reached}', said)))}."
     reached = (
         f"reaches {reached} from {row.speedup_reference}" if row.efficiency else f"takes {step}"
     )
