@@ -19,7 +19,7 @@ import pytest
 import typer
 
 from dpbench.cli.app import commands, run
-from dpbench.cli.help import MANY
+from dpbench.cli.help import MANY_ROWS
 from dpbench.cli.setup import TEMPLATE
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from tests.launch import synthetic
@@ -81,7 +81,7 @@ def test_every_command_is_shown_and_has_help() -> None:
         example = rf"^(?:\$ )?dpbench {name}\b|`dpbench {name}\b"
         assert re.search(example, ALL_TEXT, re.MULTILINE), name
         described = f"\n### dpbench {name}\n" in TEXTS["docs/reference.md"]
-        assert described is (len(command.params) > MANY), name
+        assert described is (len(command.params) > MANY_ROWS), name
         assert command.help
 
 
