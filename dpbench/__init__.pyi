@@ -181,7 +181,7 @@ def sweep(
     optimizer: str | Sequence[str] | None = ...,
     lr: float | Sequence[float] | None = ...,
     seed: int | Sequence[int] | None = ...,
-    dtypes: str | Sequence[str] | None = ...,
+    dtype: str | Sequence[str] | None = ...,
     compile: str | Sequence[str] | None = ...,
     accumulate: int | Sequence[int] | None = ...,
     sync_every: int | Sequence[int] | None = ...,
@@ -244,7 +244,7 @@ def sweep(
         optimizer (str | Sequence[str]): sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.
         lr (float | Sequence[float]): Learning rate.
         seed (int | Sequence[int]): Seed for weights and sample order.
-        dtypes (str | Sequence[str]): Dtype of the forward pass: f32, bf16, f16 or tf32.
+        dtype (str | Sequence[str]): Dtype of the forward pass: f32, bf16, f16 or tf32.
         compile (str | Sequence[str]): torch.compile: none, default, reduce-overhead, max-autotune.
         accumulate (int | Sequence[int]): Micro-batches per optimizer step.
         sync_every (int | Sequence[int]): Steps between parameter averages (local-sgd).

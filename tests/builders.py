@@ -41,9 +41,9 @@ def trial_spec(**changes: Any) -> TrialSpec:
         "backend": "gloo",
         "group_size": 2,
         "batch_size": 4,
-        "warmup_steps": 1,
-        "timed_steps": 3,
-        "threads_per_replica": 1,
+        "warmup": 1,
+        "steps": 3,
+        "threads": 1,
     }
     values.update(changes)
     values.setdefault("devices", ("cpu",) * values["group_size"])
@@ -62,8 +62,8 @@ def script_trial(
         "implementation": implementation,
         "backend": "own" if implementation in ("script", "ddp") else "none",
         "batch_size": None,
-        "warmup_steps": 4,
-        "timed_steps": 10,
+        "warmup": 4,
+        "steps": 10,
     }
     return trial_spec(**values | changes)
 

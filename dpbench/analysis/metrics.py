@@ -102,7 +102,7 @@ def size_words(row: Row) -> str:
 
 def learning_rate_words(row: Row) -> str:
     """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
-    rate, rule = row["learning_rate"], row["learning_rate_rule"]
+    rate, rule = row["lr"], row["lr_scaling"]
     return f"{rate:g}" if rule in (None, "none") else f"{rate:g} ({rule})"
 
 
@@ -165,18 +165,16 @@ METRICS: tuple[Metric, ...] = (
         header="Global batch",
     ),
     setting(
-        "learning_rate",
-        lambda configuration: (
-            configuration.setting("learning_rate") and configuration.scaled_learning_rate
-        ),
+        "lr",
+        lambda configuration: configuration.setting("lr") and configuration.scaled_lr,
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
         header="Learning rate",
         words=learning_rate_words,
     ),
     setting(
-        "learning_rate_rule",
-        methodcaller("setting", "learning_rate_rule"),
+        "lr_scaling",
+        methodcaller("setting", "lr_scaling"),
         value_type="text",
         meaning="How the learning rate follows the samples in a step.",
     ),

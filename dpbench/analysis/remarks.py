@@ -45,7 +45,7 @@ def _oversubscribed(
             continue
         if trial.devices[0] == "cpu":
             on_one_node = max(trial.replicas_by_node, default=trial.group_size)
-            needed, there = on_one_node * trial.threads_per_replica, environment.usable_cores
+            needed, there = on_one_node * trial.threads, environment.usable_cores
             what, where = "threads", "cores"
         else:
             needed, there = trial.group_size, len({*trial.node_devices})

@@ -155,7 +155,7 @@ class EpochPlan:
     """The samples of every rank in every step of a training's epochs; a pure function of the spec,
     the number of samples and the shares.
 
-    An epoch is divided into micro-steps of the global batch size; `accumulation_steps` of them make
+    An epoch is divided into micro-steps of the global batch size; `accumulate` of them make
     one optimizer step. A rest with fewer samples than replicas joins the last micro-step.
     """
 
@@ -166,7 +166,7 @@ class EpochPlan:
         step.
         """
         self._order = SampleOrder(samples, seed=spec.workload.seed)
-        self._accumulation = spec.accumulation_steps
+        self._accumulation = spec.accumulate
         self._shares = tuple(shares) or (1.0,) * spec.process_count
         full, rest = divmod(samples, spec.global_batch_size)
         count = full + (rest >= spec.group_size)

@@ -47,7 +47,7 @@ def self_test(backend: str, machine: Machine) -> CollectiveRecord:
         group_size=len(devices),
         devices=devices,
         sizes_bytes=(4096,),
-        threads_per_replica=1,
+        threads=1,
     )
     if reason := machine.missing_backends.get(backend):
         return CollectiveRecord(spec=spec, status=Status.SKIPPED, reason=reason)

@@ -106,7 +106,7 @@ def script_environment(
     environment = {
         **environ,
         **placement.variables,
-        "OMP_NUM_THREADS": str(trial.threads_per_replica),
+        "OMP_NUM_THREADS": str(trial.threads),
         "DPBENCH": "1",
     }
     environment.setdefault(GLOO_INTERFACE, "lo")

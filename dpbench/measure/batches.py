@@ -66,11 +66,11 @@ class StepPlan:
         every = micro_step_indices(trial, rank, dataset_size)
         self._further = (indices.to(place) for indices in every)
         modes: list[Mode] = ["timed", "unsynced"] if trial.has_unsynced_window else ["timed"]
-        per_step = trial.accumulation_steps
+        per_step = trial.accumulate
         is_traced = trial.traces_gradients and trial.repetition == 0
-        self.warmup = Segment(self._deal(trial.warmup_steps, per_step))
+        self.warmup = Segment(self._deal(trial.warmup, per_step))
         self.timed: list[Segment] = []
-        for number, size in enumerate(segment_sizes(trial.timed_steps)):
+        for number, size in enumerate(segment_sizes(trial.steps)):
             steps = self._deal(size, per_step)
             turns = modes if number % 2 == 0 else modes[::-1]
             self.timed += [Segment(steps, mode) for mode in turns]
@@ -135,6 +135,6 @@ def loading_batches(
             loaded = stack.enter_context(by_workers)
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
-        ahead = loaded_ahead(loaded, depth * trial.accumulation_steps, device)
+        ahead = loaded_ahead(loaded, depth * trial.accumulate, device)
         batches = stack.enter_context(ahead)
         yield lambda _: next(batches)

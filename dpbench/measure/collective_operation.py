@@ -47,7 +47,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...
     At the first size with a wrong result all ranks end. Raises WrongResult in those whose own is.
     """
     device = torch.device(spec.devices[rank])
-    torch.set_num_threads(spec.threads_per_replica)
+    torch.set_num_threads(spec.threads)
     set_device(device)
     timings = list[SizeTiming]()
     wrong: str | None = None

@@ -119,7 +119,7 @@ def set_devices_and_threads(settings: ParallelSpec, rank: int) -> tuple[torch.de
     """Select this process's devices and its share of the cores; returns the devices."""
     names = settings.devices if settings.process_count == 1 else settings.devices[rank : rank + 1]
     devices = tuple(map(torch.device, names))
-    torch.set_num_threads(settings.threads_per_replica * len(devices))
+    torch.set_num_threads(settings.threads * len(devices))
     set_device(devices[0])
     # Make the process's first calls of the vector math library from a single thread. On a busy
     # machine the first step of Adadelta was seen to differ between ranks by 1e-4, in the half of

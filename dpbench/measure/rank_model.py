@@ -155,4 +155,4 @@ def build_optimizer(module: torch.nn.Module, settings: ParallelSpec) -> torch.op
     name, _, kernels = settings.workload.optimizer.partition("-")
     kind: Callable[..., torch.optim.Optimizer] = getattr(torch.optim, OPTIMIZER_CLASSES[name])
     chosen: dict[str, Any] = {kernels: True} if kernels else {}
-    return kind([*module.parameters()], lr=settings.scaled_learning_rate, **chosen)
+    return kind([*module.parameters()], lr=settings.scaled_lr, **chosen)

@@ -72,7 +72,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         setup_seconds = perf_counter() - started
         with unused_parameters_named(module):
             steps = warm_up(trial, stepper, plan.warmup.steps)
-            plan = StepPlan(replace(trial, timed_steps=steps), rank, len(source), device)
+            plan = StepPlan(replace(trial, steps=steps), rank, len(source), device)
             windows, peaks, reduced = time_windows(stepper, plan.timed)
         final_checksum, threads = checksum(module), torch.get_num_threads()
         trace = trace_gradients(stepper, plan.traced.steps) if plan.traced.steps else None
@@ -138,7 +138,7 @@ def warm_up(
     for indices in steps[:untimed]:
         stepper.step(indices)
     if untimed == len(steps):
-        return trial.timed_steps
+        return trial.steps
     pace = time_steps(stepper.step, steps[untimed:], stepper.devices, stepper.ranks)
     return trial.filling_steps(stepper.ranks.max(median(pace.step_seconds)))
 

@@ -96,7 +96,7 @@ def verify(
     stepper = BenchmarkStepper(model, samples.select, small.averaging_weight(rank))
     worst, worst_parameter = 0.0, None
     for indices in torch.arange(steps * per_step, device=device).chunk(steps):
-        batches = indices.chunk(small.accumulation_steps)  # global, one for each micro-step
+        batches = indices.chunk(small.accumulate)  # global, one for each micro-step
         own = small.sample_range(rank)
         stepper.step([batch[own.start : own.stop] for batch in batches])
         reference.step(batches)
@@ -177,7 +177,7 @@ class OneProcessReference:
 
 def _sgd(module: torch.nn.Module, trial: TrialSpec) -> torch.optim.Optimizer:
     """The optimizer of the verification, which carries a wrong gradient into the parameters."""
-    return torch.optim.SGD(module.parameters(), lr=trial.scaled_learning_rate)
+    return torch.optim.SGD(module.parameters(), lr=trial.scaled_lr)
 
 
 def _is_sample_mean(

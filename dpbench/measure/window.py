@@ -97,8 +97,8 @@ MIN_SEGMENT_STEPS = 3
 """Least steps of a segment, as its first step finds an idle device and cold caches."""
 
 
-def segment_sizes(timed_steps: int) -> tuple[int, ...]:
+def segment_sizes(steps: int) -> tuple[int, ...]:
     """Steps of the segments of a timed window, between which steps without synchronization are
     timed."""
-    count = max(1, min(SEGMENTS, timed_steps // MIN_SEGMENT_STEPS))
-    return split_by_shares(timed_steps, (1.0,) * count)
+    count = max(1, min(SEGMENTS, steps // MIN_SEGMENT_STEPS))
+    return split_by_shares(steps, (1.0,) * count)

@@ -45,7 +45,7 @@ HELP = {
     "gpus": "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
     "threads": "CPU threads per replica.",
     "optimizer": "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.",
-    "dtypes": "Dtype of the forward pass: f32, bf16, f16 or tf32.",
+    "dtype": "Dtype of the forward pass: f32, bf16, f16 or tf32.",
     "compile": "torch.compile: none, default, reduce-overhead, max-autotune.",
     "debug": "Enable debug logs of torch.distributed and NCCL.",
     "accumulate": "Micro-batches per optimizer step.",

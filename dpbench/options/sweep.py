@@ -25,7 +25,7 @@ from dpbench.options.types import (
     word_for_none,
 )
 from dpbench.specs import AXES
-from dpbench.specs.axes import OPTION_FIELDS, PLACEHOLDER, PLACEHOLDERS
+from dpbench.specs.axes import IN_SCRIPTS, OPTION_FIELDS, PLACEHOLDER
 from dpbench.specs.parallel import COMM_HOOKS, Scaling
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
@@ -66,7 +66,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     seed: CommaList[Number] = compared(
         (0,), "Seed for weights and sample order.", "N,N", also=("--seeds",)
     )
-    dtypes: CommaList[shared.Dtype] = compared(("f32",), HELP["dtypes"], "A,B")
+    dtype: CommaList[shared.Dtype] = compared(("f32",), HELP["dtype"], "A,B", also=("--dtypes",))
     compile: CommaList[shared.CompileMode] = compared(("none",), HELP["compile"], "A,B")
     accumulate: CommaList[Count] = compared((1,), HELP["accumulate"], "N,N")
     sync_every: CommaList[Count] = compared((1,), HELP["sync_every"], "N,N", affects=ONLY_MODELS)
@@ -225,8 +225,8 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                     f"{', '.join(SCRIPT_IMPLEMENTATIONS)}, and only a training script with {SCRIPT}"
                 )
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
-        for place, setting in PLACEHOLDERS.items() if is_measured else ():
-            field = OPTION_FIELDS[setting]
+        for place in IN_SCRIPTS if is_measured else ():
+            field = OPTION_FIELDS[place]
             shown = option_words(field)
             if field in self.given and place not in places:
                 raise UsageError(

@@ -54,7 +54,7 @@ class TrainOptions(Options):
     optimizer: shared.Optimizer = Panel.SETTINGS.option("adadelta", HELP["optimizer"], "NAME")
     lr: Positive = Panel.SETTINGS.option(1.0, "Learning rate.", "X")
     seed: Number = Panel.SETTINGS.option(0, "Seed for weights, sample order and dropout.", "N")
-    dtype: shared.Dtype = Panel.SETTINGS.option("f32", HELP["dtypes"], "NAME")
+    dtype: shared.Dtype = Panel.SETTINGS.option("f32", HELP["dtype"], "NAME")
     compile: shared.CompileMode = Panel.SETTINGS.option("none", HELP["compile"], "MODE")
     accumulate: Count = Panel.SETTINGS.option(1, HELP["accumulate"], "N", also=("--grad-accum",))
     sync_every: Count | None = Panel.SETTINGS.option(None, HELP["sync_every"], "N", usual="1")

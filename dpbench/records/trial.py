@@ -15,9 +15,9 @@ from typing import Literal, Self
 from dpbench.codec import Float
 from dpbench.specs import TrialSpec
 
-SchemaVersion = Literal[10]
+SchemaVersion = Literal[11]
 """The version of what is stored; files of another one are refused."""
-SCHEMA_VERSION: SchemaVersion = 10
+SCHEMA_VERSION: SchemaVersion = 11
 
 
 class Status(enum.Enum):

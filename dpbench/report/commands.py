@@ -62,7 +62,7 @@ def command_to_measure(
         "--backends": [one.backend for one in configurations if one.backend in BACKENDS],
         "--group-sizes": sorted(one.group_size for one in configurations),
         "--batch-sizes": sorted(one.batch_size for one in configurations if one.batch_size),
-        "--threads": sorted(one.threads_per_replica for one in configurations),
+        "--threads": sorted(one.threads for one in configurations),
     }
     if repetitions is not None:
         narrowed["--repetitions"] = [repetitions]

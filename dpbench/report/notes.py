@@ -60,7 +60,7 @@ def warnings(analysis: Analysis) -> Iterator[str]:
     warming = [(row, row.warm_up) for row in analysis.rows if row.warm_up and not row.is_disturbed]
     if warming:
         longer = units.percent(max(slow.change for _, slow in warming))
-        enough = max(row.records[0].trial.warmup_steps + slow.steps for row, slow in warming)
+        enough = max(row.records[0].trial.warmup + slow.steps for row, slow in warming)
         yield (
             f"still warming up: {_some_of([row for row, _ in warming])}; the first steps of a "
             f"window take up to {longer} longer than the rest; try --warmup {enough}"

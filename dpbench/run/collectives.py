@@ -106,7 +106,7 @@ def build_collective_specs(
                 group_size=group_size,
                 devices=used,
                 sizes_bytes=tuple(sizes),
-                threads_per_replica=threads,
+                threads=threads,
                 samples=options.samples,
             )
             for backend in options.backends or BACKENDS

@@ -16,10 +16,6 @@ from dpbench.units import counted
 class Axis:
     """A setting of configurations, and how a sweep shows its values."""
 
-    option: str | None = None
-    """The field of SweepOptions that lists its values, where it has another name: "dtypes"."""
-    placeholder: str | None = None
-    """The word that stands for its value in the arguments of a script: "lr" for {lr}."""
     shown: Callable[[Any], str] = str
     """The text in a name for a value that is not the default; "" keeps it out."""
     meaning: str = ""
@@ -36,40 +32,29 @@ class Axis:
 
 
 AXES = {
-    "batch_size": Axis(
-        option="batch_sizes",
-        placeholder="batch_size",
-        shown=lambda _: "",  # names tell it after the group size
-    ),
-    "architecture": Axis(option="arch", meaning="The model.", changes_work=True),
+    "batch_size": Axis(shown=lambda _: ""),  # names tell it after the group size
+    "architecture": Axis(meaning="The model.", changes_work=True),
     "scaling": Axis(
         meaning="weak: each replica keeps its batch; strong: they share one.",
         changes_work=True,
     ),
     "optimizer": Axis(
-        placeholder="optimizer",
         meaning="The optimizer; its kernels follow the dash if they were chosen.",
     ),
-    "learning_rate": Axis(option="lr", placeholder="lr", shown=lambda rate: f"lr {rate:g}"),
+    "lr": Axis(shown=lambda rate: f"lr {rate:g}"),
     "seed": Axis(
-        placeholder="seed",
         shown=lambda seed: f"seed {seed}",
         meaning="Seed for weights and sample order.",
     ),
     "dtype": Axis(
-        option="dtypes",
-        placeholder="dtype",
         meaning="Number format of the products in forward and backward; parameters and "
         "gradients stay float32.",
     ),
     "compile": Axis(
-        placeholder="compile",
         shown=lambda mode: "compiled" if mode == "default" else mode,
         meaning="Mode of torch.compile.",
     ),
-    "accumulation_steps": Axis(
-        option="accumulate",
-        placeholder="accumulate",
+    "accumulate": Axis(
         shown=lambda steps: f"{steps} micro-steps",
         meaning="Micro-steps in one optimizer step (gradient accumulation).",
     ),
@@ -114,22 +99,23 @@ AXES = {
         "script chose.",
         none="auto",
     ),
-    "warmup_steps": Axis(
-        option="warmup",
+    "warmup": Axis(
         shown=lambda steps: f"{steps} warmup",
         meaning="Steps before the timed window.",
     ),
-    "timed_steps": Axis(option="steps", shown=partial(counted, noun="step")),
-    "threads_per_replica": Axis(
-        option="threads",
+    "steps": Axis(shown=partial(counted, noun="step")),
+    "threads": Axis(
         shown=partial(counted, noun="thread"),
         meaning="Threads that a replica computes with.",
     ),
 }
 """The axes by their field of a Configuration or its workload, in the order in which configurations
 vary and names tell them."""
-OPTION_FIELDS = {field: axis.option or field for field, axis in AXES.items()}
-"""The fields of SweepOptions that list their values."""
-PLACEHOLDERS = {axis.placeholder: field for field, axis in AXES.items() if axis.placeholder}
-"""The fields whose values the words in braces stand for in the arguments of a training script."""
-PLACEHOLDER = re.compile(f"{{({'|'.join(PLACEHOLDERS)})}}")
+OPTION_FIELDS = {field: field for field in AXES} | {
+    "batch_size": "batch_sizes",
+    "architecture": "arch",
+}
+"""The fields of SweepOptions that list the values of an axis."""
+IN_SCRIPTS = ("batch_size", "optimizer", "lr", "seed", "dtype", "compile", "accumulate")
+"""The axes whose names in braces stand for their values in the arguments of a training script."""
+PLACEHOLDER = re.compile(f"{{({'|'.join(IN_SCRIPTS)})}}")

@@ -28,7 +28,7 @@ class CollectiveSpec:
     """The device of each rank."""
     sizes_bytes: tuple[int, ...]
     """Rising."""
-    threads_per_replica: int
+    threads: int
     samples: int = 20
     """Timed samples of each size; small messages take several calls a sample."""
     repetition: int = 0

@@ -32,8 +32,8 @@ class ParallelSpec:
     """The device of each replica on its own node: ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
     replicas_by_node: tuple[ReplicaCount, ...] = ()
     """Number of replicas on each node, in the order of ranks; () when all are on one."""
-    threads_per_replica: int
-    accumulation_steps: int = 1
+    threads: int
+    accumulate: int = 1
     sync_every: int = 1
     """Optimizer steps between two averages of parameters, where the implementation has them."""
     bucket_cap_mb: float | None = None
@@ -61,7 +61,7 @@ class ParallelSpec:
         dtype, mode = self.workload.dtype, self.workload.compile
         if dtype in ON_GPUS_ONLY and "cpu" in self.devices:
             return f"got dtype {dtype}, in which no CPU computes fast; expected f32 or bf16"
-        if mode in GRAPHED_MODES and self.accumulation_steps > 1:  # pytorch issue 169545
+        if mode in GRAPHED_MODES and self.accumulate > 1:  # pytorch issue 169545
             return (
                 f"got compile {mode}, whose CUDA graphs overwrite the gradients of earlier "
                 "micro-batches; expected default or none, or no accumulation"
@@ -99,7 +99,7 @@ class ParallelSpec:
     @property
     def effective_batch_size(self) -> int:
         """Samples behind one optimizer step: all replicas, all accumulated micro-steps."""
-        return self.global_batch_size * self.accumulation_steps
+        return self.global_batch_size * self.accumulate
 
     def averaging_weight(self, rank: int) -> float:
         """The rank's `averaging_weight` in a full micro-step; 1 if it takes no average."""
@@ -110,19 +110,19 @@ class ParallelSpec:
         )
 
     @property
-    def scaled_learning_rate(self) -> float:
+    def scaled_lr(self) -> float:
         """The optimizer's learning rate: the workload's, scaled by its rule with the samples per
         step.
 
         The workload's rate belongs to `batch_size` samples. A replica that does not communicate
         steps on its own samples only. Raises ValueError if the rule cannot be applied.
         """
-        base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
+        base, rule = self.workload.lr, self.workload.lr_scaling
         if rule == "none" or self.batch_size is None:
             return base
         communicates = self.traits.communicates
         samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)
-        return scale_lr(base, samples * self.accumulation_steps / self.batch_size, rule)
+        return scale_lr(base, samples * self.accumulate / self.batch_size, rule)
 
 
 def averaging_weight(samples: int, ranks: int, total: int) -> float:

@@ -41,7 +41,7 @@ class TrainingSpec(ParallelSpec):
 
     def learning_rate_in(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
-        return self.scaled_learning_rate * self.gamma**epoch
+        return self.scaled_lr * self.gamma**epoch
 
     def with_files_of(self, other: TrainingSpec) -> TrainingSpec:
         """The specification with `other`'s files: code may be improved while it is trained, as long

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from dpbench.codec import content_hash
 from dpbench.messages import as_typed
-from dpbench.specs.axes import PLACEHOLDER, PLACEHOLDERS
+from dpbench.specs.axes import PLACEHOLDER
 from dpbench.specs.parallel import ParallelSpec
 from dpbench.specs.traits import OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
@@ -29,8 +29,8 @@ MAX_FILLING_STEPS = 1000
 class Configuration(ParallelSpec):
     """What several trials repeat, and a row of results shows."""
 
-    warmup_steps: int
-    timed_steps: int
+    warmup: int
+    steps: int
     """Steps of the timed window; the fewest if it fills a time."""
     is_instrumented: bool = True
     """Whether more than its speed is measured: steps without gradient synchronization, the time of
@@ -42,7 +42,7 @@ class Configuration(ParallelSpec):
     """Processes of each rank that take the samples one by one, as torch's DataLoader has them; None
     leaves their number to the script, or is none."""
     window_seconds: float | None = None
-    """Seconds that the timed window fills. It then has `timed_steps` or more, up to
+    """Seconds that the timed window fills. It then has `steps` or more, up to
     MAX_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
 
     def setting(self, field: str) -> Any:
@@ -50,7 +50,7 @@ class Configuration(ParallelSpec):
         it: the row sets nothing else than the default, and no placeholder stands for it."""
         value = getattr(self.workload if field in WORKLOAD_FIELDS else self, field)
         script = self.workload.script
-        placed = {PLACEHOLDERS[place] for word in script for place in PLACEHOLDER.findall(word)}
+        placed = {name for word in script for name in PLACEHOLDER.findall(word)}
         is_set = field in placed or value != DEFAULTS.get(field)
         return value if is_set or not script else None
 
@@ -63,15 +63,15 @@ class Configuration(ParallelSpec):
     def filling_steps(self, step_seconds: float) -> int:
         """The steps of its timed window, if that fills a time and a step takes so long."""
         wanted = math.ceil((self.window_seconds or 0.0) / step_seconds)
-        return max(self.timed_steps, min(wanted, MAX_FILLING_STEPS))
+        return max(self.steps, min(wanted, MAX_FILLING_STEPS))
 
     @property
     def script_command(self) -> tuple[str, ...]:
-        """The script and its arguments, with the values of this configuration for PLACEHOLDERS; ()
-        without one."""
+        """The script and its arguments, with the values of this configuration for placeholders;
+        () without one."""
 
         def value(placeholder: re.Match[str]) -> str:
-            return as_typed(self.setting(PLACEHOLDERS[placeholder[1]]))
+            return as_typed(self.setting(placeholder[1]))
 
         return tuple(PLACEHOLDER.sub(value, word) for word in self.workload.script)
 

@@ -46,10 +46,10 @@ class WorkloadSpec:
     dataset: str
     """A name from the registry of datasets, or the user's function; "" for a script."""
     optimizer: str = "sgd"
-    learning_rate: float = 0.01
-    learning_rate_rule: str = "none"
+    lr: float = 0.01
+    lr_scaling: str = "none"
     """Scaling of the learning rate with the samples behind an optimizer step; see
-    ParallelSpec.scaled_learning_rate and LR_RULES."""
+    ParallelSpec.scaled_lr and LR_RULES."""
     seed: int = 0
     dtype: str = "f32"
     """Dtype of the products in forward and backward; see DTYPE_NAMES."""

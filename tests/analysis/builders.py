@@ -51,7 +51,7 @@ def trial(
     batch_size: int | None = 32,
     **changes: Any,
 ) -> TrialSpec:
-    values = {"warmup_steps": 2, "timed_steps": STEPS, **changes}
+    values = {"warmup": 2, "steps": STEPS, **changes}
     values |= {"group_size": group_size, "batch_size": batch_size}
     return trial_spec(implementation=implementation, backend=backend, **values)
 
@@ -149,7 +149,7 @@ def run(
 
     `unsynced` is the step time in seconds without gradient synchronization.
     """
-    steps = spec.timed_steps
+    steps = spec.steps
     per_rank = (spec.batch_size or 1) * steps
     timed = window((per_rank * spec.group_size / throughput / steps,) * steps, per_rank, losses)
     bare = None if unsynced is None else window((unsynced,) * steps, per_rank)
@@ -164,7 +164,7 @@ def loss_run(losses: Sequence[float], *, step_seconds: float = 0.1, **spec: Any)
     """One rank with a constant step; `spec` changes the trial."""
     steps = len(losses)
     timed = window([step_seconds] * steps, 32 * steps, losses)
-    return record(trial(timed_steps=steps, **spec), [rank(0, timed)])
+    return record(trial(steps=steps, **spec), [rank(0, timed)])
 
 
 def runs(spec: TrialSpec, throughputs: Sequence[float], **changes: Any) -> list[TrialRecord]:
@@ -213,7 +213,7 @@ def steps_of(
 
     One value a process; `group_size` says otherwise for one process of several replicas.
     """
-    values = {"group_size": len(timed), "batch_size": 32, "timed_steps": STEPS, **changes}
+    values = {"group_size": len(timed), "batch_size": 32, "steps": STEPS, **changes}
     spec = trial(implementation, backend or BACKENDS.get(implementation, "gloo"), **values)
     ranks = [
         rank(

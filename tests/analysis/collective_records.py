@@ -20,7 +20,7 @@ def collective_spec(**changes: Any) -> CollectiveSpec:
         "backend": "gloo",
         "group_size": 2,
         "sizes_bytes": SIZES,
-        "threads_per_replica": 1,
+        "threads": 1,
     }
     values.update(changes)
     values.setdefault("devices", ("cpu",) * values["group_size"])

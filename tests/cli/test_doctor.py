@@ -34,7 +34,7 @@ SPEC = CollectiveSpec(
     group_size=2,
     devices=("cpu", "cpu"),
     sizes_bytes=(4096,),
-    threads_per_replica=1,
+    threads=1,
 )
 TIMING = SizeTiming(nbytes=4096, seconds=(2e-4, 2.5e-4, 1.0), largest_error=0.0)
 WORKS = CollectiveRecord(spec=SPEC, status=Status.COMPLETED, ranks=((TIMING,),) * 2)

@@ -161,7 +161,7 @@ SAMPLES = 43
 DATASET = Dataset(
     inputs=torch.arange(2.0 * SAMPLES).reshape(SAMPLES, 2), targets=torch.arange(SAMPLES)
 )
-SPEC = training_spec(accumulation_steps=2)
+SPEC = training_spec(accumulate=2)
 PLAN = EpochPlan(SPEC, SAMPLES)
 
 

@@ -94,7 +94,7 @@ def plans(draw: st.DrawFn) -> tuple[TrainingSpec, EpochPlan, int]:
         seed=draw(st.integers(0, 99)),
         group_size=draw(st.integers(1, 5)),
         batch_size=draw(st.integers(1, 4)),
-        accumulation_steps=draw(st.integers(1, 4)),
+        accumulate=draw(st.integers(1, 4)),
         last_batch=draw(st.sampled_from(["step", "drop"])),
         implementation=draw(st.sampled_from(["ddp", "ddp", "dp"])),
     )
@@ -146,7 +146,7 @@ def test_every_rank_has_samples_in_every_micro_step(
         assert min(counts) >= 1
         assert sum(counts) == plan.samples_in(number)
         assert len({len(rank) for rank in step}) == 1
-        is_full = len(step[0]) == spec.accumulation_steps
+        is_full = len(step[0]) == spec.accumulate
         assert is_full or (number == plan.steps_per_epoch - 1 and spec.last_batch == "step")
     sizes = [len(micro_step) for step in found for micro_step in micro_steps(step)]
     batch = spec.global_batch_size
@@ -167,7 +167,7 @@ def test_seven_replicas_with_batches_of_three_make_equally_many_steps() -> None:
 
 def test_dropping_leaves_out_the_step_of_fewer_micro_steps_only() -> None:
     # Micro-steps of 8, 8, 8, 8, 3: two steps of two, and one of one.
-    spec = training_spec(accumulation_steps=2, last_batch="drop")
+    spec = training_spec(accumulate=2, last_batch="drop")
     plan = EpochPlan(spec, 35)
     assert (plan.steps_per_epoch, plan.samples_before(plan.steps_per_epoch)) == (2, 32)
     # 8, 8, 8, 3 are two whole steps, the last with fewer samples.
@@ -179,7 +179,7 @@ def test_too_few_samples_are_data_errors_with_the_numbers() -> None:
     with pytest.raises(DataError, match="got 3 training samples at group size 4: 0 micro-steps"):
         EpochPlan(training_spec(group_size=4), 3)
     with pytest.raises(DataError, match=": 2 micro-steps an epoch, of 3 in a step"):
-        EpochPlan(training_spec(accumulation_steps=3, last_batch="drop"), 16)
+        EpochPlan(training_spec(accumulate=3, last_batch="drop"), 16)
 
 
 @quick

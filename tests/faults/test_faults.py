@@ -84,7 +84,7 @@ def test_a_rank_that_is_killed_is_named_within_two_seconds(number: int, tmp_path
         arguments = (tmp_path, victim, chance.uniform(0, TRIAL_SECONDS), killed_at, over)
         killer = threading.Thread(target=_kill_one, args=arguments)
         killer.start()
-        outcome = runner(tmp_path).run(faulty("Healthy", number, timed_steps=600), 60.0)
+        outcome = runner(tmp_path).run(faulty("Healthy", number, steps=600), 60.0)
         ended = time.monotonic()
         over.set()
         killer.join()

@@ -71,7 +71,7 @@ PREPARED = (
     f"{SWEEP} --name base --implementations ddp,torch-ddp --backends gloo,shm --batch-sizes 16,64"
     " --repetitions 3",
     f"{SWEEP} --name settings --arch mlp --implementations ddp,local-sgd --backends gloo"
-    " --batch-sizes 32 --dtypes f32,bf16 --sync-every 1,4 --accumulate 1,2 --repetitions 2",
+    " --batch-sizes 32 --dtype f32,bf16 --sync-every 1,4 --accumulate 1,2 --repetitions 2",
     f"{SWEEP} --name strong --scaling strong --implementations ddp --backends gloo"
     " --batch-sizes 64 --repetitions 2",
     f"{SWEEP} --name failing --implementations dp,ddp --backends gloo,nccl --batch-sizes 8"

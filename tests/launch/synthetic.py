@@ -143,7 +143,7 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
 
 
 def _compute_seconds(trial: TrialSpec) -> float:
-    samples = max(trial.replica_batch_sizes) * trial.accumulation_steps
+    samples = max(trial.replica_batch_sizes) * trial.accumulate
     return SECONDS_PER_STEP + SECONDS_PER_SAMPLE * samples
 
 
@@ -157,7 +157,7 @@ def window(trial: TrialSpec, rank: int, seconds: float, steps: int, noise: rando
     return Window(
         seconds=sum(step_seconds),
         step_seconds=step_seconds,
-        samples=samples * trial.accumulation_steps * steps,
+        samples=samples * trial.accumulate * steps,
         losses=tuple(2.3 * 0.99**step for step in range(steps)),
     )
 

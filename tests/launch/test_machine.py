@@ -65,7 +65,7 @@ F16, GRAPHED = replace(WORKLOAD, dtype="f16"), replace(WORKLOAD, compile="max-au
         (TWO_GPUS, "ddp-sharded", "nccl", OWN, {"workload": F16}, "got dtype f16, whose loss scal"),
         (TWO_GPUS, "ddp", "nccl", OWN, {"workload": GRAPHED}, None),
         (
-            *(TWO_GPUS, "ddp", "nccl", OWN, {"workload": GRAPHED, "accumulation_steps": 2}),
+            *(TWO_GPUS, "ddp", "nccl", OWN, {"workload": GRAPHED, "accumulate": 2}),
             "got compile max-autotune, whose CUDA graphs",
         ),
     ],

@@ -84,7 +84,7 @@ def test_local_sgd_averages_as_often_as_asked_and_after_its_last_step(
     completed: Completed, every: int
 ) -> None:
     """Twelve steps and the last average; verified until the step after the first average."""
-    trial = trial_of("local-sgd", 2, sync_every=every, warmup_steps=2, timed_steps=10)
+    trial = trial_of("local-sgd", 2, sync_every=every, warmup=2, steps=10)
     outcome = completed(trial)
     assert verification_of(outcome).max_relative_error < 1e-12
     assert verification_of(outcome).tensors_compared == (every + 1) * 6

@@ -80,7 +80,7 @@ def test_trials_consume_whole_epochs_whatever_the_group_size(
     timed=st.integers(1, 7),
     is_instrumented=st.booleans(),
     prefetch=st.sampled_from([0, 1, 3]),
-    accumulation_steps=st.integers(1, 3),
+    accumulate=st.integers(1, 3),
     batch_size=st.integers(1, 20),
     rank=st.integers(0, 1),
 )
@@ -91,8 +91,8 @@ def test_steps_get_the_same_samples_as_from_the_device(
         taken(
             trial_spec(
                 implementation=implementation,
-                warmup_steps=warmup,
-                timed_steps=timed,
+                warmup=warmup,
+                steps=timed,
                 prefetch=ahead,
                 **changes,
             ),
@@ -102,7 +102,7 @@ def test_steps_get_the_same_samples_as_from_the_device(
     )
     kinds = 2 if implementation == "ddp" and changes["is_instrumented"] else 1
     count = warmup + kinds * (timed + PHASE_STEPS * changes["is_instrumented"])
-    assert len(loaded) == count * changes["accumulation_steps"]
+    assert len(loaded) == count * changes["accumulate"]
     for (inputs, targets), (same_inputs, same_targets) in zip(resident, loaded, strict=True):
         assert targets.equal(same_targets)
         assert inputs["x"].equal(same_inputs["x"])
@@ -119,7 +119,7 @@ def test_a_step_that_loads_its_own_samples_gets_those_it_asks_for() -> None:
 def test_workers_give_the_same_samples_too() -> None:
     images = Dataset(inputs=torch.rand(SAMPLES, 3, 4, 4), targets=torch.arange(SAMPLES))
     found = [
-        taken(trial_spec(accumulation_steps=2, **settings), 1, images)
+        taken(trial_spec(accumulate=2, **settings), 1, images)
         for settings in ({}, {"prefetch": 2, "data_workers": 2})
     ]
     for (inputs, targets), (same_inputs, same_targets) in zip(*found, strict=True):

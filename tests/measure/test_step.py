@@ -125,9 +125,7 @@ KINDS = {"sgd": "SGD", "adamw": "AdamW", "adam": "Adam", "adadelta": "Adadelta"}
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_workloads_optimizer_is_torchs_own_at_its_defaults(name: str) -> None:
     module = model()
-    built = build_optimizer(
-        module, trial_spec(workload=replace(WORKLOAD, optimizer=name, learning_rate=0.25))
-    )
+    built = build_optimizer(module, trial_spec(workload=replace(WORKLOAD, optimizer=name, lr=0.25)))
     family, _, kernels = name.partition("-")
     kind: Any = getattr(torch.optim, KINDS[family])
     assert type(built) is kind

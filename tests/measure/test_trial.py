@@ -114,9 +114,9 @@ def facts_of(rank: RankMeasurement) -> TrialFacts:
 
 
 def test_a_window_that_fills_a_time_has_as_many_steps_as_the_warm_up_suggests() -> None:
-    rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=1e-9))
+    rank = measured(single(warmup=4, steps=5, window_seconds=1e-9))
     assert rank.timed.samples == 5 * 4
-    rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=60.0))
+    rank = measured(single(warmup=4, steps=5, window_seconds=60.0))
     assert len(rank.timed.losses) == MAX_FILLING_STEPS
 
 
@@ -124,7 +124,7 @@ def test_a_window_that_fills_a_time_has_as_many_steps_as_the_warm_up_suggests() 
 def test_a_single_trial_trains_its_warmup_and_its_timed_steps_and_no_more(
     warmup: int, timed: int
 ) -> None:
-    rank = measured(single(warmup_steps=warmup, timed_steps=timed))
+    rank = measured(single(warmup=warmup, steps=timed))
     assert Counting.losses == [4] * (warmup + timed)
     assert facts_of(rank).item == "rows"
     assert (rank.rank, rank.pid, rank.device) == (0, os.getpid(), "cpu")
@@ -156,7 +156,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 def test_windows_with_and_without_synchronization_alternate_on_the_same_samples(
     steps: Steps,
 ) -> None:
-    rank = measured(dp(2, warmup_steps=0, timed_steps=22, is_instrumented=True))
+    rank = measured(dp(2, warmup=0, steps=22, is_instrumented=True))
     segments = [(kind, len([*group])) for kind, group in groupby(kind for kind, _ in steps)]
     assert segments == [(False, 6), (True, 12), (False, 11), (True, 10), (False, 5 + 5), (True, 5)]
     synced, unsynced = ([taken for of, taken in steps if of is kind] for kind in (False, True))
@@ -176,7 +176,7 @@ def test_peak_memory_is_that_of_training_without_what_measuring_adds(
         return MemoryPeaks(host_bytes=0, device_bytes=held, reserved_bytes=7)
 
     monkeypatch.setattr(trials, "memory_peaks", peaks)
-    rank = measured(dp(2, warmup_steps=2, timed_steps=10, is_instrumented=True))
+    rank = measured(dp(2, warmup=2, steps=10, is_instrumented=True))
     assert (rank.peaks.device_bytes, rank.peaks.reserved_bytes) == (2 + 4, 7)
 
 
@@ -187,8 +187,8 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
     # One replica draws the same random numbers every time; it has nothing to synchronize.
     is_dp = property(lambda trial: trial.implementation == "dp")
     monkeypatch.setattr(TrialSpec, "has_unsynced_window", is_dp)
-    plain = measured(single("Drops", timed_steps=20, optimizer=optimizer))
-    alone = measured(dp(1, "Drops", timed_steps=20, optimizer=optimizer))
+    plain = measured(single("Drops", steps=20, optimizer=optimizer))
+    alone = measured(dp(1, "Drops", steps=20, optimizer=optimizer))
     assert "unsynced" in alone.windows
     assert alone.timed.losses == plain.timed.losses
     assert alone.final_checksum == plain.final_checksum
@@ -204,7 +204,7 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
     ids=["weak", "strong-uneven", "strong-uneven-3"],
 )
 def test_replicas_get_the_batches_that_the_trial_says(trial: TrialSpec, sizes: list[int]) -> None:
-    rank = measured(replace(trial, warmup_steps=0, timed_steps=1))
+    rank = measured(replace(trial, warmup=0, steps=1))
     assert sorted(Counting.replicas) == sizes
     assert sorted(trial.replica_batch_sizes) == sizes
     assert rank.timed.samples == sum(sizes)
@@ -212,13 +212,13 @@ def test_replicas_get_the_batches_that_the_trial_says(trial: TrialSpec, sizes: l
 
 def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> None:
     """10 samples, batch 4, 5 steps: each sample twice."""
-    trial = single("Classes", dataset="digits", warmup_steps=2, timed_steps=3, seed=5)
+    trial = single("Classes", dataset="digits", warmup=2, steps=3, seed=5)
     rank = measured(trial, ten_samples)
     torch.manual_seed(5)
     module, loss_of = Classes().build_model(), Classes().loss
     assert rank.initial_checksum == checksum(module)
     dataset = Dataset.read(ten_samples / "digits.pt")
-    sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.learning_rate)
+    sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.lr)
     losses = []
     batches = [*islice(micro_step_indices(trial, 0, 10), 5)]
     assert torch.cat(batches).bincount().tolist() == [2] * 10
@@ -239,7 +239,7 @@ def test_neither_the_implementation_nor_the_group_changes_the_start() -> None:
 
 
 def test_a_process_takes_the_threads_of_its_replicas() -> None:
-    for trial, threads in ((single(), 1), (dp(2), 2), (single(threads_per_replica=2), 2)):
+    for trial, threads in ((single(), 1), (dp(2), 2), (single(threads=2), 2)):
         torch.set_num_threads(3)
         assert measured(trial).threads == torch.get_num_threads() == threads
 
@@ -253,13 +253,13 @@ def test_layers_that_synchronize_in_the_forward_pass_are_counted() -> None:
 
 def test_dp_tells_what_it_reduced() -> None:
     """A linear 4→2 has 10 parameters of 4 bytes, summed over the replicas once a micro-step."""
-    rank = measured(dp(2, warmup_steps=2, timed_steps=10))
+    rank = measured(dp(2, warmup=2, steps=10))
     assert rank.reduced_bytes_per_step == 40
-    assert measured(dp(2, accumulation_steps=3)).reduced_bytes_per_step == 120
+    assert measured(dp(2, accumulate=3)).reduced_bytes_per_step == 120
 
 
 def test_every_repetition_times_phases_and_only_the_first_is_verified_after_its_windows() -> None:
-    trial = dp(2, warmup_steps=1, timed_steps=3, is_instrumented=True)
+    trial = dp(2, warmup=1, steps=3, is_instrumented=True)
     second, first = (measured(replace(trial, repetition=number)) for number in (1, 0))
     windows, phases = 1 + 3 + 3, 2 * PHASE_STEPS
     assert Counting.losses[: 2 * (windows + phases)] == [8] * 2 * (windows + phases)
@@ -290,9 +290,9 @@ def test_gradients_of_a_replica_are_traced_between_the_windows_and_the_phases() 
 
 def test_the_rate_that_a_rule_gives_is_the_one_that_trains() -> None:
     """Three micro-steps at 0.01 and the linear rule are those at 0.03."""
-    trial = single(accumulation_steps=3)
-    linear = replace(trial.workload, learning_rate_rule="linear")
-    tripled = replace(trial.workload, learning_rate=0.03)
+    trial = single(accumulate=3)
+    linear = replace(trial.workload, lr_scaling="linear")
+    tripled = replace(trial.workload, lr=0.03)
     scaled, given, plain = (
         measured(replace(trial, workload=workload)).final_checksum
         for workload in (linear, tripled, trial.workload)

@@ -30,7 +30,7 @@ SAMPLES = Dataset(
     inputs=torch.randn(32, 4, generator=torch.Generator().manual_seed(0)),
     targets=torch.randn(32, 2, generator=torch.Generator().manual_seed(1)),
 )
-STILL = replace(WORKLOAD, learning_rate=0.0)
+STILL = replace(WORKLOAD, lr=0.0)
 """Without a change of parameters both steps deviate by the same, known amount."""
 
 
@@ -69,17 +69,15 @@ def gradient_of(module: torch.nn.Module, name: str) -> torch.Tensor:
     return gradient
 
 
-@pytest.mark.parametrize("accumulation_steps", [1, 3])
+@pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize(
     ("replicas", "scaling", "batch_size"),
     [(1, "weak", 4), (2, "weak", 1), (2, "strong", 7), (3, "weak", 4), (3, "strong", 10)],
 )
 def test_ours_passes_with_any_replicas_shards_and_accumulation(
-    replicas: int, scaling: str, batch_size: int, accumulation_steps: int
+    replicas: int, scaling: str, batch_size: int, accumulate: int
 ) -> None:
-    trial = dp(
-        replicas, scaling=scaling, batch_size=batch_size, accumulation_steps=accumulation_steps
-    )
+    trial = dp(replicas, scaling=scaling, batch_size=batch_size, accumulate=accumulate)
     found = verified(trial)
     assert found.passed
     assert found.max_relative_error < 1e-14
@@ -89,7 +87,7 @@ def test_ours_passes_with_any_replicas_shards_and_accumulation(
 
 def test_both_sides_step_at_the_rate_of_the_smaller_shards() -> None:
     """Copies of uneven shards scale their rate by the samples that they take."""
-    workload = replace(WORKLOAD, learning_rate_rule="linear")
+    workload = replace(WORKLOAD, lr_scaling="linear")
     trial = trial_spec(
         implementation="independent",
         backend="none",
@@ -170,8 +168,8 @@ HALF = pytest.approx(0.5, rel=1e-12)
         (ForgetsToReduce, {}, None),
         (NotANumber, {}, math.inf),
         (Misses, {}, math.inf),
-        (LastMicroStepOnly, {"accumulation_steps": 1}, 0.0),
-        (LastMicroStepOnly, {"accumulation_steps": 2}, None),
+        (LastMicroStepOnly, {"accumulate": 1}, 0.0),
+        (LastMicroStepOnly, {"accumulate": 2}, None),
         (WeighsShardsEqually, EVEN, pytest.approx(0.0, abs=1e-12)),
         (WeighsShardsEqually, UNEVEN, None),
     ],

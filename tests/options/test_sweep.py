@@ -48,7 +48,7 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
     lines = {
         "batch_sizes": "[8, 16]",
         "group-size": "1",
-        "dtypes": '["f32", "bf16"]',
+        "dtype": '["f32", "bf16"]',
         "gpus": "[0]",
         "time-limit": '"90s"',
         "oversubscribe": "true",
@@ -59,7 +59,7 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
     text = "\n".join(f"{key}{mark}{value}" for key, value in lines.items())
     options = read({"config": written(tmp_path, text, name)})
     assert (options.batch_sizes, options.group_sizes, options.gpus) == ((8, 16), (1,), (0,))
-    assert (options.dtypes, options.time_limit) == (("f32", "bf16"), 90.0)
+    assert (options.dtype, options.time_limit) == (("f32", "bf16"), 90.0)
     assert (options.oversubscribe, options.charts) == (True, False)
     assert options.arch == ("mlp:width=4,layers=2", "gpt")
 

@@ -36,12 +36,12 @@ def sample_records(
     ]
     reason = "nccl needs a CUDA device a rank; none is visible"
     for size in group_sizes:
-        absent = trial("ddp", "nccl", size, timed_steps=STEPS)
+        absent = trial("ddp", "nccl", size, steps=STEPS)
         records.append(record(absent, status=Status.SKIPPED, reason=reason))
     losses = [2.0 - 0.01 * step for step in range(STEPS)]
-    wrong = trial("torch-dp", "threads", timed_steps=STEPS)
+    wrong = trial("torch-dp", "threads", steps=STEPS)
     records.append(run(wrong, 1000.0, losses=losses, verification=WRONG))
-    failed = trial("ddp", "gloo", group_sizes[-1], 128, timed_steps=STEPS)
+    failed = trial("ddp", "gloo", group_sizes[-1], 128, steps=STEPS)
     reason = "rank 1 ended with signal 9\nlast | words"
     return [record(failed, reason=reason) if one.trial == failed else one for one in records]
 
@@ -51,7 +51,7 @@ def _completed(name: str, group_size: int, batch_size: int, repetition: int) -> 
     alone = 0.008 + 0.0002 * batch_size
     communication = COMMUNICATION_SECONDS.get(name, 0.0)
     together = (alone + communication * math.log2(group_size)) * drift
-    spec = trial(name, BACKENDS.get(name, "gloo"), group_size, batch_size, timed_steps=STEPS)
+    spec = trial(name, BACKENDS.get(name, "gloo"), group_size, batch_size, steps=STEPS)
     samples = batch_size * STEPS
     losses = [2.3 * (0.985 + 1e-5 * repetition) ** i for i in range(STEPS)]
     ranks = [

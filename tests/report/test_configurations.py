@@ -112,12 +112,12 @@ def test_local_sgd_is_marked_as_another_optimization() -> None:
 def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
     """0.01 for one replica's batch: 0.0141 by the root, and 0.02 in proportion, for two."""
     plain = summarize([run(trial(group_size=2), 100.0)])
-    assert "0.01" in rows_text(plain, columns="learning_rate")
+    assert "0.01" in rows_text(plain, columns="lr")
     for rule, words in (("sqrt", "0.0141421 (sqrt)"), ("linear", "0.02 (linear)")):
-        workload = replace(trial().workload, learning_rate_rule=rule)
+        workload = replace(trial().workload, lr_scaling=rule)
         rows = summarize([run(trial(group_size=n, workload=workload), 100.0) for n in (1, 2)])
-        assert words in rows_text(rows, columns="learning_rate")
-        assert row_frame(rows)["learning_rate_rule"].tolist() == [rule, rule]
+        assert words in rows_text(rows, columns="lr")
+        assert row_frame(rows)["lr_scaling"].tolist() == [rule, rule]
 
 
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1+2", "-2+3", "@SUM(A1)", "\t=1"])

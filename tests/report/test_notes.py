@@ -21,7 +21,7 @@ SLOW_START = [2.0] * 5 + EVEN[5:]
 
 def windows_of(*windows: Sequence[float], batch_size: int = 32) -> list[TrialRecord]:
     """A repetition for each list of step seconds."""
-    spec = trial(timed_steps=len(windows[0]), warmup_steps=10, batch_size=batch_size)
+    spec = trial(steps=len(windows[0]), warmup=10, batch_size=batch_size)
     return [
         record(replace(spec, repetition=number), [rank(0, window(steps, 32 * len(steps)))])
         for number, steps in enumerate(windows)

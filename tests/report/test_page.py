@@ -135,7 +135,7 @@ def test_the_command_of_a_row_measures_that_row_alone() -> None:
     """Beside it only `single`, which its speedup is against."""
     command = shlex.split(
         "sweep --name x --gpus 2 --arch mlp,mnist_cnn --implementations ddp,dp,local-sgd"
-        " --backends gloo,shm --batch-sizes 8,16 --dtypes f32,bf16 --sync-every 1,4"
+        " --backends gloo,shm --batch-sizes 8,16 --dtype f32,bf16 --sync-every 1,4"
         " --bucket-cap-mb auto,5 --scaling weak,strong --lr 0.1,0.01 --warmup 1 --steps 4"
     )
     measured = sorted(planned(command), key=content_hash)

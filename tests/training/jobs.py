@@ -21,7 +21,7 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.run_folder import RunFolder
 from tests.builders import HERE
 
-OF_WORKLOAD = ("optimizer", "learning_rate", "learning_rate_rule", "seed", "dtype", "compile")
+OF_WORKLOAD = ("optimizer", "lr", "lr_scaling", "seed", "dtype", "compile")
 QUIET = TrainingRunOptions(evaluation="off", log_interval=1000)
 
 
@@ -32,7 +32,7 @@ def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
     workload = WorkloadSpec(
         architecture=f"tests.training.jobs:{architecture}",
         dataset="synthetic",
-        **{"learning_rate": 0.1, "seed": 3, **of_workload},
+        **{"lr": 0.1, "seed": 3, **of_workload},
     )
     values: dict[str, Any] = {
         "workload": workload,
@@ -40,7 +40,7 @@ def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
         "backend": "gloo",
         "group_size": 2,
         "batch_size": 4,
-        "threads_per_replica": 1,
+        "threads": 1,
         "epochs": 2,
         "train_samples": 46,
     }

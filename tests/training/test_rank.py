@@ -107,7 +107,7 @@ def train_all(
 
 def exact(**changes: Any) -> Case:
     """Float64 and SGD, in steps of 4 and of 2 micro-steps, the last of 6 samples."""
-    values = {"accumulation_steps": 4, "epochs": 3, "gamma": 0.5, **changes}
+    values = {"accumulate": 4, "epochs": 3, "gamma": 0.5, **changes}
     return Case(training_spec(**values))
 
 
@@ -120,26 +120,26 @@ CASES = {
     "exact ddp": exact(),
     "exact torch-ddp": exact(implementation="torch-ddp"),
     "exact torch-ddp-static": exact(implementation="torch-ddp-static"),
-    "exact local-sgd": exact(implementation="local-sgd", accumulation_steps=1),
+    "exact local-sgd": exact(implementation="local-sgd", accumulate=1),
     "exact ddp-sharded": exact(implementation="ddp-sharded", max_norm=0.05),
     "exact clipped": exact(max_norm=0.05),
     "exact dropped": exact(last_batch="drop"),
-    "ddp": resumed(4, optimizer="adadelta", learning_rate=1.0),
+    "ddp": resumed(4, optimizer="adadelta", lr=1.0),
     "ddp accumulated": resumed(
         8,
         replace(EVERYTHING, log_interval=4),
-        accumulation_steps=2,
+        accumulate=2,
         epochs=4,
         optimizer="adamw",
     ),
     "ddp-sharded": resumed(
-        8, implementation="ddp-sharded", optimizer="adamw", accumulation_steps=2, epochs=4
+        8, implementation="ddp-sharded", optimizer="adamw", accumulate=2, epochs=4
     ),
     "torch-ddp": resumed(8, implementation="torch-ddp", optimizer="adam"),
     "local-sgd": resumed(4, implementation="local-sgd", sync_every=2, optimizer="adam"),
-    "ddp unwatched": Case(training_spec("Noisy", optimizer="adadelta", learning_rate=1.0)),
+    "ddp unwatched": Case(training_spec("Noisy", optimizer="adadelta", lr=1.0)),
     "ddp by rank 0": Case(
-        training_spec("Noisy", optimizer="adadelta", learning_rate=1.0),
+        training_spec("Noisy", optimizer="adadelta", lr=1.0),
         replace(QUIET, evaluation="rank0"),
     ),
     "nan": Case(training_spec("NanOnRankOne"), EVERYTHING),
@@ -168,7 +168,7 @@ def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
     samples = datasets.load_splits(spec.workload, None, architecture, spec.train_samples).train
     torch.manual_seed(spec.workload.seed)
     module = architecture.build_model()
-    optimizer = torch.optim.SGD(module.parameters(), lr=spec.scaled_learning_rate)
+    optimizer = torch.optim.SGD(module.parameters(), lr=spec.scaled_lr)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=spec.gamma)
     plan = EpochPlan(spec, len(samples))
     for epoch in range(spec.epochs):
@@ -284,7 +284,7 @@ def test_a_slow_rank_gets_fewer_samples_of_the_same_gradient(gloo: Trained) -> N
 
 
 def test_dp_in_one_process_is_the_same_training(tmp_path: Path) -> None:
-    changes = {"implementation": "dp", "backend": "threads", "accumulation_steps": 3}
+    changes = {"implementation": "dp", "backend": "threads", "accumulate": 3}
     exactly = training_job(tmp_path / "exact", training_spec(**changes, epochs=3))
     outcome = train_here(exactly)
     found = stored(tmp_path / "exact", outcome.last_checkpoint or "").model

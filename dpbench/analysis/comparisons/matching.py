@@ -29,9 +29,9 @@ Records = tuple[TrialRecord, ...]
 def _typed(name: str, configuration: Configuration) -> Typed:
     """A setting in the form in which it is typed; numbers of steps and the like stay numbers. A
     rule that scales the learning rate counts by the rate that it gives."""
-    if name == "learning_rate":
-        return configuration.scaled_learning_rate
-    if name == "timed_steps" and configuration.window_seconds:
+    if name == "lr":
+        return configuration.scaled_lr
+    if name == "steps" and configuration.window_seconds:
         return f"fill {configuration.window_seconds:g} s"
     value = configuration.setting(name)
     return value if type(value) is int else AXES[name].text(value)

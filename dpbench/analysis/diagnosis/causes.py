@@ -134,7 +134,7 @@ def _slow_first_steps(explanation: Explanation) -> Iterator[Cause]:
     """Steps that the warm-up should have had."""
     first = explanation.row.warm_up
     if first is not None and is_large_loss(first.share):
-        warmup = explanation.configuration.warmup_steps + first.steps
+        warmup = explanation.configuration.warmup + first.steps
         yield Cause(
             kind="warm-up",
             share=first.share,
@@ -322,7 +322,7 @@ def _of_implementation(part: Part, explanation: Explanation) -> Cause:
     """What an implementation loses to the wrapper or to communication, and settings to try."""
     configuration = explanation.configuration
     traits, backend = configuration.traits, configuration.backend
-    option, field = "accumulate", "accumulation_steps"
+    option, field = "accumulate", "accumulate"
     if traits.averages_parameters:
         option = field = "sync_every"
     steps = LESS_OFTEN * getattr(configuration, field)

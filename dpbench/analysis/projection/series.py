@@ -75,7 +75,7 @@ class Series:
         row, settings = self.rows[-1], self.configuration
         if settings is None or settings.batch_size is None:
             return row.batch_size
-        samples = settings.batch_size * settings.accumulation_steps
+        samples = settings.batch_size * settings.accumulate
         return samples * row.records[0].facts.items_per_sample
 
     @property

@@ -89,7 +89,7 @@ def simulated_seconds(
     *,
     scale: float = 1.0,
     cap_mb: float | None = None,
-    accumulation_steps: int = 1,
+    accumulate: int = 1,
 ) -> float:
     """Seconds of an optimizer step.
 
@@ -101,12 +101,12 @@ def simulated_seconds(
         step: a typical micro-step, without communication.
         cost: seconds of an all-reduce, by its bytes.
         scale: how many times as long as traced everything but communication takes.
-        accumulation_steps: micro-steps; only the last one communicates.
+        accumulate: micro-steps; only the last one communicates.
     """
     backward_end, free = scale * step.backward_end_seconds[0], 0.0
     for ready, nbytes in buckets(step, cap_mb):
         free = max(free, scale * ready) + cost(nbytes)
-    before = (accumulation_steps - 1) * backward_end + cost(step.buffer_bytes)
+    before = (accumulate - 1) * backward_end + cost(step.buffer_bytes)
     return before + scale * step.step_seconds[0] + max(0.0, free - backward_end)
 
 
@@ -123,7 +123,7 @@ def project_by_simulation(
     traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
     _require_simulable(series, configuration, has_trace=bool(traces))
     step = typical_step(traces)
-    accumulated = (configuration.accumulation_steps - 1) * step.backward_end_seconds[0]
+    accumulated = (configuration.accumulate - 1) * step.backward_end_seconds[0]
     mean = geometric_mean([slowest_rank_step_seconds(record) for record in alone], unit="s").value
     measured = {}
     for row in series.rows:
@@ -138,7 +138,7 @@ def project_by_simulation(
             lambda nbytes: slower * network.seconds(nbytes, n),
             scale=computing * mean / (step.step_seconds[0] + accumulated),
             cap_mb=configuration.bucket_cap_mb,
-            accumulation_steps=configuration.accumulation_steps,
+            accumulate=configuration.accumulate,
         )
 
     def projected(n: int) -> ProjectedPoint:

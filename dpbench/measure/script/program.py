@@ -105,7 +105,7 @@ class ScriptRun:
     def too_short(self, status: object) -> str:
         """Why a script that has ended was not measured."""
         trial = self.task.trial
-        needed = trial.warmup_steps + len(get_args(Mode)) * trial.timed_steps
+        needed = trial.warmup + len(get_args(Mode)) * trial.steps
         how = "ended" if status in (0, None) else f"called sys.exit({status!r})"
         if self.watcher.steps == 0:
             return (

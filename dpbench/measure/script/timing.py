@@ -150,8 +150,8 @@ class ScriptTimer:
         """The segments; each is asked for when the one before has ended on this rank."""
         trial, watcher = self._trial, self._watcher
         together = trial.traits.communicates
-        half = trial.warmup_steps // 2
-        yield ScriptSegment("timed", max(trial.warmup_steps - half, 1))
+        half = trial.warmup // 2
+        yield ScriptSegment("timed", max(trial.warmup - half, 1))
         earlier_batch = watcher.batch_digest() if together else None
         timed = ScriptSegment("timed", max(half, 1))
         yield timed
@@ -170,14 +170,14 @@ class ScriptTimer:
         )
         self._compare(reports, earlier_batch)
         size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
-        size = min(max(size, MIN_SCRIPT_SEGMENT_STEPS), max(trial.timed_steps // 2, 1))
+        size = min(max(size, MIN_SCRIPT_SEGMENT_STEPS), max(trial.steps // 2, 1))
         modes: list[Mode] = ["timed"]
         if together and trial.is_instrumented:
             synchronizes = trial.group_size > 1 and all(report["syncs"] for report in reports)
             modes += ["unsynced"] * synchronizes
             modes += ["cached"] * all(report["loads"] for report in reports)
         done, seconds, filled = 0, 0.0, trial.window_seconds or 0.0
-        while done < trial.timed_steps or (seconds < filled and done < MAX_FILLING_STEPS):
+        while done < trial.steps or (seconds < filled and done < MAX_FILLING_STEPS):
             ahead: list[ScriptSegment] = []
             for mode in (*modes, *reversed(modes)):
                 if ahead and ahead[-1].mode == "cached" != mode and self._queued:

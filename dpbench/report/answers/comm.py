@@ -62,7 +62,7 @@ def collective_notes(stored: StoredCollectives) -> Iterator[str]:
     if not times:
         return
     devices = dict.fromkeys(row.spec.devices[0].partition(":")[0] for row in rows)
-    threads = units.span([row.spec.threads_per_replica for row in rows], "thread")
+    threads = units.span([row.spec.threads for row in rows], "thread")
     repeated = units.span([seconds.sample_size for seconds in times], "repetition")
     yield f"float32, {threads} per rank, {'/'.join(devices)}"
     yield (

@@ -87,8 +87,8 @@ def size_line(job: TrainingJob, steps_per_epoch: int, item: str, items_per_sampl
     epochs"."""
     spec, most = job.spec, job.run.max_steps
     factors = [f"batch {spec.batch_size:,}", counted(spec.group_size, "replica")]
-    if spec.accumulation_steps > 1:
-        factors.append(f"accumulation {spec.accumulation_steps:,}")
+    if spec.accumulate > 1:
+        factors.append(f"accumulation {spec.accumulate:,}")
     contents = "" if items_per_sample == 1 else f" of {items_per_sample:,} {item}"
     return (
         f"{' × '.join(factors)} = {counted(spec.effective_batch_size, 'sample')}{contents} "

@@ -40,20 +40,20 @@ def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
     usable = [trial for trial in plan.trials if trial.configuration not in reasons]
     left = missing_trials(usable, kept_records(plan.earlier.records) if plan.earlier else ())
     duration = "as long as its steps take"
-    timed = units.span(trial.timed_steps for trial in plan.trials)
+    timed = units.span(trial.steps for trial in plan.trials)
     if (window := plan.spec.base.window_seconds) is not None:
         windows = sum(2 if trial.has_unsynced_window else 1 for trial in left)
         least = windows * window + len(left) * SECONDS_PER_TRIAL
         duration = f"at least {units.seconds(math.floor(least) if least > 10 else least)}"
-        timed = f"{plan.spec.base.timed_steps} to {MAX_FILLING_STEPS:,}"
+        timed = f"{plan.spec.base.steps} to {MAX_FILLING_STEPS:,}"
     if plan.spec.base.workload.script:  # most of its time may be its start
         duration = "each takes as long as the script needs for its start and these steps"
     done = units.stored(len(usable) - len(left), len(usable))
-    warmup = units.span(trial.warmup_steps for trial in plan.trials)
+    warmup = units.span(trial.warmup for trial in plan.trials)
     summary = (
         f"{f'Resuming: {done}. ' if plan.earlier else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
-        f"{units.span((trial.threads_per_replica for trial in plan.trials), 'thread')} per "
+        f"{units.span((trial.threads for trial in plan.trials), 'thread')} per "
         f"replica; {duration}. {needs}This plan stored nothing."
     )
     runs = dict.fromkeys((trial.configuration for trial in plan.trials), 0)
@@ -68,7 +68,7 @@ def _needs_in_words(plan: PlannedSweep) -> str:
     needed, there_are = len(plan.spec.devices), machine.replica_count
     unit = "GPU" if machine.gpus else "core"
     if needed <= there_are:
-        threads = max(trial.threads_per_replica for trial in plan.trials)
+        threads = max(trial.threads for trial in plan.trials)
         needed, there_are, unit = threads * max(plan.spec.group_sizes), machine.cores, "core"
     if needed <= there_are:
         return ""

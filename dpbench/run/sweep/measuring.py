@@ -168,7 +168,7 @@ def _with_chosen_steps(trial: TrialSpec, records: Sequence[TrialRecord]) -> Tria
         for record in records:
             if record.ranks and record.trial.configuration == configuration:
                 steps = len(record.ranks[0].timed.step_seconds)
-                return replace(trial, window_seconds=None, timed_steps=steps)
+                return replace(trial, window_seconds=None, steps=steps)
     return trial
 
 

@@ -83,26 +83,25 @@ def _settings(
     """The values of each setting but architectures, by its field of the specification: those that
     are given, or else what dpbench chooses."""
     chosen: dict[str, tuple[Any, ...]] = {
-        "timed_steps": (MIN_STEPS if fills_window else DEFAULT_STEPS,),
+        "steps": (MIN_STEPS if fills_window else DEFAULT_STEPS,),
         "prefetch": options.loading,
-        "threads_per_replica": (None,),
+        "threads": (None,),
     }
     if options.script_and_arguments:
         # OpenMP takes a number for each level of nesting.
         of_openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
         chosen |= {
             "batch_size": (None,),
-            "warmup_steps": (DEFAULT_SCRIPT_WARMUP,),
-            "timed_steps": (MIN_SCRIPT_STEPS,),
+            "warmup": (DEFAULT_SCRIPT_WARMUP,),
+            "steps": (MIN_SCRIPT_STEPS,),
             # As under torchrun.
-            "threads_per_replica": (int(of_openmp) if of_openmp.isdecimal() else 1,),
+            "threads": (int(of_openmp) if of_openmp.isdecimal() else 1,),
         }
     settings = {field: getattr(options, name) for field, name in OPTION_FIELDS.items()}
     del settings["architecture"]
     settings |= {f: value for f, value in chosen.items() if OPTION_FIELDS[f] not in options.given}
-    settings["threads_per_replica"] = tuple(
-        _threads(options, nodes, largest_group, threads)
-        for threads in settings["threads_per_replica"]
+    settings["threads"] = tuple(
+        _threads(options, nodes, largest_group, threads) for threads in settings["threads"]
     )
     return settings
 
@@ -167,7 +166,7 @@ def _workloads(
         workload = WorkloadSpec(
             architecture=named,
             dataset=tried.dataset,
-            learning_rate_rule=options.lr_scaling,
+            lr_scaling=options.lr_scaling,
             **settings,
         )
         workloads.append(with_files(workload))

@@ -55,7 +55,7 @@ def describe_training(options: TrainOptions) -> Answer:
     data = {
         "batch_size": spec.batch_size,
         "group_size": spec.group_size,
-        "accumulation_steps": spec.accumulation_steps,
+        "accumulate": spec.accumulate,
         "samples_per_step": spec.effective_batch_size,
         "steps_per_epoch": steps,
         "epochs": spec.epochs,
@@ -96,28 +96,27 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     notes = [*tried.notes, *unread_notes(options.data_dir, (dataset,))]
     length = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
     workload = WorkloadSpec(
-        architecture=options.arch,
-        dataset=dataset,
-        learning_rate=options.lr,
-        learning_rate_rule=options.lr_scaling,
-        **options.same_named(WorkloadSpec),
+        architecture=options.arch, dataset=dataset, **options.same_named(WorkloadSpec)
     )
     exchange = IMPLEMENTATIONS[options.implementation].exchange
     of_ranks = "gloo" if devices[0] == "cpu" else "nccl"
     backend = of_ranks if exchange == "ranks" else exchange
-    settings: dict[str, Any] = {"backend": backend, **length, **options.same_named(TrainingSpec)}
+    settings: dict[str, Any] = {
+        "backend": backend,
+        **length,
+        **options.same_named(TrainingSpec),
+        "threads": threads,
+    }
     spec = TrainingSpec(
         workload=with_files(workload),
         group_size=len(devices),
         devices=tuple(devices),
-        threads_per_replica=threads,
-        accumulation_steps=options.accumulate,
         train_samples=options.limit_train,
         **settings,
     )
-    rule = workload.learning_rate_rule
+    rule = workload.lr_scaling
     try:
-        rate = spec.scaled_learning_rate
+        rate = spec.scaled_lr
     except ValueError as error:
         raise UsageError(f"{option_words('lr_scaling', rule)}: {error}") from None
     if rule != "none":

@@ -21,7 +21,7 @@ NOT_IDENTITY = {
     "window_seconds",  # how long it was measured
     "is_instrumented",
     "repetition",
-    "learning_rate_rule",  # the rate that it gives counts
+    "lr_scaling",  # the rate that it gives counts
     "script",  # whether other arguments make it slower is what people ask
     "files_sha256",  # whether an edit made it slower is what people ask
 }
@@ -103,12 +103,12 @@ def test_only_repetitions_that_may_be_believed_count() -> None:
 
 def test_nothing_in_common_is_not_comparable_and_says_why() -> None:
     slow, fast = (
-        WorkloadSpec(architecture="mlp", dataset="digits", learning_rate=rate, seed=seed)
+        WorkloadSpec(architecture="mlp", dataset="digits", lr=rate, seed=seed)
         for rate, seed in ((0.01, 0), (0.1, 1))
     )
     baseline = side("a", runs(trial(workload=slow), SPEEDS))
     candidate = side("b", runs(trial(workload=fast), SPEEDS))
-    with pytest.raises(NotComparable, match=r"learning_rate: 0\.01 -> 0\.1; seed: 0 -> 1") as error:
+    with pytest.raises(NotComparable, match=r"lr: 0\.01 -> 0\.1; seed: 0 -> 1") as error:
         compare_sides(baseline, candidate)
     assert error.value.exit_status == 5
 
@@ -125,6 +125,6 @@ def test_a_selection_of_one_implementation_on_both_sides_leaves_its_settings_com
 
 
 def test_a_window_that_fills_a_time_is_not_named_by_its_fewest_steps() -> None:
-    filling = side("a", runs(trial(window_seconds=1.0), SPEEDS), where={"timed_steps": "1000"})
-    with pytest.raises(UsageError, match="no trial has timed_steps '1000'; there is fill 1 s"):
+    filling = side("a", runs(trial(window_seconds=1.0), SPEEDS), where={"steps": "1000"})
+    with pytest.raises(UsageError, match="no trial has steps '1000'; there is fill 1 s"):
         filling.selected()

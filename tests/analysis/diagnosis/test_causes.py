@@ -109,7 +109,7 @@ def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None
             [
                 *LOSS,
                 *row("ddp", [20, 20], [10, 10], backend="shm"),
-                *row("ddp", [20, 20], [10, 10], accumulation_steps=4),
+                *row("ddp", [20, 20], [10, 10], accumulate=4),
             ],
             {"communication": ": no setting helps that this sweep lacks"},
         ),
@@ -194,7 +194,7 @@ def test_slow_first_steps_are_told_to_warm_up_longer() -> None:
     slow = window([110 * MS] * 5 + [10 * MS] * 45, 1600)
     steady = window([10 * MS] * 50, 1600)
     ranks = [rank(n, slow, unsynced=steady) for n in range(2)]
-    spec = trial(group_size=2, timed_steps=50)
+    spec = trial(group_size=2, steps=50)
     records = [record(replace(spec, repetition=n), ranks) for n in range(PASSES)]
     (found,) = causes_on(LABEL, records)
     assert found.kind == "warm-up"
@@ -209,8 +209,8 @@ def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> Non
         windows = [
             window((2 * MS + 40 * MS * (rng.random(100) < 0.1)).tolist(), 3200) for _ in range(3)
         ]
-        spec = trial(group_size=2, timed_steps=100, repetition=repetition)
-        plain = trial("single", "none", timed_steps=100, repetition=repetition)
+        spec = trial(group_size=2, steps=100, repetition=repetition)
+        plain = trial("single", "none", steps=100, repetition=repetition)
         ranks = [rank(n, windows[0], unsynced=windows[1 + n]) for n in range(2)]
         records.append(record(spec, ranks, verification=PASSED))
         steady = window([2 * MS] * 100, 3200)

@@ -59,7 +59,7 @@ def test_communication_beside_jitter_is_what_is_left() -> None:
         rank(number, window([4.0, 4.0], 64), unsynced=window(alone, 64))
         for number, alone in enumerate(([1.0, 3.0], [3.0, 1.0]))
     ]
-    one = record(trial(group_size=2, timed_steps=2), ranks)
+    one = record(trial(group_size=2, steps=2), ranks)
     assert free_communication_seconds(one) == 3.0
     assert exposed_communication_seconds(one) == 1.0
     values = {f.parts: f.value.value for f in break_down([one], {}).factors}

@@ -127,13 +127,13 @@ def test_pauses_in_single_steps_are_waiting() -> None:
     """One step of ten takes 60 ms on either rank: 10 ms in the median, 20 ms with all waiting."""
     first, second = [10 * MS] * 10, [10 * MS] * 10
     first[3], second[7] = 60 * MS, 60 * MS
-    spec = trial(group_size=2, timed_steps=10)
+    spec = trial(group_size=2, steps=10)
     ranks = [
         rank(number, window([20 * MS] * 10, 320), unsynced=window(alone, 320))
         for number, alone in enumerate((first, second))
     ]
-    copies = steps_of("independent", [10 * MS] * 2, timed_steps=10)
-    single = steps_of("single", [10 * MS], timed_steps=10)
+    copies = steps_of("independent", [10 * MS] * 2, steps=10)
+    single = steps_of("single", [10 * MS], steps=10)
     found = by_parts(factors_of(record_of(spec, ranks), [single, copies]))
     assert found[("wrapper",)] == pytest.approx(1)
     assert found[("waiting",)] == pytest.approx(0.5)

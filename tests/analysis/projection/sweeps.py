@@ -42,7 +42,7 @@ def swept(batch_sizes: Sequence[int] = (32,), **changes: Any) -> list[TrialRecor
     found = []
     for batch_size in batch_sizes:
         for record in (one for repetition in range(3) for one in weak_sweep(repetition)):
-            samples = batch_size * record.trial.timed_steps
+            samples = batch_size * record.trial.steps
             ranks = [
                 replace(r, windows={**r.windows, "timed": replace(r.timed, samples=samples)})
                 for r in record.ranks

@@ -158,6 +158,6 @@ def test_communication_that_outlasts_the_backward_pass_is_exposed(
 
 def test_only_the_last_micro_step_communicates_and_buffers_are_sent_before_it() -> None:
     found = simulated_seconds(
-        trace_of(1, 1, buffers=MEBI), lambda nbytes: nbytes / MIB, cap_mb=1, accumulation_steps=3
+        trace_of(1, 1, buffers=MEBI), lambda nbytes: nbytes / MIB, cap_mb=1, accumulate=3
     )
     assert found == pytest.approx(2 * 2 + 1 + 2.5 + 1)

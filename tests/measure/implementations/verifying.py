@@ -24,7 +24,7 @@ WORLD = 2
 
 def uneven(implementation: str, backend: str, **changes: Any) -> TrialSpec:
     """Four samples on rank 0, three on rank 1, and two micro-steps."""
-    values = {"scaling": "strong", "batch_size": 7, "accumulation_steps": 2, **changes}
+    values = {"scaling": "strong", "batch_size": 7, "accumulate": 2, **changes}
     return trial_spec(implementation=implementation, backend=backend, **values)
 
 

@@ -46,7 +46,7 @@ class Script:
     """A script that takes steps, while a timer times them."""
 
     def __init__(self, *batches: int | None, **changes: Any) -> None:
-        trial = script_trial(SCRIPT, **{"warmup_steps": 4, "timed_steps": 10, **changes})
+        trial = script_trial(SCRIPT, **{"warmup": 4, "steps": 10, **changes})
         self.watcher = Watched(trial, [*batches] or [None, None])
         self.timer = OfTwo(trial, self.watcher, HashStore(), 0)
 
@@ -89,7 +89,7 @@ def test_a_queue_that_filled_up_is_emptied_before_the_next_segment_counts() -> N
 
 def test_alone_a_script_is_measured_as_it_is_only() -> None:
     assert {*Script(implementation="independent").train()} == {"timed"}
-    assert len(Script(implementation="independent", timed_steps=1).train()) == 4 + 2
+    assert len(Script(implementation="independent", steps=1).train()) == 4 + 2
 
 
 def test_only_the_first_optimizer_ends_steps() -> None:

@@ -55,7 +55,7 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     original, ran = SyntheticRunner.run, list[int | None]()
 
     def noted(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
-        ran.append(None if trial.window_seconds else trial.timed_steps)
+        ran.append(None if trial.window_seconds else trial.steps)
         filling = trial if ran[-1] else replace(trial, window_seconds=2.0 * len(ran))
         return original(self, filling, limit)
 

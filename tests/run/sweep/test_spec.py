@@ -53,8 +53,8 @@ def test_threads_are_those_that_every_host_has() -> None:
     hosts = node("cpu", "cpu"), node("cpu", "cpu", cores=2)
     spec = built(*hosts)
     assert (spec.group_sizes, spec.devices_by_node) == ((2, 3, 4), (2, 2))
-    assert spec.base.threads_per_replica == 1
-    assert built(hosts[0], node("cpu", cores=2)).base.threads_per_replica == 2
+    assert spec.base.threads == 1
+    assert built(hosts[0], node("cpu", cores=2)).base.threads == 2
 
 
 def test_a_group_is_no_larger_than_all_hosts_together() -> None:
@@ -72,4 +72,4 @@ def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     Path("train.py").touch()
     spec, _ = build_sweep_spec(SweepOptions(script="train.py"), [node("cpu", cores=8)])
-    assert spec.base.threads_per_replica == threads
+    assert spec.base.threads == threads

@@ -103,5 +103,5 @@ def test_ranks_that_do_not_go_together_are_refused(
 def test_threads_are_those_of_the_host_with_the_least_for_each() -> None:
     ranks = [description(cores=8), description(cores=8), description(host="b", cores=3)]
     spec = spec_of_world(TrainOptions(arch="mlp"), ranks)
-    assert spec.threads_per_replica == 3
+    assert spec.threads == 3
     assert spec.devices == ("cpu",) * 3

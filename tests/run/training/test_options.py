@@ -84,9 +84,7 @@ def test_a_dtype_has_several_names(dtype: str, names: tuple[str, ...]) -> None:
 def test_the_effective_batch_counts_replicas_and_accumulation(
     batch_size: int, accumulation: int, replicas: int, effective: int
 ) -> None:
-    spec = training_spec(
-        batch_size=batch_size, accumulation_steps=accumulation, group_size=replicas
-    )
+    spec = training_spec(batch_size=batch_size, accumulate=accumulation, group_size=replicas)
     assert spec.effective_batch_size == effective
 
 
