@@ -156,5 +156,5 @@ def test_rows_and_steps_of_a_sweep_reach_a_tracker() -> None:
     (row,) = results.rows.query(chosen).itertuples()
     assert ("row/images_per_second", row.images_per_second, 0) in calls
     losses = [(step, value) for tag, value, step in calls if tag == "step/loss"]
-    assert [step for step, _ in losses] == [*range(int(row.steps))]
+    assert [step for step, _ in losses] == [*range(int(row.timed_steps))]
     assert losses[-1][1] < losses[0][1]

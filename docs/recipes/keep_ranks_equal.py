@@ -29,7 +29,7 @@ def main() -> bool:
         check_sync(module)  # 16 bytes travel; raises with the tensors that differ
 
         # Every fourth step: less to send, but a different algorithm. Ranks differ in between.
-        averager = PeriodicModelAverager(period=4, warmup=3)
+        averager = PeriodicModelAverager(period=4, warmup_steps=3)
         for _ in range(8):
             optimizer.zero_grad()
             _loss(module, ranks.device).backward()
