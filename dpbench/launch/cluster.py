@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from dpbench.codec import decode, encode
 from dpbench.errors import FileError, Interrupted, LaunchError, UsageError
 from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import POLL_SECONDS, ranks_of_node, run_ranks, scratch_folder
+from dpbench.launch.ranks import POLL_SECONDS, run_ranks, scratch_folder
 from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore
 from dpbench.launch.trial_runner import TrialRunner, failed_record, record_of_ranks
 from dpbench.messages import say
@@ -261,7 +261,8 @@ class Cluster:
                     sizes[number],
                     scratch,
                     time_limit_seconds,
-                    meet=lambda _: nullcontext(ranks_of_node(first, variables)),
+                    place=first,
+                    variables=variables,
                     stop=stop,
                 )
         except RanksFailed as failed:

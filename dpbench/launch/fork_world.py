@@ -22,7 +22,9 @@ from dpbench.launch.rank_process import (
     output_path,
     stack_path,
 )
-from dpbench.launch.ranks import over_tcp, run_ranks
+from dpbench.launch.ranks import run_ranks
+from dpbench.rendezvous.placement import Placement
+from dpbench.rendezvous.store import serve_store
 from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
@@ -85,9 +87,10 @@ def fork_world(
     """
     _check_start(fn, start_method)
     with temporary_folder() as scratch, _printing(scratch, n):
+        store = serve_store(at_loopback=True)  # until the ranks have ended
+        place, seconds = Placement.first_of(n, store.port), timeout.total_seconds()
         try:
-            seconds = timeout.total_seconds()
-            return run_ranks(fn, n, scratch, seconds, meet=over_tcp, start_method=start_method)
+            return run_ranks(fn, n, scratch, seconds, place=place, start_method=start_method)
         except RanksFailed as failed:
             raise RuntimeError(world_report(failed, scratch, n)) from None
 

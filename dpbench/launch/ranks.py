@@ -13,12 +13,13 @@ import shutil
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from dpbench.files import folder_name
@@ -32,8 +33,8 @@ from dpbench.launch.failures import (
 )
 from dpbench.launch.fork_server import end_fork_server, fork_server
 from dpbench.launch.rank_process import main_thread_stack, rank_main
-from dpbench.rendezvous.placement import LOOPBACK, Placement
-from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
+from dpbench.rendezvous.placement import Placement
+from dpbench.rendezvous.store import STORE_FILE, file_variables
 from dpbench.temporary import temporary_folder
 
 KILL_GRACE_SECONDS = 1.0
@@ -52,35 +53,6 @@ MAX_WAIT_SECONDS = 3600.0
 T = TypeVar("T")
 
 
-def ranks_of_node(first: Placement, variables: Mapping[str, str]) -> list[dict[str, str]]:
-    """The environment variables of each rank on a node, of which `first` is the place of the first
-    one and `variables` are common to all."""
-    numbers = range(first.local_size)
-    places = [replace(first, rank=first.rank + n, local_rank=n) for n in numbers]
-    return [{**place.variables, **variables} for place in places]
-
-
-@contextmanager
-def in_file(count: int) -> Iterator[list[dict[str, str]]]:
-    """The environment variables of `count` ranks that meet in a file which only this user can read,
-    as `rendezvous.process_group` knows."""
-    with temporary_folder() as folder:
-        yield ranks_of_node(_first(count), file_variables(folder / "store"))
-
-
-@contextmanager
-def over_tcp(count: int) -> Iterator[list[dict[str, str]]]:
-    """Those of ranks that meet at MASTER_ADDR and MASTER_PORT, for work that calls torch's own
-    init_process_group."""
-    store = serve_store(at_loopback=True)  # until the end: torch's clients in the ranks connect
-    # Under dpbench launch this process has a file to meet in, which is not the ranks'.
-    yield ranks_of_node(replace(_first(count), port=store.port), {STORE_FILE: ""})
-
-
-def _first(count: int) -> Placement:
-    return Placement(rank=0, world_size=count, local_size=count, address=LOOPBACK, has_store=True)
-
-
 def run_one_rank(work: Callable[[int], T], time_limit_seconds: float) -> T:
     """The result of work(0) from a rank of its own. Raises RanksFailed."""
     with temporary_folder() as scratch:
@@ -94,7 +66,8 @@ def run_ranks(
     scratch: Path,
     time_limit_seconds: float,
     *,
-    meet: Callable[[int], AbstractContextManager[Sequence[dict[str, str]]]] = in_file,
+    place: Placement | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
     stop: Callable[[], bool] | None = None,
     start_method: str = "forkserver",
 ) -> list[T]:
@@ -103,8 +76,9 @@ def run_ranks(
     Args:
         work: gets its rank; picklable, unless the ranks are forked.
         scratch: where the ranks leave their output and stacks.
-        meet: a context with the environment variables of each rank, by which they find each other;
-            see `in_file` and `over_tcp`.
+        place: that of the first of these ranks, with the store where they meet. None means that
+            there are no others, and that they meet in a file which only this user can read.
+        variables: environment variables of all these ranks.
         stop: the ranks are killed when it returns True.
 
     Raises RanksFailed with the first cause; leaves no process behind, whatever is raised.
@@ -114,16 +88,21 @@ def run_ranks(
     context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
     started = monotonic()  # the start of the server takes none of the ranks' time
     processes: list[_RankProcess] = []
-    with meet(count) as environments:
+    with temporary_folder() as folder:
+        # Under dpbench launch this process has a file to meet in, which is not that of its ranks.
+        meeting = {STORE_FILE: ""} if place else file_variables(folder / "store")
+        first = place or Placement.first_of(count)
         try:
-            for environment in environments:
-                rank, limits = int(environment["RANK"]), (started, time_limit_seconds)
+            for number in range(count):
+                own = replace(first, rank=first.rank + number, local_rank=number)
+                environment = {**own.variables, **meeting, **variables}
+                limits = (started, time_limit_seconds)
                 try:
-                    process = _RankProcess(context, rank, (work, scratch, *limits, environment))
+                    process = _RankProcess(context, own.rank, (work, scratch, *limits, environment))
                 except BaseException as error:  # Ctrl-C, after which the rank may come up
                     end_fork_server()
                     if isinstance(error, EOFError | ConnectionError):
-                        raise RanksFailed([failure_of_end(rank, SERVER_GONE)]) from None
+                        raise RanksFailed([failure_of_end(own.rank, SERVER_GONE)]) from None
                     raise
                 processes.append(process)
             results = _collect(processes, scratch, started, time_limit_seconds, stop)

@@ -17,12 +17,14 @@ import psutil
 from dpbench.launch.failures import RanksFailed
 from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import in_file, over_tcp, run_one_rank, run_ranks, scratch_folder
+from dpbench.launch.ranks import run_one_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import measure_trial
 from dpbench.messages import option_words, say
 from dpbench.records.environment import core_numbers
 from dpbench.records.trial import HostLoad, RankMeasurement, Record, Status, TrialRecord
+from dpbench.rendezvous.placement import Placement
+from dpbench.rendezvous.store import serve_store
 from dpbench.specs import Configuration, TrialSpec, plain_label
 
 R = TypeVar("R", bound=Record)
@@ -65,13 +67,13 @@ class TrialRunner:
         meter = LoadMeter()
         try:
             with scratch_folder(self.logs, plain_label(trial)) as scratch:
-                work, meet = self.rank_work(trial), in_file
+                work, place, count = self.rank_work(trial), None, trial.process_count
                 if trial.workload.script:
                     environ = dict(os.environ)  # the server of ranks has others
                     work = partial(measure_script, trial, scratch.absolute(), environ, deadline)
-                    meet = over_tcp
-                count = trial.process_count
-                ranks = run_ranks(work, count, scratch, time_limit_seconds, meet=meet)
+                    store = serve_store(at_loopback=True)  # until the ranks have ended
+                    place = Placement.first_of(count, store.port)
+                ranks = run_ranks(work, count, scratch, time_limit_seconds, place=place)
             record = record_of_ranks(trial, ranks)
         except RanksFailed as failed:
             record = failed_record(trial, failed)

@@ -57,6 +57,13 @@ class Placement:
     """True if the launcher serves a store at that address and port; otherwise rank 0 does."""
 
     @classmethod
+    def first_of(cls, count: int, port: int = USUAL_PORT) -> Placement:
+        """The place of the first of `count` processes on this host, which this one starts and
+        serves a store for."""
+        shape = {"world_size": count, "local_size": count}
+        return cls(rank=0, **shape, address=LOOPBACK, port=port, has_store=True)
+
+    @classmethod
     def read(
         cls,
         environ: Mapping[str, str],
