@@ -23,7 +23,7 @@ from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveI
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from dpbench.data.sharding import shuffled_steps
+from dpbench.data.sharding import sample_indices
 from dpbench.launch.fork_world import fork_world
 from dpbench.measure.device import gpu_count
 from dpbench.parallel import broadcast_checkpoint, sync_gradients
@@ -132,7 +132,7 @@ def dp_train(
     train = partial(
         train_replicas,
         data=data,
-        indices=shuffled_steps(len(data), len(places), batch_per_replica, n_iter, seed=seed),
+        indices=replica_indices(len(data), len(places), batch_per_replica, n_iter, seed=seed),
         seed=seed,
         functions=(forward_fn, loss_fn, target_fn),
         make_optimizer=partial(optimizer, lr=lr),
@@ -146,6 +146,30 @@ def dp_train(
         if mode == "processes":
             return train_in_processes(train, models[0], places)
         return train(models, pool=WorkerPool(places) if mode == "threads" else None)
+
+
+def replica_indices(
+    samples: int, replicas: int, batch_size: int, steps: int, *, seed: int
+) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """The sample indices of each replica in each step; no step has one twice.
+
+    Every pass has each index once. A step may end one pass and begin the next. Replica r gets every
+    `replicas`-th index of a step, from the r-th. Raises ValueError if there are too few samples.
+    """
+    if not samples:
+        raise ValueError("data is empty, expected at least one sample for each replica")
+    size, order = replicas * batch_size, list[int]()
+    if samples < size:
+        raise ValueError(
+            f"got {samples} samples for {size} in a step ({replicas} replicas × {batch_size}); use "
+            "fewer replicas or more data"
+        )
+    while len(order) < steps * size:
+        epoch = sample_indices(range(samples), samples, seed=seed, epoch=len(order) // samples)
+        # Samples that are in the step that ends this pass come last in the next one.
+        order += sorted(epoch.tolist(), key=order[len(order) // size * size :].__contains__)
+    every = (order[begin : begin + size] for begin in range(0, steps * size, size))
+    return tuple(tuple(tuple(step[i::replicas]) for i in range(replicas)) for step in every)
 
 
 def train_replicas(

@@ -68,26 +68,6 @@ class Dataset:
         inputs, targets = self.select(slice(first, end))
         return Dataset(inputs=inputs, targets=targets)
 
-    def save(self, file: Path) -> None:
-        """Write the samples into a file for `read`; raises DataError if it cannot be written."""
-        try:
-            torch.save((self.inputs, self.targets), file)
-        except (OSError, RuntimeError) as error:
-            reason = str(error).partition("\n")[0]
-            raise DataError(
-                f"cannot write the prepared dataset into {file.parent}: {reason}"
-            ) from None
-
-    @classmethod
-    def read(cls, file: Path) -> Dataset:
-        """Samples that were saved, memory-mapped: the ranks of a host share one copy, and a write
-        changes only the writer's."""
-        inputs, targets = torch.load(file, mmap=True, weights_only=True)
-        for tensor in tensors((inputs, targets)):
-            # Touches every page now; otherwise the page faults would fall into the timed window.
-            tensor.flatten()[:: mmap.PAGESIZE // tensor.element_size()].sum()
-        return cls(inputs=inputs, targets=targets)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Splits:
@@ -102,6 +82,27 @@ class Splits:
         named = {"train": self.train, "test": self.test}.items()
         trees = (named_leaves((one.inputs, one.targets), name) for name, one in named)
         return tensors_sha256(chain.from_iterable(trees))
+
+    def save(self, file: Path) -> None:
+        """Write the samples into a file for `read`; raises DataError if it cannot be written."""
+        try:
+            torch.save([(one.inputs, one.targets) for one in (self.train, self.test)], file)
+        except (OSError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise DataError(
+                f"cannot write the prepared dataset into {file.parent}: {reason}"
+            ) from None
+
+    @classmethod
+    def read(cls, file: Path) -> Splits:
+        """Samples that were saved, memory-mapped: the ranks of a host share one copy, and a write
+        changes only the writer's."""
+        pairs = torch.load(file, mmap=True, weights_only=True)
+        for tensor in tensors(pairs):
+            # Touches every page now; otherwise the page faults would fall into the timed window.
+            tensor.flatten()[:: mmap.PAGESIZE // tensor.element_size()].sum()
+        train, test = (Dataset(inputs=inputs, targets=targets) for inputs, targets in pairs)
+        return cls(train=train, test=test)
 
 
 def load_splits(
@@ -124,10 +125,8 @@ def load_splits(
         both = synthetic_dataset(architecture, seed=seed, samples=count + test_count)
         return Splits(train=both.part(0, count), test=both.part(count, len(both)))
     assert prepared is not None
-    train, test = (
-        Dataset.read(registry.prepared_file(prepared, name, split)) for split in registry.SPLITS
-    )
-    return Splits(train=train.part(0, train_samples or len(train)), test=test)
+    stored = Splits.read(registry.prepared_file(prepared, name))
+    return Splits(train=stored.train.part(0, train_samples or len(stored.train)), test=stored.test)
 
 
 def synthetic_samples(architecture: Architecture) -> int:

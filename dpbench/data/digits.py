@@ -2,8 +2,7 @@
 
 The former, in files beside this one, are 1,797, which scikit-learn has too: 8×8 images of 17 gray
 levels, the test set of the UCI "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak,
-1998); `digits-licence.txt` has their license. A sweep trains on all of them; `dpbench train` holds
-out a fifth.
+1998); `digits-licence.txt` has their license. A fifth of them is held out for tests.
 
 MNIST (LeCun, Cortes and Burges, "The MNIST database of handwritten digits") is read from the user's
 files, or downloaded.
@@ -28,8 +27,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch.hub import download_url_to_file
 
-from dpbench.data.datasets import Dataset
-from dpbench.data.registry import MNIST_PLACE, Split
+from dpbench.data.datasets import Dataset, Splits
+from dpbench.data.registry import MNIST_PLACE
 from dpbench.errors import DataError
 from dpbench.messages import Say
 
@@ -40,17 +39,13 @@ BRIGHTEST = 16
 """The gray level of full ink; 0 is paper."""
 SIDE = 28
 """Side in pixels after resizing: that of MNIST, so that both fit the same architectures."""
-PUBLISHED: dict[Split, dict[str, str]] = {
-    "train": {
-        "train-images-idx3-ubyte.gz": "440fcabf73cc546f",
-        "train-labels-idx1-ubyte.gz": "3552534a0a558bbe",
-    },
-    "test": {
-        "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79",
-        "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6d",
-    },
+PUBLISHED = {
+    "train-images-idx3-ubyte.gz": "440fcabf73cc546f",
+    "train-labels-idx1-ubyte.gz": "3552534a0a558bbe",
+    "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79",
+    "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6d",
 }
-"""The files of the images and of the labels of each split, with 16 digits of their SHA-256."""
+"""The files of images and labels, for training and for tests, with 16 digits of their SHA-256."""
 MNIST_MEAN = 0.1307
 """Mean of all pixels of the training images, scaled to [0, 1]."""
 MNIST_DEVIATION = 0.3081
@@ -61,20 +56,21 @@ SOURCE_VARIABLE = "DPBENCH_MNIST_URL"
 """Environment variable that names another mirror."""
 
 
-def read_digits(split: Split | None = None) -> Dataset:
-    """Images, float32 (n, 1, 28, 28), and digits, int64 (n,).
+def read_digits() -> Splits:
+    """1,442 training and 355 test samples, in their order: images, float32 (n, 1, 28, 28), and
+    digits, int64 (n,).
 
-    These are all 1,797, the 1,442 training or the 355 test samples, in their order. The images are
-    scaled to [0, 1], resized bilinearly, and standardized with the mean (about 0.305) and the
-    standard deviation (about 0.325) of all pixels.
+    The images are scaled to [0, 1], resized bilinearly, and standardized with the mean (about
+    0.305) and the standard deviation (about 0.325) of all pixels.
     """
     levels = read_idx(DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")  # (1797, 8, 8)
     labels = read_idx(DIGITS_FOLDER / "digits-labels-idx1-ubyte.gz")
     planes = torch.from_numpy(levels / BRIGHTEST).unsqueeze(1)
     pixels = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False).numpy()
-    images = (pixels - pixels.mean()) / pixels.std()
-    chosen = slice(None) if split is None else every_fifth(labels) == (split == "test")
-    return _dataset(images[chosen].astype(np.float32), labels[chosen])
+    images = ((pixels - pixels.mean()) / pixels.std()).astype(np.float32)
+    held_out = every_fifth(labels)
+    train, test = (_dataset(images[chosen], labels[chosen]) for chosen in (~held_out, held_out))
+    return Splits(train=train, test=test)
 
 
 def every_fifth(targets: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -94,26 +90,30 @@ def _dataset(images: NDArray[np.float32], labels: NDArray[np.uint8]) -> Dataset:
     return Dataset(inputs=torch.from_numpy(images), targets=torch.from_numpy(targets))
 
 
-def read_mnist(data_dir: Path | None, split: Split) -> Dataset:
+def read_mnist(data_dir: Path | None) -> Splits:
     """Images, float32 (n, 1, 28, 28), standardized, and digits, int64 (n,).
 
     Raises DataError if a file is missing or damaged.
     """
-    names = [*PUBLISHED[split]]
-    missing = [n for n in names if data_dir is None or not (data_dir / n).is_file()]
+    missing = [n for n in PUBLISHED if data_dir is None or not (data_dir / n).is_file()]
     if data_dir is None or missing:
         where = "got no data folder" if data_dir is None else f"{data_dir} lacks files"
         raise DataError(
             f"dataset 'mnist': {where}; expected {' and '.join(missing)} {MNIST_PLACE}; "
             "--data digits needs no files"
         )
-    images, labels = (read_idx(data_dir / name) for name in names)
+    arrays = [read_idx(data_dir / name) for name in PUBLISHED]
+    train, test = (_dataset(_standardized(arrays[i]), arrays[i + 1]) for i in (0, 2))
+    return Splits(train=train, test=test)
+
+
+def _standardized(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     # In place: the training set takes 188 MB as float32.
     inputs = images[:, np.newaxis].astype(np.float32)
     inputs /= 255
     inputs -= MNIST_MEAN
     inputs /= MNIST_DEVIATION
-    return _dataset(inputs, labels)
+    return inputs
 
 
 def download_mnist(folder: Path, say: Say) -> None:
@@ -123,7 +123,7 @@ def download_mnist(folder: Path, say: Say) -> None:
     fetched, or is not the published one.
     """
     source = os.environ.get(SOURCE_VARIABLE, SOURCE).rstrip("/")
-    for name, sha256 in (PUBLISHED["train"] | PUBLISHED["test"]).items():
+    for name, sha256 in PUBLISHED.items():
         if (folder / name).is_file():
             continue
         say(f"downloading {source}/{name} to {folder}")

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, get_args
 
 from dpbench.messages import option_words
 
-Split = Literal["train", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
 SYNTHETIC = "synthetic"
 MNIST = "mnist"
 MNIST_PLACE = "in --data-dir, where dpbench train --download puts them"
@@ -46,14 +43,12 @@ def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str
     )
 
 
-def prepared_file(folder: Path, name: str, split: Split | None = None) -> Path:
-    """The file of a split, or of the samples of a sweep, in a folder of prepared datasets."""
-    return folder / (f"{name}.pt" if split is None else f"{name}-{split}.pt")
+def prepared_file(folder: Path, name: str) -> Path:
+    """The file of a dataset in a folder of prepared datasets."""
+    return folder / f"{name}.pt"
 
 
-def prepare_dataset(
-    name: str, *, data_dir: Path | None, cache: Path, held_out: bool = False
-) -> int | None:
+def prepare_dataset(name: str, *, data_dir: Path | None, cache: Path) -> int | None:
     """Write the samples of dataset `name` into the folder `cache`, from which ranks load them.
 
     A user's dataset is only loaded and counted: ranks load it themselves. Returns the number of
@@ -61,8 +56,6 @@ def prepare_dataset(
 
     Args:
         data_dir: folder with the MNIST files.
-        held_out: write the training samples and the test samples; otherwise those of a sweep, which
-            are all except the test set of mnist.
 
     Raises:
         DataError: it is missing or damaged, or `cache` cannot be written.
@@ -77,12 +70,6 @@ def prepare_dataset(
         return None
     from dpbench.data import digits
 
-    counts = []
-    for split in SPLITS if held_out else (None,):
-        if name == MNIST:
-            samples = digits.read_mnist(data_dir, split or "train")
-        else:
-            samples = digits.read_digits(split)
-        samples.save(prepared_file(cache, name, split))
-        counts.append(len(samples))
-    return counts[0]
+    splits = digits.read_mnist(data_dir) if name == MNIST else digits.read_digits()
+    splits.save(prepared_file(cache, name))
+    return len(splits.train)

@@ -1,15 +1,15 @@
 """The samples that each rank trains on.
 
-A seed and an epoch give an order of all samples. Each rank takes a range of positions in it: of
-every micro-step in a training (`EpochPlan`) and in a trial (`measure.batches.StepPlan`), of the
-whole epoch from a BalancedSampler. Replicas of `dp_train` take turns in it (`shuffled_steps`).
+A seed and an epoch give an order of all samples (`sample_indices`). Each rank takes a range of
+positions in it: of every micro-step in a training (`EpochPlan`) and in a trial
+(`measure.batches.StepPlan`), of the whole epoch from a BalancedSampler.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -52,31 +52,27 @@ def rank_range(positions: range, shares: Sequence[float], rank: int) -> range:
     return positions[first : first + sizes[rank]]
 
 
-class SampleOrder:
-    """The order of all samples in each epoch, one epoch after the other without end.
+def sample_indices(
+    positions: range, samples: int, *, seed: int | None, epoch: int = 0
+) -> torch.Tensor:
+    """The sample indices at some positions, counted from the start of `epoch`, in the shuffled
+    order of all samples, one epoch after the other without end; int64 (n,).
 
-    It is the same on every rank and on every machine, and independent of torch's random state.
+    The order is the same on every rank and on every machine, and independent of torch's random
+    state. Without a seed it is that of the dataset.
     """
-
-    def __init__(self, samples: int, *, seed: int, shuffle: bool = True) -> None:
-        self.samples = samples
-        self._order_of = partial(_order, samples, seed if shuffle else None)
-
-    def indices(self, positions: range, *, epoch: int = 0) -> torch.Tensor:
-        """Sample indices at the positions, counted from the start of `epoch`; int64 (n,)."""
-        begin, end = positions.start, positions.stop
-        pieces = []
-        while begin < end:
-            later, offset = divmod(begin, self.samples)
-            count = min(end - begin, self.samples - offset)
-            pieces.append(self._order_of(epoch + later)[offset : offset + count])
-            begin += count
-        return torch.cat(pieces)
+    begin, end = positions.start, positions.stop
+    pieces = []
+    while begin < end:
+        later, first = divmod(begin, samples)
+        count = min(end - begin, samples - first)
+        pieces.append(_epoch_order(samples, seed, epoch + later)[first : first + count])
+        begin += count
+    return torch.cat(pieces)
 
 
 @lru_cache(maxsize=2)  # a step may end one epoch and begin the next
-def _order(samples: int, seed: int | None, epoch: int) -> torch.Tensor:
-    """The order of all samples in an epoch, int64 (samples,); without a seed as they are."""
+def _epoch_order(samples: int, seed: int | None, epoch: int) -> torch.Tensor:
     order = np.arange(samples, dtype=np.int64)
     if seed is not None:
         order = np.random.default_rng((seed, epoch)).permutation(order)
@@ -110,9 +106,8 @@ class BalancedSampler(Sampler[int]):
                 f"got {dataset_size=}, {rank=}, {world_size=}, {seed=}; expected a rank from 0 to "
                 "world_size - 1, a sample for each rank, and a seed of 0 or more"
             )
-        self._order = SampleOrder(dataset_size, seed=seed, shuffle=shuffle)
+        self._size, self._seed, self._epoch = dataset_size, seed if shuffle else None, 0
         self._positions = rank_range(range(dataset_size), (1.0,) * world_size, rank)
-        self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration go through epoch `epoch`, from 0; call it on every rank."""
@@ -121,34 +116,11 @@ class BalancedSampler(Sampler[int]):
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._order.indices(self._positions, epoch=self._epoch).tolist())
+        taken = sample_indices(self._positions, self._size, seed=self._seed, epoch=self._epoch)
+        return iter(taken.tolist())
 
     def __len__(self) -> int:
         return len(self._positions)
-
-
-def shuffled_steps(
-    samples: int, replicas: int, batch_size: int, steps: int, *, seed: int
-) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """The sample indices of each replica in each step; no step has one twice.
-
-    Every pass has each index once. A step may end one pass and begin the next. Replica r gets every
-    `replicas`-th index of a step, from the r-th. Raises ValueError if there are too few samples.
-    """
-    if not samples:
-        raise ValueError("data is empty, expected at least one sample for each replica")
-    if samples < (size := replicas * batch_size):
-        raise ValueError(
-            f"got {samples} samples for {size} in a step ({replicas} replicas × {batch_size}); use "
-            "fewer replicas or more data"
-        )
-    passes, order = SampleOrder(samples, seed=seed), list[int]()
-    while len(order) < steps * size:
-        indices = passes.indices(range(samples), epoch=len(order) // samples).tolist()
-        # Samples that are in the step that ends this pass come last in the next one.
-        order += sorted(indices, key=order[len(order) // size * size :].__contains__)
-    every = (order[begin : begin + size] for begin in range(0, steps * size, size))
-    return tuple(tuple(tuple(step[i::replicas]) for i in range(replicas)) for step in every)
 
 
 class EpochPlan:
@@ -165,7 +137,7 @@ class EpochPlan:
         Raises DataError: there are too few samples for one micro-step, or "drop" would leave no
         step.
         """
-        self._order = SampleOrder(samples, seed=spec.workload.seed)
+        self._samples, self._seed = samples, spec.workload.seed
         self._accumulation = spec.accumulate
         self._shares = tuple(shares) or (1.0,) * spec.process_count
         full, rest = divmod(samples, spec.global_batch_size)
@@ -202,10 +174,9 @@ class EpochPlan:
         """The sample indices of `rank` in each micro-step of step `number` of `epoch`, all
         counted from 0; int64 (samples,), on the CPU."""
         first = number * self._accumulation
-        return [
-            self._order.indices(rank_range(micro_step, self._shares, rank), epoch=epoch)
-            for micro_step in self._micro_steps[first : first + self._accumulation]
-        ]
+        micro_steps = self._micro_steps[first : first + self._accumulation]
+        ranges = (rank_range(micro_step, self._shares, rank) for micro_step in micro_steps)
+        return [sample_indices(r, self._samples, seed=self._seed, epoch=epoch) for r in ranges]
 
     def batches(
         self, dataset: Dataset, epoch: int, first_step: int, rank: int

@@ -18,7 +18,7 @@ import torch
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.loading import loaded_ahead, loaded_by_workers, to_device
-from dpbench.data.sharding import SampleOrder
+from dpbench.data.sharding import sample_indices
 from dpbench.data.user_dataset import UserDataset
 from dpbench.measure.window import segment_sizes
 from dpbench.parallel.agreement import tensors_sha256
@@ -37,9 +37,10 @@ def micro_step_indices(trial: TrialSpec, rank: int, dataset_size: int) -> Iterat
 
     Micro-steps cross the end of an epoch, so that all have the same size.
     """
-    part, order = trial.sample_range(rank), SampleOrder(dataset_size, seed=trial.workload.seed)
+    part, seed = trial.sample_range(rank), trial.workload.seed
     begins = itertools.count(0, trial.global_batch_size)
-    return (order.indices(range(begin + part.start, begin + part.stop)) for begin in begins)
+    parts = (range(begin + part.start, begin + part.stop) for begin in begins)
+    return (sample_indices(positions, dataset_size, seed=seed) for positions in parts)
 
 
 class Segment(NamedTuple):

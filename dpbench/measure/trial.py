@@ -20,7 +20,7 @@ from time import perf_counter
 import torch
 
 from dpbench.architecture import Architecture, items_per_sample, load_architecture
-from dpbench.data.datasets import Dataset, synthetic_dataset, synthetic_samples
+from dpbench.data.datasets import Dataset, Splits, synthetic_dataset, synthetic_samples
 from dpbench.data.registry import SYNTHETIC, is_function, prepared_file
 from dpbench.data.user_dataset import UserDataset, load_user_dataset
 from dpbench.measure.batches import Segment, StepPlan, loading_batches
@@ -126,7 +126,7 @@ def _source(
         samples = max(trial.global_batch_size, synthetic_samples(architecture))
         return synthetic_dataset(architecture, seed=workload.seed, samples=samples)
     assert prepared is not None
-    return Dataset.read(prepared_file(prepared, workload.dataset))
+    return Splits.read(prepared_file(prepared, workload.dataset)).train
 
 
 def warm_up(

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpbench.api.dp_train import dp_train
+from dpbench.api.dp_train import dp_train, replica_indices
 from dpbench.measure.implementations.model import threads_kept
 from dpbench.training.divergence import Diverged
 from tests.api import dp_train_tasks as tasks
@@ -45,6 +47,25 @@ def test_replicas_of_one_sample_train_as_one_model_on_batches(
         assert loss == pytest.approx(expected.item(), abs=1e-9)
     for got, parameter in zip(result.params.values(), alone.parameters(), strict=True):
         torch.testing.assert_close(got, parameter.detach(), rtol=0, atol=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 3), st.data(), st.integers(0, 99))
+def test_steps_have_no_sample_twice_and_passes_have_each_once(
+    replicas: int, batch: int, data: st.DataObject, seed: int
+) -> None:
+    count = data.draw(st.integers(replicas * batch, 40))
+    steps = replica_indices(count, replicas, batch, 3 * count, seed=seed)
+    dealt = []
+    for step in steps:
+        assert [len(mine) for mine in step] == [batch] * replicas
+        order = [step[i % replicas][i // replicas] for i in range(replicas * batch)]
+        assert len(set(order)) == len(order)
+        dealt += order
+    passes = [dealt[start : start + count] for start in range(0, len(dealt) - count + 1, count)]
+    assert all(sorted(each) == [*range(count)] for each in passes)
+    if count > 20:
+        assert passes[0] != passes[1]  # shuffled anew
 
 
 def test_what_is_left_out_has_its_default() -> None:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.data.digits import PUBLISHED
-from dpbench.data.registry import Split
 
-TRAIN_IMAGES, TRAIN_LABELS = PUBLISHED["train"]
+TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS = PUBLISHED
 
 
 def idx_bytes(array: NDArray[np.uint8]) -> bytes:
@@ -34,8 +33,11 @@ def put(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
-def put_set(folder: Path, split: Split, n: int) -> None:
-    """Both files of a split with `n` samples of the digits 0, 1, … 9, 0, …"""
-    images_name, labels_name = PUBLISHED[split]
-    put(folder, images_name, idx_bytes(images(n)))
-    put(folder, labels_name, idx_bytes((np.arange(n) % 10).astype(np.uint8)))
+def put_mnist(folder: Path, train: int, test: int) -> None:
+    """All four files, with so many samples of the digits 0, 1, … 9, 0, …"""
+    for n, images_name, labels_name in (
+        (train, TRAIN_IMAGES, TRAIN_LABELS),
+        (test, TEST_IMAGES, TEST_LABELS),
+    ):
+        put(folder, images_name, idx_bytes(images(n)))
+        put(folder, labels_name, idx_bytes((np.arange(n) % 10).astype(np.uint8)))

@@ -13,7 +13,7 @@ from dpbench.data.datasets import Dataset, synthetic_dataset
 from dpbench.data.digits import every_fifth
 from dpbench.errors import DataError, UsageError
 from dpbench.specs import WorkloadSpec
-from tests.data.mnist_folder import put_set
+from tests.data.mnist_folder import put_mnist
 
 MLP = load_architecture("mlp")
 
@@ -22,16 +22,13 @@ def workload(dataset: str) -> WorkloadSpec:
     return WorkloadSpec(architecture="mlp", dataset=dataset)
 
 
-def test_prepared_digits_are_loaded_whole_or_in_splits(tmp_path: Path) -> None:
-    assert registry.prepare_dataset("digits", data_dir=None, cache=tmp_path) == 1797
-    dataset = Dataset.read(registry.prepared_file(tmp_path, "digits"))
-    assert torch.equal(dataset.inputs, digits.read_digits().inputs)
-    assert torch.equal(dataset.targets, digits.read_digits().targets)
-    registry.prepare_dataset("digits", data_dir=None, cache=tmp_path, held_out=True)
-    splits = datasets.load_splits(workload("digits"), tmp_path, MLP)
-    assert (len(splits.train), len(splits.test)) == (1442, 355)
+def test_prepared_digits_are_loaded_in_splits(tmp_path: Path) -> None:
+    assert registry.prepare_dataset("digits", data_dir=None, cache=tmp_path) == 1442
+    loaded, expected = datasets.load_splits(workload("digits"), tmp_path, MLP), digits.read_digits()
+    assert (len(loaded.train), len(loaded.test)) == (1442, 355)
+    assert loaded.sha256 == expected.sha256
     with pytest.raises(DataError, match=r"cannot write the prepared dataset into .*nowhere"):
-        dataset.save(tmp_path / "nowhere" / "digits.pt")
+        expected.save(tmp_path / "nowhere" / "digits.pt")
 
 
 def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_process() -> None:
@@ -74,34 +71,22 @@ def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
 
 
 def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:
-    put_set(tmp_path, "train", 12)
-    with pytest.raises(DataError, match=r"expected t10k-images.* and t10k-labels"):
-        registry.prepare_dataset("mnist", data_dir=tmp_path, cache=tmp_path, held_out=True)
-    put_set(tmp_path, "test", 4)
-    count = registry.prepare_dataset("mnist", data_dir=tmp_path, cache=tmp_path, held_out=True)
+    put_mnist(tmp_path, 12, 4)
+    count = registry.prepare_dataset("mnist", data_dir=tmp_path, cache=tmp_path)
     splits = datasets.load_splits(workload("mnist"), tmp_path, MLP)
     assert (count, len(splits.train), len(splits.test)) == (12, 12, 4)
 
 
-def test_digits_are_those_of_scikit_learn_as_normalized_images_of_mnists_size() -> None:
-    theirs = load_digits()
+def test_digits_are_those_of_scikit_learn_and_every_fifth_of_each_is_held_out() -> None:
+    theirs, splits = load_digits(), digits.read_digits()
     levels = digits.read_idx(digits.DIGITS_FOLDER / "digits-images-idx3-ubyte.gz")
-    whole = digits.read_digits()
     assert np.array_equal(levels, theirs.images)
-    assert np.array_equal(whole.targets, theirs.target)
-    assert (whole.inputs.shape, whole.inputs.dtype) == ((1797, 1, 28, 28), torch.float32)
-    assert (whole.targets.shape, whole.targets.dtype) == ((1797,), torch.int64)
-    assert whole.inputs.double().mean() == pytest.approx(0, abs=1e-6)
-    assert whole.inputs.double().std(correction=0) == pytest.approx(1, abs=1e-6)
-
-
-def test_the_splits_are_all_images_and_every_fifth_of_each_digit_is_held_out() -> None:
-    whole = digits.read_digits()
-    held_out = torch.from_numpy(every_fifth(whole.targets.numpy()))
-    for split, chosen in (("train", ~held_out), ("test", held_out)):
-        part = digits.read_digits(split)  # type: ignore[arg-type]
-        inputs, targets = whole.select(chosen)
-        assert torch.equal(part.inputs, inputs)
-        assert torch.equal(part.targets, targets)
-    counts = whole.targets[held_out].bincount().tolist()
-    assert counts == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
+    held_out = every_fifth(theirs.target)
+    assert np.array_equal(splits.train.targets, theirs.target[~held_out])
+    assert np.array_equal(splits.test.targets, theirs.target[held_out])
+    assert splits.test.targets.bincount().tolist() == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
+    whole = torch.cat([splits.train.inputs, splits.test.inputs])
+    assert (whole.shape, whole.dtype) == ((1797, 1, 28, 28), torch.float32)
+    assert splits.train.targets.dtype == torch.int64
+    assert whole.double().mean() == pytest.approx(0, abs=1e-6)
+    assert whole.double().std(correction=0) == pytest.approx(1, abs=1e-6)

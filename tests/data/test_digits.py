@@ -12,7 +12,7 @@ import torch
 
 from dpbench.data import digits
 from dpbench.errors import DataError
-from tests.data.mnist_folder import TRAIN_IMAGES, TRAIN_LABELS, idx_bytes, images, put, put_set
+from tests.data.mnist_folder import TRAIN_IMAGES, TRAIN_LABELS, idx_bytes, images, put, put_mnist
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 
@@ -31,8 +31,8 @@ def test_a_file_is_decoded_and_damage_is_found(tmp_path: Path) -> None:
 
 
 def test_images_and_labels_are_read_and_normalized(tmp_path: Path) -> None:
-    put_set(tmp_path, "train", 12)
-    train = digits.read_mnist(tmp_path, "train")
+    put_mnist(tmp_path, 12, 4)
+    train = digits.read_mnist(tmp_path).train
     assert (train.inputs.shape, train.inputs.dtype) == ((12, 1, 28, 28), torch.float32)
     assert (train.targets.tolist(), train.targets.dtype) == ([*range(10), 0, 1], torch.int64)
     assert train.inputs[0].max() == pytest.approx((0 - 0.1307) / 0.3081, rel=1e-5)
@@ -40,11 +40,11 @@ def test_images_and_labels_are_read_and_normalized(tmp_path: Path) -> None:
 
 
 def test_missing_files_are_named_with_what_needs_none(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"{TRAIN_IMAGES} and {TRAIN_LABELS}"):
-        digits.read_mnist(None, "train")
+    with pytest.raises(DataError, match=rf"{TRAIN_IMAGES} and {TRAIN_LABELS} and t10k-images"):
+        digits.read_mnist(None)
     put(tmp_path, TRAIN_IMAGES, idx_bytes(images(3)))
     with pytest.raises(DataError, match=rf"expected {TRAIN_LABELS}.*--data digits needs no"):
-        digits.read_mnist(tmp_path, "train")
+        digits.read_mnist(tmp_path)
 
 
 def test_published_files_are_downloaded_once_and_others_are_not_kept(
@@ -56,18 +56,16 @@ def test_published_files_are_downloaded_once_and_others_are_not_kept(
     monkeypatch.setenv(digits.SOURCE_VARIABLE, mirror.as_uri())
     with pytest.raises(DataError, match=r"cannot download MNIST .*No such file"):
         digits.download_mnist(data, said.append)
-    put_set(mirror, "train", 4)
-    put_set(mirror, "test", 4)
+    put_mnist(mirror, 4, 4)
     with pytest.raises(DataError, match="invalid hash value"):
         digits.download_mnist(data, said.append)
     assert not [*data.iterdir()]
-    for names in digits.PUBLISHED.values():
-        for name in names:
-            digest = hashlib.sha256((mirror / name).read_bytes()).hexdigest()
-            monkeypatch.setitem(names, name, digest[:16])
+    for name in digits.PUBLISHED:
+        digest = hashlib.sha256((mirror / name).read_bytes()).hexdigest()
+        monkeypatch.setitem(digits.PUBLISHED, name, digest[:16])
     said.clear()
     for _ in range(2):
         digits.download_mnist(data, said.append)
     assert len(said) == 4
     assert said[0] == f"downloading {mirror.as_uri()}/{TRAIN_IMAGES} to {data}"
-    assert digits.read_mnist(data, "train").targets.tolist() == [0, 1, 2, 3]
+    assert digits.read_mnist(data).train.targets.tolist() == [0, 1, 2, 3]

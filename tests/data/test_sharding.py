@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from dpbench.data.sharding import (
     BalancedSampler,
     EpochPlan,
-    SampleOrder,
-    shuffled_steps,
+    sample_indices,
     split_by_shares,
 )
 from dpbench.errors import DataError
@@ -26,9 +25,7 @@ quick = settings(max_examples=100, deadline=None)
 
 
 def order(samples: int, *, seed: int = 0, epoch: int = 0) -> list[int]:
-    indices: list[int] = (
-        SampleOrder(samples, seed=seed).indices(range(samples), epoch=epoch).tolist()
-    )
+    indices: list[int] = sample_indices(range(samples), samples, seed=seed, epoch=epoch).tolist()
     return indices
 
 
@@ -180,25 +177,6 @@ def test_too_few_samples_are_data_errors_with_the_numbers() -> None:
         EpochPlan(training_spec(group_size=4), 3)
     with pytest.raises(DataError, match=": 2 micro-steps an epoch, of 3 in a step"):
         EpochPlan(training_spec(accumulate=3, last_batch="drop"), 16)
-
-
-@quick
-@given(st.integers(1, 6), st.integers(1, 3), st.data(), st.integers(0, 99))
-def test_steps_have_no_sample_twice_and_passes_have_each_once(
-    replicas: int, batch: int, data: st.DataObject, seed: int
-) -> None:
-    count = data.draw(st.integers(replicas * batch, 40))
-    steps = shuffled_steps(count, replicas, batch, 3 * count, seed=seed)
-    dealt = []
-    for step in steps:
-        assert [len(mine) for mine in step] == [batch] * replicas
-        order = [step[i % replicas][i // replicas] for i in range(replicas * batch)]
-        assert len(set(order)) == len(order)
-        dealt += order
-    passes = [dealt[start : start + count] for start in range(0, len(dealt) - count + 1, count)]
-    assert all(sorted(each) == [*range(count)] for each in passes)
-    if count > 20:
-        assert passes[0] != passes[1]  # shuffled anew
 
 
 shares_of_ranks = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=8)

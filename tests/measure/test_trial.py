@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.data.datasets import Dataset
+from dpbench.data.datasets import Dataset, Splits
 from dpbench.measure import trial as trials
 from dpbench.measure.batches import PHASE_STEPS, TRACED_STEPS, micro_step_indices
 from dpbench.measure.step import BenchmarkStepper
@@ -85,7 +85,8 @@ def _counted_from_here() -> None:
 @pytest.fixture
 def ten_samples(tmp_path: Path) -> Path:
     inputs = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
-    Dataset(inputs=inputs, targets=torch.arange(10) % 2).save(tmp_path / "digits.pt")
+    ten = Dataset(inputs=inputs, targets=torch.arange(10) % 2)
+    Splits(train=ten, test=ten).save(tmp_path / "digits.pt")
     return tmp_path
 
 
@@ -217,7 +218,7 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     torch.manual_seed(5)
     module, loss_of = Classes().build_model(), Classes().loss
     assert rank.initial_checksum == checksum(module)
-    dataset = Dataset.read(ten_samples / "digits.pt")
+    dataset = Splits.read(ten_samples / "digits.pt").train
     sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.lr)
     losses = []
     batches = [*islice(micro_step_indices(trial, 0, 10), 5)]

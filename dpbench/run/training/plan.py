@@ -194,7 +194,7 @@ def prepare_samples(options: TrainOptions, spec: TrainingSpec) -> Iterator[tuple
     with temporary_folder() as cache:
         if options.download and options.data_dir is not None:
             download_mnist(options.data_dir, say)
-        available = prepare_dataset(dataset, data_dir=options.data_dir, cache=cache, held_out=True)
+        available = prepare_dataset(dataset, data_dir=options.data_dir, cache=cache)
         if count is None:
             count = available or synthetic_samples(
                 architecture.load_architecture(spec.workload.architecture)
