@@ -1,9 +1,7 @@
 """How ranks fail, and which failure is the first cause.
 
 When one rank dies the others lose their connection and fail too, often before anyone looks. The
-first cause is, in this order: an exception that is not a lost connection (the earliest); a rank
-that was busy elsewhere while the others waited for it at the time limit; a rank that ended silently
-(killed, or exited); and only then a lost connection.
+first cause is the earliest failure of the first of the kinds that `FailureKind` lists.
 """
 
 from __future__ import annotations
@@ -61,10 +59,12 @@ class FailureKind(enum.IntEnum):
 
     RAISED = 0
     HUNG = 1
-    """The rank was busy at the time limit."""
+    """The rank was busy at the time limit, and not in a collective."""
     ENDED = 2
     """The process ended without a result or an exception."""
-    LOST_PEER = 3
+    WAITED = 3
+    """The rank waited for others in a collective at the time limit."""
+    LOST_PEER = 4
     """It raised because another rank had ended, or was ended by SIGABRT: NCCL's watchdog aborts a
     process that has lost its peer on another node."""
 
@@ -81,16 +81,12 @@ class RankFailure:
     """Status of a trial of which this is the first cause."""
     killed: bool = False
     """True if something outside ended the process, such as kill -9: another try may succeed."""
-    waited: bool = False
-    """Whether a hung rank waited for others in a collective, and was not busy elsewhere."""
     at_seconds: float = 0.0
     """Seconds from the start of its node's ranks until it raised, as clocks of nodes differ."""
-    exception_type: str = ""
-    """Type of the exception that it raised, if it did."""
-    is_own_error: bool = False
-    """Whether that is an error of dpbench's, whose message needs no addition."""
+    own_error: str = ""
+    """The type of the exception if it is one of dpbench's, whose message needs no addition."""
     message: str = ""
-    """First line of that exception's message, up to MAX_TEXT characters."""
+    """First line of the exception's message, up to MAX_TEXT characters."""
     details: str = ""
     """The traceback; of a worker of `dpbench launch`, the last lines of its stderr."""
 
@@ -124,14 +120,12 @@ class RanksFailed(LaunchError):
         """`name` gives the names of ranks in the message."""
         self.failures = tuple(failures)
         cause = min(failures, key=lambda failure: (failure.kind, failure.at_seconds), default=None)
-        reason = f"{name(cause.rank)} {cause.predicate}" if cause else "the ranks left no trace"
-        if cause and cause.kind is FailureKind.HUNG:
-            hung = [failure for failure in failures if failure.kind is FailureKind.HUNG]
-            # The ranks that others waited for; all of them if every rank waited.
-            missing = [failure for failure in hung if not failure.waited] or hung
-            where = "; ".join(f"{name(failure.rank)} {failure.predicate}" for failure in missing)
-            reason = f"no result after {units.seconds(time_limit_seconds)}: {where}"
-        super().__init__(reason)
+        named, late = [cause] if cause else [], ""
+        if cause and cause.status is Status.TIMED_OUT:  # all ranks that the others waited for
+            named = [failure for failure in failures if failure.kind is cause.kind]
+            late = f"no result after {units.seconds(time_limit_seconds)}: "
+        where = "; ".join(f"{name(failure.rank)} {failure.predicate}" for failure in named)
+        super().__init__(f"{late}{where}" if named else "the ranks left no trace")
         self.cause = cause
         self.status = cause.status if cause else Status.FAILED
         self.killed = bool(cause and cause.killed)
@@ -160,8 +154,7 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
         predicate=predicate,
         status=Status.OUT_OF_MEMORY if out_of_memory else Status.FAILED,
         at_seconds=time.monotonic() - started,
-        exception_type=kind,
-        is_own_error=isinstance(error, DpbenchError),
+        own_error=kind if isinstance(error, DpbenchError) else "",
         message=message,
         details="".join(traceback.format_exception(error)),
     )
@@ -189,15 +182,10 @@ def failure_of_end(rank: int, exit_code: int) -> RankFailure:
 def failure_of_hang(rank: int, stack: str) -> RankFailure:
     """The failure of a rank that the time limit ended, from the stack that it wrote then."""
     frame = _FRAME.search(stack)
-    predicate, waited = "did not respond", False
+    predicate, kind = "did not respond", FailureKind.HUNG
     if frame is not None:
         file = Path(frame["file"])
         predicate = f"was in {frame['function']} ({file.name}:{frame['line']})"
-        waited = any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS)
-    return RankFailure(
-        rank=rank,
-        kind=FailureKind.HUNG,
-        predicate=predicate,
-        status=Status.TIMED_OUT,
-        waited=waited,
-    )
+        if any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS):
+            kind = FailureKind.WAITED
+    return RankFailure(rank=rank, kind=kind, predicate=predicate, status=Status.TIMED_OUT)

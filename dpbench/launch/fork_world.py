@@ -47,7 +47,7 @@ def world_report(failed: RanksFailed, scratch: Path, size: int) -> str:
         if stack := main_thread_stack(scratch, rank).splitlines()[1:]:
             parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(stack))
     for failure in failed.failures:
-        if failure.exception_type and failure is not cause:
+        if failure.details and failure is not cause:
             parts.append(f"after it, rank {failure.rank} {failure.predicate}")
     return "\n\n".join(parts)
 

@@ -47,7 +47,7 @@ def run_user_code(subject: str, work: Callable[[], T]) -> T:
     try:
         return run_one_rank(partial(_run_marked, work), LIMIT_SECONDS)
     except RanksFailed as failed:
-        if failed.cause is not None and failed.cause.is_own_error:
+        if failed.cause and failed.cause.own_error:
             raise UsageError(failed.cause.message) from None
         raise UsageError(f"{subject}: trying it on the CPU failed: {failed}") from None
 

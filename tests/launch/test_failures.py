@@ -51,10 +51,9 @@ def raised(rank: int, message: str = "words", at_seconds: float = 1.0) -> RankFa
 LOST = replace(raised(0, "Broken pipe"), predicate="raised ValueError: Broken pipe")
 WAITING = RankFailure(
     rank=0,
-    kind=FailureKind.HUNG,
+    kind=FailureKind.WAITED,
     predicate="was in all_reduce (c10d.py:1)",
     status=Status.TIMED_OUT,
-    waited=True,
 )
 
 

@@ -69,7 +69,7 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
             finished, *_ = run_ranks(work, job.spec.process_count, scratch, MAX_SECONDS)
         except RanksFailed as failed:
             cause, hint = failed.cause, f"; what the ranks printed is in {scratch}"
-            kind = SAID_BY_RANKS.get(cause.exception_type) if cause else None
+            kind = SAID_BY_RANKS.get(cause.own_error) if cause else None
             if cause is None or kind is None:
                 raise TrainingFailed(f"{failed}{hint}") from None
             raise kind(cause.message + ("" if kind in REFUSALS else hint)) from None
