@@ -1,4 +1,5 @@
-"""The names of architectures and of a user's functions: where each comes from, and its options.
+"""The names of architectures and of a user's functions: where each comes from, its options, and the
+user's files in a workload.
 
     mlp                          shipped; or mlp:width=64,layers=3
     package.module:factory       a function of an importable module
@@ -6,24 +7,27 @@
     torchvision:NAME             an image classifier of torchvision
 
 Options follow one more colon: file.py:factory:depth=3. A dataset of the user's has the same
-spelling, without options.
+spelling, without options. The content of a file may change: trials before and after that measure
+different things, and must not count as repetitions, so a specification has a hash of the files.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import re
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 from typing import Literal
 
 from dpbench.errors import UsageError
+from dpbench.specs import WorkloadSpec
 
 NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
 """A comma between names that may have options: only the second one of mlp:width=4,depth=3,gpt."""
 TORCHVISION = "torchvision"
-NameSource = Literal["shipped", "module", "file", "torchvision"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +36,7 @@ class FunctionName:
     has been looked up yet."""
 
     text: str
-    source: NameSource
+    source: Literal["shipped", "module", "file", "torchvision"]
     origin: str
     """The shipped name, the module, the file or "torchvision"."""
     factory: str
@@ -51,6 +55,19 @@ class FunctionName:
         """Beginning of error messages."""
         return f"{self.what} {self.text!r}"
 
+    @property
+    def user_file(self) -> Path | None:
+        """The user's file: the one that is named, or that of the module; not every module has
+        one."""
+        if self.source == "file":
+            return Path(self.origin).resolve()
+        if self.source == "module":
+            with suppress(ImportError, ValueError):  # loading it reports the error
+                spec = importlib.util.find_spec(self.origin)
+                if spec is not None and Path(spec.origin or "").is_file():
+                    return Path(spec.origin or "")
+        return None
+
 
 def parse_name(text: str, what: str = "architecture") -> FunctionName:
     """The parts of the name of an architecture, or of the user's function for another `what`, which
@@ -62,7 +79,7 @@ def parse_name(text: str, what: str = "architecture") -> FunctionName:
     file = re.match(r"(.+?\.py)(?::|$)", text)
     origin, _, rest = (file[1], "", text[file.end() :]) if file else text.partition(":")
     factory, _, options = rest.partition(":")
-    source: NameSource = "file" if file else "module"
+    source: Literal["shipped", "module", "file", "torchvision"] = "file" if file else "module"
     if is_architecture and origin == TORCHVISION:
         source = "torchvision"
     elif is_architecture and (
@@ -120,3 +137,34 @@ def make_importable(*names: str | None) -> None:
         runs_user_code = any(is_user_code(name) for name in names if name)
         if runs_user_code and str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
+
+
+def user_files(workload: WorkloadSpec) -> tuple[Path, ...]:
+    """The user's files: those that the workload names, and those of the modules that it names."""
+    if workload.script:
+        return () if workload.script[0] == "-m" else (Path(workload.script[0]),)
+    names = map(parse_name, (workload.architecture, workload.dataset))
+    return tuple(dict.fromkeys(file for name in names if (file := name.user_file) is not None))
+
+
+def with_files(workload: WorkloadSpec) -> WorkloadSpec:
+    """The workload with the hash of the user's files as they are now; None if it has none.
+
+    Files that they import do not count. Raises UsageError for a file that cannot be read.
+    """
+    digest, files = hashlib.sha256(), user_files(workload)
+    for path in files:
+        try:
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}; expected a file") from None
+    return replace(workload, files_sha256=digest.hexdigest() if files else None)
+
+
+def named_files(workload: WorkloadSpec) -> str:
+    """The user's files in words: "model.py or data.py"."""
+    if workload.script:
+        return workload.architecture
+    names = map(parse_name, (workload.architecture, workload.dataset))
+    user_code = [PurePath(name.origin).name for name in names if name.is_user_code]
+    return " or ".join(dict.fromkeys(user_code))

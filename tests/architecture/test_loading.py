@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dpbench import architecture
-from dpbench.architecture.options import convert, default_options
+from dpbench.architecture.loading import convert, default_options
 from dpbench.architecture.user_errors import seeded
 from dpbench.errors import UnknownName, UsageError
 

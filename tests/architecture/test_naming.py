@@ -1,13 +1,25 @@
 from __future__ import annotations
 
 import contextlib
+import json.decoder
+import os
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.architecture.naming import FunctionName, is_user_code, parse_name
+from dpbench.architecture.naming import (
+    FunctionName,
+    is_user_code,
+    named_files,
+    parse_name,
+    user_files,
+    with_files,
+)
 from dpbench.errors import UsageError
+from dpbench.specs import WorkloadSpec
 
 words = st.text("abcdefghijklmnopqrstuvwxyz_0123456789", min_size=1, max_size=8)
 values = st.text("abcxyz0123456789.-", min_size=1, max_size=6)
@@ -52,3 +64,39 @@ def test_any_text_is_a_name_or_a_usage_error(text: str) -> None:
 def test_half_a_name_says_what_is_missing(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_name(text)
+
+
+SHIPPED = WorkloadSpec(architecture="mlp", dataset="digits")
+
+
+def of_file(folder: Path) -> WorkloadSpec:
+    (folder / "model.py").write_text("raise AssertionError('imported')")
+    return replace(SHIPPED, architecture=f"{folder}/model.py:build")
+
+
+def test_the_users_files_are_the_named_ones_and_those_of_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = replace(of_file(tmp_path), dataset="json.decoder:JSONDecoder")
+    assert user_files(both) == (tmp_path / "model.py", Path(json.decoder.__file__))
+    for name in ("mlp:width=64", "torchvision:resnet18", "sys:exit", "a.b:c"):
+        assert user_files(replace(SHIPPED, architecture=name)) == ()
+    assert with_files(SHIPPED) == SHIPPED
+
+
+@pytest.mark.parametrize("role", ["architecture", "dataset"])
+def test_it_follows_the_content_of_each_file_that_is_named(tmp_path: Path, role: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("a = 1")
+    workload = replace(SHIPPED, **{role: f"{file}:build"})
+    first = with_files(workload)
+    os.utime(file, (0, 0))
+    assert with_files(workload) == first != workload
+    file.write_text("a = 2")
+    assert with_files(workload) != first
+
+
+def test_words_name_each_file_once(tmp_path: Path) -> None:
+    workload = replace(of_file(tmp_path), dataset="own.data:dataset")
+    assert named_files(workload) == "model.py or own.data"

@@ -22,7 +22,7 @@ from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.analysis.repetitions import usable_repetitions
 from dpbench.analysis.rows import order_of
-from dpbench.architecture.user_files import named_files
+from dpbench.architecture.naming import named_files
 from dpbench.errors import NotComparable, UsageError
 from dpbench.specs import AXES, Configuration, Labels, series_name
 from dpbench.specs.labels import row_name

@@ -12,7 +12,7 @@ from pathlib import Path
 from dpbench import folders, units
 from dpbench.analysis.noise import load_warning
 from dpbench.analysis.repetitions import by_configuration
-from dpbench.architecture.user_files import files_sha256, named_files
+from dpbench.architecture.naming import named_files, with_files
 from dpbench.codec import content_hash
 from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, DataError, UsageError
@@ -175,7 +175,7 @@ def _with_chosen_steps(trial: TrialSpec, records: Sequence[TrialRecord]) -> Tria
 def _require_same_code(plan: PlannedSweep, stored_words: Callable[[], str]) -> None:
     """Raise UsageError if the user's code has changed, since every trial loads it again."""
     for workload in plan.spec.workloads:
-        if files_sha256(workload) != workload.files_sha256:
+        if with_files(workload) != workload:
             back = "measure it again"
             if plan.to_finish:
                 back = f"put the old one back and finish with: {plan.to_finish}"

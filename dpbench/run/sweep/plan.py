@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dpbench import folders
-from dpbench.architecture.user_files import named_files
+from dpbench.architecture.naming import named_files
 from dpbench.codec import differing_fields
 from dpbench.errors import FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench import units
 from dpbench.architecture import make_importable
-from dpbench.architecture.user_files import with_files
+from dpbench.architecture.naming import with_files
 from dpbench.data.registry import unread_notes
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight

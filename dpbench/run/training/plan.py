@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import architecture, units
-from dpbench.architecture.user_files import with_files
+from dpbench.architecture.naming import with_files
 from dpbench.codec import differing_fields
 from dpbench.data.datasets import synthetic_samples
 from dpbench.data.digits import download_mnist
