@@ -137,7 +137,7 @@ def _advice(analysis: Analysis, by_work: Mapping[str, Fastest]) -> Iterator[str]
             slower |= {(work, backend) for backend in BACKENDS if backend != first}
     rows = ((each, each.row) for each in analysis.explanations)
     shown = [each for each, row in rows if (row.work, row.backend) not in slower]
-    yield from cause_lines(shown, is_busy=is_busy)
+    yield from cause_lines(shown)
 
 
 def _draw(analysis: Analysis) -> Iterator[PageChart]:

@@ -57,7 +57,6 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         raise UsageError(f"{folder}: {what}; there are {there}")
     by_user = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     shown = choose(explanations, by_user=by_user)
-    is_clear = not shown[0].is_too_noisy
     noisy = [e.row for e in explanations if by_user or e.trains_together or e in shown]
     answer = explanation_answer(
         analysis,
@@ -66,20 +65,13 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         notes=analysis.warnings,
         verbose=options.verbose,
     )
-    following, is_busy = "", analysis.disturbance.is_busy
+    following = ""
     if shown[0].configuration.workload.script:
-        following = _next(options, folder, shown[0], is_clear=is_clear, is_busy=is_busy)
+        following = _next(options, folder, shown[0])
     return replace(answer, paragraphs=(*answer.paragraphs, following))
 
 
-def _next(
-    options: ExplainOptions,
-    folder: Path,
-    explanation: Explanation,
-    *,
-    is_clear: bool,
-    is_busy: bool,
-) -> str:
+def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> str:
     """The command to run next with a script, on one line: the same again if the machine was busy,
     more repetitions if it is not clear, or what the first remedies bring, or the page."""
     once = ("name", "as_json", "verbose", "quiet")
@@ -88,9 +80,9 @@ def _next(
     remedies = [*dict.fromkeys(cause.option for cause in causes if cause.option)][:MOST_REMEDIES]
     if not options.script_and_arguments:
         command = ["report", str(folder), "--open"]
-    elif is_busy:
+    elif explanation.is_busy:
         command = ["explain", *options.command_line(*once)]
-    elif not is_clear:
+    elif explanation.is_too_noisy:
         repetitions = repetitions_to_state(explanation.row.noisy_estimates)
         if repetitions is None or explanation.row.is_disturbed:
             return ""

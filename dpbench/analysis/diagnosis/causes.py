@@ -34,7 +34,7 @@ ORDINARY_WAITING = 0.1
 ranks without a fault have 4 to 6 % of steps of 20 ms on shared cores."""
 LESS_OFTEN = 4
 """How many times as rarely gradients, or parameters, are averaged by the settings to try."""
-LEAVES = ", which leaves about a quarter of it"
+LEAVES = ", which leaves about a quarter of this loss"
 SCRIPT_ACCUMULATES = f"gradient accumulation over {LESS_OFTEN} micro-steps with no_sync(){LEAVES}"
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
@@ -66,6 +66,12 @@ class Cause:
     def is_uncertain(self) -> bool:
         """Whether its own share may be next to nothing: 8 ± 8 % of the step."""
         return self.share is not None and not self.is_bound and self.share.ends[0] < SURE
+
+    @property
+    def without_timing(self) -> Cause | None:
+        """What is so at any speed: the cause without a share; None if that is all there is."""
+        is_fact = self.is_wrong or self.is_bound or self.share is None
+        return replace(self, share=None, is_bound=False) if is_fact else None
 
     @property
     def order(self) -> tuple[bool, bool, float, bool]:
@@ -103,7 +109,7 @@ def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
         causes += [*_wrong(explanation.script_facts)]
         causes += [*_devices_and_threads(explanation.row.records[0])]
         causes += [*(() if first_steps else _input_pipeline(explanation))]
-    if not explanation.is_linear:
+    if explanation.is_busy or not explanation.is_linear:
         causes += [*_sync_batch_norm(explanation), *_averaging(explanation)]
         causes += [*(() if first_steps else _factors(explanation))]
     found = [one for one in causes if not any(map(one.explained_by, causes))]
@@ -444,7 +450,8 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
         counts = ",".join(map(str, sorted(measured)))
         remedy = f"{cheaper}; num_workers={counts} was measured, too"
     elif 0 < cores <= busy:
-        full = f"{len(record.ranks)} with their workers already fill {units.counted(cores, 'core')}"
+        those = " with their workers" if workers else ""
+        full = f"{len(record.ranks)}{those} already fill {units.counted(cores, 'core')}"
         remedy = f"{cheaper}, or use fewer ranks, as {full}"
     else:
         more = max(2, 2 * workers)

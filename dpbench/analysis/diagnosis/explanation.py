@@ -25,6 +25,7 @@ from dpbench.analysis.diagnosis.factors import (
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
 from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.noise import disturbance_of
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
 from dpbench.records.trial import ScriptFacts, TrialRecord
@@ -60,6 +61,8 @@ class Explanation:
     breakdown: Breakdown
     breakdowns: Mapping[Configuration, Breakdown]
     """Those of all explained configurations of the sweep, this one included."""
+    is_busy: bool = False
+    """Whether others disturbed so many trials of the sweep that no figure can be trusted."""
 
     @property
     def configuration(self) -> Configuration:
@@ -75,6 +78,13 @@ class Explanation:
     def causes(self) -> tuple[Cause, ...]:
         """What makes it slow or wrong, and what to try, see `causes_of`."""
         return causes_of(self)
+
+    @property
+    def trusted_causes(self) -> tuple[Cause, ...]:
+        """Its causes, or after a busy machine what is known of them without timing."""
+        if not self.is_busy:
+            return self.causes
+        return tuple(fact for cause in self.causes if (fact := cause.without_timing))
 
     @cached_property
     def phases(self) -> StepPhases | None:
@@ -175,7 +185,8 @@ def choose(explanations: Sequence[Explanation], *, by_user: bool) -> tuple[Expla
 def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
     """Explain all rows of a sweep that have a speed, except `single` and one `independent` copy,
     which equals it; `rows` include those two, as references."""
-    references = trials_by_key(record for row in rows for record in row.records)
+    records = [record for row in rows for record in row.records]
+    references, is_busy = trials_by_key(records), disturbance_of(records).is_busy
     breakdowns = {
         row.configuration: break_down(row.records, references)
         for row in rows
@@ -183,7 +194,12 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
         if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
     }
     return tuple(
-        Explanation(row=row, breakdown=breakdowns[row.configuration], breakdowns=breakdowns)
+        Explanation(
+            row=row,
+            breakdown=breakdowns[row.configuration],
+            breakdowns=breakdowns,
+            is_busy=is_busy,
+        )
         for row in rows
         if row.configuration in breakdowns
     )

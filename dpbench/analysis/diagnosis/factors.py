@@ -141,6 +141,10 @@ def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Break
         ratio = geometric_mean((before / after).tolist(), unit="×")
         share = mean(((after - before) / reached).tolist(), unit="of the step")
         value = UNITY if known.issuperset(parts) else ratio
+        if share.interval and share.ends[0] <= 0 and ratio.ends[0] <= 1 <= ratio.ends[1]:
+            # Where neither shows a loss, both bound it.
+            most = (1 - ratio.ends[0]) * fmean(after / reached)
+            share = replace(share, high=max(share.ends[1], most))
         factors.append(Factor(parts=parts, value=value, share=share))
     return Breakdown(
         factors=tuple(factors),

@@ -57,7 +57,6 @@ def explanation_answer(
     stored = analysis.stored.warnings if analysis.stored else ()
     first = (*stored, *analysis.unfinished, *filter(None, [analysis.disturbance.note]))
     is_explained = not shown[0].is_too_noisy
-    is_busy = analysis.disturbance.is_busy
     remarks = [
         *factor_notes(shown),
         *notes_of(analysis, "failed"),
@@ -73,9 +72,9 @@ def explanation_answer(
         remarks.append(f"{units.counted(len(others), 'other configuration')}: choose with {names}")
     table = factors_table(shown)
     shorter = table.without(["Configuration"]) if len(shown) == 1 else table
-    causes = [*cause_lines(shown, is_busy=is_busy)]
-    verdict: Paragraph = verdict_sentence(shown[0], is_busy=is_busy) if is_explained else noise
-    if not (is_explained or is_busy) and (causes or table.lines):
+    causes = [*cause_lines(shown)]
+    verdict: Paragraph = verdict_sentence(shown[0]) if is_explained else noise
+    if not (is_explained or shown[0].is_busy) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
     body: list[Paragraph] = [shorter, causes]
     if is_script:
@@ -110,7 +109,7 @@ def _phases(explanation: Explanation) -> str:
     return f"phases of {explanation.row.label}, each timed until the device is idle: {listed}"
 
 
-def verdict_sentence(explanation: Explanation, *, is_busy: bool = False) -> str:
+def verdict_sentence(explanation: Explanation) -> str:
     """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
     training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of linear scaling.". What
     was lost on a busy machine is not named."""
@@ -125,7 +124,8 @@ def verdict_sentence(explanation: Explanation, *, is_busy: bool = False) -> str:
             subject = f"{name}, {row.label}"
         if row.speedup is None or row.group_size == 1:
             return f"{subject}: {step}."
-        said = WAS_BUSY if is_busy else NOTHING_TO_GAIN if explanation.is_linear else ""
+        said = NOTHING_TO_GAIN if explanation.is_linear else ""
+        said = WAS_BUSY if explanation.is_busy else said
         gain = f"{write(row.speedup, 'ratio')} × as fast as one rank"
         return f"{subject}: {'; '.join(filter(None, (f'{gain}, {reached}', said)))}."
     reached = (
@@ -137,7 +137,7 @@ def verdict_sentence(explanation: Explanation, *, is_busy: bool = False) -> str:
         if cause.share and not (cause.is_bound or cause.is_uncertain)
     )
     loss = next(losses, NOTHING_TO_GAIN if explanation.is_linear else NOTHING_LARGE)
-    return f"{row.label} {reached}; {WAS_BUSY if is_busy else loss}."
+    return f"{row.label} {reached}; {WAS_BUSY if explanation.is_busy else loss}."
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -167,7 +167,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                 folds=is_one,
             ),
             column(
-                "Ratio\n(1 = no loss)",
+                "Ratio\n(< 1 = loss)",
                 [write(factor.value, "ratio") for _, factor, _ in rows],
                 meaning="Step time without this loss ÷ with it, no share; above 1 is a gain.",
                 sort=tuple(factor.value.value for _, factor, _ in rows),
@@ -206,21 +206,20 @@ def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
         yield f"no causes from single repetitions (n = 1), which show no noise; use {more}"
 
 
-def cause_lines(explanations: Sequence[Explanation], *, is_busy: bool) -> Iterator[str]:
+def cause_lines(explanations: Sequence[Explanation]) -> Iterator[str]:
     """A line for each cause, with the configurations that it holds for and the remedy where it
-    costs most: first what is wrong, then the largest loss, last what was not measured. On a busy
-    machine what is wrong alone, as it is so at any speed."""
+    costs most: first what is wrong, then the largest loss, last what was not measured."""
     groups: dict[tuple[object, ...], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
-        for cause in explanation.causes:
-            if cause.is_wrong or not is_busy:
-                whole = cause.parts if cause.is_bound else ()
-                key = (cause.text, cause.is_uncertain, whole)
-                groups.setdefault(key, []).append((explanation.row, cause))
+        for cause in explanation.trusted_causes:
+            whole = cause.parts if cause.is_bound else ()
+            key = (cause.text, cause.is_uncertain, whole)
+            groups.setdefault(key, []).append((explanation.row, cause))
     for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
         rows, causes = zip(*group, strict=True)
         worst = min(causes, key=lambda cause: cause.order)
-        line = f"{_price(causes)} {worst.text}: {worst.remedy}"
+        part = f" (a part of {' and '.join(worst.parts)})" if worst.is_bound else ""
+        line = f"{_price(causes)} {worst.text}{part}: {worst.remedy}"
         if len(explanations) > 1 or not explanations[0].configuration.workload.script:
             line += f" ({units.some_of([row.label for row in rows], MAX_LISTED)})"
         yield line
@@ -236,8 +235,7 @@ def _price(causes: Sequence[Cause]) -> str:
     percents = [round(100 * share.value) for share in shares]
     price = f"{units.span(percents)} %"
     if causes[0].is_bound:
-        parts = " and ".join(causes[0].parts)
-        return f"up to about {max(*percents, 1)} % of the step, as a part of {parts}, is"
+        return f"up to about {max(*percents, 1)} % of the step is"
     if causes[0].is_uncertain:
         price = f"perhaps {price}, at most {units.percent(max(e.ends[1] for e in shares))},"
     elif len(shares) == 1:

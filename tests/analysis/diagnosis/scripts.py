@@ -29,6 +29,7 @@ def script_sweep(
     sync_batch_norms: int = 0,
     group_class: str = "ProcessGroupNCCL",
     cores: int = 2,
+    others: float = 0.0,
     devices: tuple[str, ...] = ("cpu", "cpu"),
     **facts: Any,
 ) -> list[TrialRecord]:
@@ -51,7 +52,7 @@ def script_sweep(
             repetition=repetition,
             devices=devices[:size],
         )
-        load = HostLoad(cores=cores, during=0.0, stolen=0.0)
+        load = HostLoad(cores=cores, during=others, stolen=0.0)
         return record(spec, ranks, item="samples", host_load=load, **more)
 
     windows = {

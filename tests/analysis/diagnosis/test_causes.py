@@ -55,7 +55,7 @@ def test_the_largest_loss_comes_first_and_small_ones_are_not_mentioned() -> None
     assert found[0].text == "exposed communication on gloo"
     assert (
         found[0].remedy
-        == "try --backends shm, or --accumulate 4, which leaves about a quarter of it"
+        == "try --backends shm, or --accumulate 4, which leaves about a quarter of this loss"
     )
 
 
@@ -102,7 +102,7 @@ def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None
         (
             LABEL,
             [*LOSS, *row("ddp", [25, 25], [10, 10], backend="shm")],
-            {"communication": ": try --accumulate 4, which leaves about a quarter of it"},
+            {"communication": ": try --accumulate 4, which leaves about a quarter of this loss"},
         ),
         (
             LABEL,
