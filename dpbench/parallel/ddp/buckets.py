@@ -32,8 +32,8 @@ class Bucket:
     In each backward that reduces, `start` comes first. `pack`, or `copy_early` before it, copies
     the gradients into the flat tensor, where the average replaces them. Where `.grad` is to be a
     view of the flat tensor, it becomes one now; else `finalize` copies the average to it. A `.grad`
-    that is None, or older than the last reduction, is saved: `finalize` sets the average, or the
-    old gradient where no rank has used the parameter.
+    that is None, or older than the last reduction, is saved, and comes back where no rank has used
+    the parameter.
 
     Attributes:
         indices: the parameters' indices in the reducer; a place is a position in this list.
@@ -89,7 +89,7 @@ class Bucket:
         # What `.grad` becomes. Code outside may give such a tensor other memory, as `module.to`
         # does with a memory format, and must not change `views` by that.
         self._user_views = [view.detach() for view in self.views]
-        self._addresses = list(map(Tensor.data_ptr, self._user_views))
+        self._addresses = list(map(Tensor.data_ptr, self.views))
         self.start(pending=0, scale=0.0)
 
     def index(self) -> int:
@@ -133,17 +133,21 @@ class Bucket:
         self._gives_views = (
             self._as_view and list(map(Tensor.stride, self._parameters)) == self._strides
         )
+        if self._as_view and list(map(Tensor.data_ptr, self._user_views)) != self._addresses:
+            self._user_views = [
+                mine if mine.data_ptr() == view.data_ptr() else view.detach()
+                for mine, view in zip(self._user_views, self.views, strict=True)
+            ]
 
     def copy_early(self, place: int) -> None:
         """Copy a gradient that is ready, ahead of the others; what is not usual, `pack` does."""
         gradient, user_view = self._parameters[place].grad, self._user_views[place]
         if gradient is None or gradient is user_view or gradient.is_sparse:
             return
-        if user_view.data_ptr() == self._addresses[place]:
-            torch.mul(gradient.detach(), self.scale, out=self.views[place])
-            self._copied_early.add(place)
-            if self._gives_views:
-                self._parameters[place].grad = user_view
+        torch.mul(gradient.detach(), self.scale, out=self.views[place])
+        self._copied_early.add(place)
+        if self._gives_views:
+            self._parameters[place].grad = user_view
 
     def pack(self, used_here: set[int]) -> None:
         """Copy the gradients into the flat tensor, times `scale`; zero where there is none.
@@ -152,20 +156,10 @@ class Bucket:
             used_here: indices of parameters with a gradient since the last reduction. An older
                 gradient counts too, but `finalize` restores it if no rank has used the parameter.
         """
-        if not self.scale:
-            self.flat.zero_()
-            self._saved = dict.fromkeys(range(len(self._parameters)))
-            return
-        if self._as_view and list(map(Tensor.data_ptr, self._user_views)) != self._addresses:
-            self._user_views = [
-                user_view if user_view.data_ptr() == address else view.detach()
-                for user_view, address, view in zip(
-                    self._user_views, self._addresses, self.views, strict=True
-                )
-            ]
         gradients: list[Any] = list(map(_GRADIENT, self._parameters))
-        own = [*range(len(gradients))]  # places whose gradient is to be copied
-        views = self.views
+        if not self.scale:
+            gradients = [None] * len(gradients)
+        own, views = [*range(len(gradients))], self.views  # places whose gradient is to be copied
         # Passes over the lists take a fraction of the time of the loop.
         are_all_own = (
             not self._copied_early
@@ -205,10 +199,7 @@ class Bucket:
             parameter = self._parameters[place]
             if self.indices[place] not in used:
                 unused.add(place)
-                if saved is None:
-                    parameter.grad = None
-                elif saved is not parameter.grad:
-                    self.views[place].copy_(saved)  # `.grad` is this view
+                parameter.grad = saved
             elif self._gives_views:
                 parameter.grad = self._user_views[place]
             elif parameter.grad is None:
@@ -217,9 +208,8 @@ class Bucket:
         if not self._gives_views:
             gradients, views = list(map(_GRADIENT, self._parameters)), self.views
             if unused or any(map(is_, gradients, repeat(None))):
-                unused.update(n for n, gradient in enumerate(gradients) if gradient is None)
-                gradients = [g for n, g in enumerate(gradients) if n not in unused]
-                views = [view for n, view in enumerate(views) if n not in unused]
+                averaged = [n for n, g in enumerate(gradients) if g is not None and n not in unused]
+                gradients, views = [gradients[n] for n in averaged], [views[n] for n in averaged]
             copy_all(gradients, views)
 
     def set_abort_flag(self) -> None:
