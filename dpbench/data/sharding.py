@@ -2,7 +2,7 @@
 
 A seed and an epoch give an order of all samples (`sample_indices`). Each rank takes a range of
 positions in it: of every micro-step in a training (`EpochPlan`) and in a trial
-(`measure.batches.StepPlan`), of the whole epoch from a BalancedSampler.
+(`measure.batches.StepSamples`), of the whole epoch from a BalancedSampler.
 """
 
 from __future__ import annotations

@@ -32,14 +32,17 @@ from dpbench.architecture import Architecture, items_per_sample
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.user_dataset import UserDataset
-from dpbench.measure.batches import Segment
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.window import between_barriers
 from dpbench.parallel.devices import synchronize
 from dpbench.parallel.phase_clock import Mark, seconds_by_phase
-from dpbench.records.trial import GradientTrace, Phase, ReplicaPhase
+from dpbench.records.trial import GradientTrace, Mode, Phase, ReplicaPhase
 
+PHASE_STEPS = 5
+"""Steps whose phases are timed."""
+TRACED_STEPS = 10
+"""Steps in which it is noted when each gradient is ready."""
 COUNTED_SAMPLES = 2
 
 Seconds = tuple[float, ...]
@@ -47,22 +50,22 @@ Seconds = tuple[float, ...]
 
 
 def time_phases(
-    stepper: BenchmarkStepper, segment: Segment
+    stepper: BenchmarkStepper, steps: Sequence[Sequence[torch.Tensor]], mode: Mode
 ) -> tuple[dict[Phase, Seconds], dict[ReplicaPhase, Seconds]]:
-    """Take the steps of a segment; the second result is of the phases within an implementation that
-    drives all replicas, and empty for others."""
+    """Take `steps`; the second result is of the phases within an implementation that drives all
+    replicas, and empty for others."""
 
     def now() -> float:
         synchronize(*stepper.devices)
         return perf_counter()
 
     model = stepper.model
-    steps, replicas = list[Counter[str]](), list[Counter[str]]()
+    seconds, replicas = list[Counter[str]](), list[Counter[str]]()
     with between_barriers(stepper.devices, stepper.ranks):
-        for indices in segment.steps:
+        for indices in steps:
             with model.clock.running(now) as marks, model.parallel.clock.running(now) as within:
-                stepper.step(indices, unsynced=segment.mode == "unsynced")
-            steps.append(seconds_by_phase(marks))
+                stepper.step(indices, unsynced=mode == "unsynced")
+            seconds.append(seconds_by_phase(marks))
             if inner := seconds_by_phase(within):
                 inner["compute"] = inner["forward"] + inner["backward"]
                 replicas.append(inner)
@@ -70,7 +73,7 @@ def time_phases(
     def by_phase(names: tuple[Any, ...], steps: Sequence[Counter[str]]) -> dict[Any, Seconds]:
         return {name: tuple(step.get(name, 0.0) for step in steps) for name in names if steps}
 
-    return by_phase(get_args(Phase), steps), by_phase(get_args(ReplicaPhase), replicas)
+    return by_phase(get_args(Phase), seconds), by_phase(get_args(ReplicaPhase), replicas)
 
 
 def trace_gradients(

@@ -1,20 +1,28 @@
-"""The step that a benchmark times: one optimizer step on the samples at given indices."""
+"""The step that a benchmark times: one optimizer step on the samples at given indices.
+
+While steps are timed, nothing is printed, logged, read back from the device or garbage-collected.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 import torch
 
 from dpbench.data.batch import Batch, Samples
+from dpbench.measure.device import forked_random
 from dpbench.measure.rank_model import RankModel
+from dpbench.measure.window import SegmentTimer, between_barriers
+from dpbench.records.trial import Mode, Window
 from dpbench.rendezvous.process_group import RankGroup
 
 ALONE = RankGroup()
 
 
 class BenchmarkStepper:
-    """Takes the optimizer steps of a benchmark with one rank's model."""
+    """Takes and times the optimizer steps of a benchmark with one rank's model."""
 
     def __init__(
         self,
@@ -49,3 +57,45 @@ class BenchmarkStepper:
         for micro_step in indices:
             self.model.clock.enter("data")
             yield Batch(*self._load(micro_step), weight, len(micro_step))
+
+    def time(self, steps: Sequence[Sequence[torch.Tensor]], mode: Mode = "timed") -> Window:
+        """Take a segment of steps between two barriers, and time each on the first device; it ends
+        when all devices are idle. Unsynced steps are undone: replicas must not drift apart."""
+        unsynced, losses = mode == "unsynced", []
+        samples = sum(len(micro_step) for indices in steps for micro_step in indices)
+        with (
+            undone(self.model, self.devices) if unsynced else nullcontext(),
+            between_barriers(self.devices, self.ranks),
+        ):
+            timer = SegmentTimer(self.devices)
+            for indices in steps:
+                losses.append(self.step(indices, unsynced=unsynced))
+                timer.step_ended()
+            window = timer.end(samples)
+        # A loss of shape (1,) has a backward pass too.
+        return replace(window, losses=tuple(torch.stack(losses).flatten().tolist()))
+
+
+@contextmanager
+def undone(model: RankModel, devices: Sequence[torch.device]) -> Iterator[None]:
+    """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and random
+    state.
+
+    Copies wait in host memory and are written back in place, as the device may have no room for a
+    second state of the optimizer.
+    """
+    states, scaler = model.optimizer.state, model.scaler
+    stepped = set(states)
+    tensors = [*model.module.parameters(), *model.module.buffers()]
+    for state in states.values():  # torch's optimizers keep nothing but tensors there
+        tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    saved = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+    scaler_state = scaler.state_dict()
+    with forked_random(*devices):
+        yield
+    with torch.no_grad():
+        for tensor, before in zip(tensors, saved, strict=True):
+            tensor.copy_(before)
+    for parameter in {*states} - stepped:  # stepped for the first time
+        del states[parameter]
+    scaler.load_state_dict(scaler_state)

@@ -2,17 +2,14 @@
 
 `measure_trial` is the order of a trial: the device, the samples, the process group, the model;
 warmup; segments as they train and unsynced ones in turns; then what is slow, and would warm the
-windows up: the instrumented steps and, in the first repetition, the trace of gradients before them,
-the verification of gradients and the count of operations after them.
+windows up: the trace of gradients, the timed phases, the verification of gradients and the count of
+operations.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -23,22 +20,27 @@ from dpbench.architecture import Architecture, items_per_sample, load_architectu
 from dpbench.data.datasets import Dataset, Splits, synthetic_dataset, synthetic_samples
 from dpbench.data.registry import SYNTHETIC, is_function, prepared_file
 from dpbench.data.user_dataset import UserDataset, load_user_dataset
-from dpbench.measure.batches import Segment, StepPlan, loading_batches
+from dpbench.measure.batches import StepSamples, loading_batches
 from dpbench.measure.device import (
-    forked_random,
     memory_peaks,
     reset_peak_device_memory,
     set_devices_and_threads,
     set_tf32,
 )
-from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
+from dpbench.measure.instruments import (
+    PHASE_STEPS,
+    TRACED_STEPS,
+    flops_per_item,
+    time_phases,
+    trace_gradients,
+)
 from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
-from dpbench.measure.rank_model import RankModel, build_module, build_rank_model
+from dpbench.measure.rank_model import build_module, build_rank_model
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
-from dpbench.measure.window import time_steps
+from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import MemoryPeaks, Mode, RankMeasurement, TrialFacts, Window
 from dpbench.rendezvous.process_group import default_group_class, rank_group
 from dpbench.specs import TrialSpec
@@ -52,67 +54,37 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
     """
     started, is_first = perf_counter(), trial.repetition == 0
     devices = set_devices_and_threads(trial, rank)
-    device = devices[0]
     set_tf32(trial.workload.dtype)
     architecture = load_architecture(trial.workload.architecture)
     source = _source(trial, architecture, prepared)
-    plan = StepPlan(trial, rank, len(source), device)
+    samples = StepSamples(trial, rank, len(source), devices[0])
     with (
-        loading_batches(trial, rank, plan, source, device) as load,
+        loading_batches(trial, rank, source, devices[0]) as load,
         nccl_transports(trial.backend) as transports,
-        rank_group(trial.backend, trial.process_count, device) as ranks,
+        rank_group(trial.backend, trial.process_count, devices[0]) as ranks,
     ):
-        module = build_module(architecture, trial.workload, device)
-        initial_checksum = checksum(module)
-        model = build_rank_model(module, architecture, trial, rank, device)
-        weight = trial.averaging_weight(rank)
-        stepper = BenchmarkStepper(model, load, weight, devices, ranks)
-        gpu_states(device)  # opens NVML before the windows, whose ends read it
-        reset_peak_device_memory(*devices)
-        setup_seconds = perf_counter() - started
-        with unused_parameters_named(module):
-            steps = warm_up(trial, stepper, plan.warmup.steps)
-            plan = StepPlan(replace(trial, steps=steps), rank, len(source), device)
-            windows, peaks, reduced = time_windows(stepper, plan.timed)
-        final_checksum, threads = checksum(module), torch.get_num_threads()
-        trace = trace_gradients(stepper, plan.traced.steps) if plan.traced.steps else None
-        phases = {segment.mode: time_phases(stepper, segment) for segment in plan.instrumented}
+        module = build_module(architecture, trial.workload, devices[0])
+        model = build_rank_model(module, architecture, trial, rank, devices[0])
+        stepper = BenchmarkStepper(model, load, trial.averaging_weight(rank), devices, ranks)
+        measurement = time_windows(trial, stepper, samples, started)
+        measurement = examine(measurement, trial, stepper, samples)
+        facts = TrialFacts(
+            item=architecture.item,
+            items_per_sample=items_per_sample(architecture),
+            group_class=default_group_class(ranks.device),
+            sync_batch_norms=sum(isinstance(m, torch.nn.SyncBatchNorm) for m in module.modules()),
+        )
         used_transports = transports()
-        group_class = default_group_class(ranks.device)
-        norms = sum(isinstance(each, torch.nn.SyncBatchNorm) for each in module.modules())
         del stepper, model, module
         # After the windows, so that the float64 tensors neither add to their peak memory nor warm
         # anything up for them.
         verification = verify(trial, architecture, source, rank, ranks) if is_first else None
+    if rank > 0:
+        return replace(measurement, transports=used_transports)
     # Counted last; a failure is reported and loses nothing.
-    flops = flops_per_item(architecture, source, device) if is_first and rank == 0 else None
-    facts = TrialFacts(
-        item=architecture.item,
-        items_per_sample=items_per_sample(architecture),
-        flops_per_item=flops,
-        group_class=group_class,
-        sync_batch_norms=norms,
-        verification=verification,
-    )
-    return RankMeasurement(
-        rank=rank,
-        pid=os.getpid(),
-        device=str(device),
-        windows=windows,
-        setup_seconds=setup_seconds,
-        peaks=peaks,
-        facts=facts if rank == 0 else None,
-        reduced_bytes_per_step=reduced,
-        comm_init_seconds=ranks.comm_init_seconds,
-        transports=used_transports,
-        sample_checksum=plan.timed_checksum,
-        initial_checksum=initial_checksum,
-        final_checksum=final_checksum,
-        threads=threads,
-        phases={mode: seconds for mode, (seconds, _) in phases.items()},
-        replica_phases=phases["timed"][1] if phases else {},
-        gradient_trace=trace,
-    )
+    flops = flops_per_item(architecture, source, devices[0]) if is_first else None
+    facts = replace(facts, verification=verification, flops_per_item=flops)
+    return replace(measurement, transports=used_transports, facts=facts)
 
 
 def _source(
@@ -129,71 +101,80 @@ def _source(
     return Splits.read(prepared_file(prepared, workload.dataset)).train
 
 
-def warm_up(
-    trial: TrialSpec, stepper: BenchmarkStepper, steps: Sequence[Sequence[torch.Tensor]]
-) -> int:
+def time_windows(
+    trial: TrialSpec, stepper: BenchmarkStepper, samples: StepSamples, started: float
+) -> RankMeasurement:
+    """Take the warm-up steps and time the segments, and make the parameters equal on all ranks;
+    `started` is when this rank did."""
+    devices, ranks = stepper.devices, stepper.ranks
+    module, parallel = stepper.model.module, stepper.model.parallel
+    initial_checksum = checksum(module)
+    gpu_states(devices[0])  # opens NVML before the windows, whose ends read it
+    reset_peak_device_memory(*devices)
+    setup_seconds = perf_counter() - started
+    timed: dict[Mode, list[Window]] = {}
+    peaks: MemoryPeaks | None = None
+    with unused_parameters_named(module):
+        segments = samples.segments(take_warmup_steps(trial, stepper, samples))
+        before = parallel.reduced_bytes()  # unsynced steps add nothing to it
+        for mode, steps in segments:
+            timed.setdefault(mode, []).append(stepper.time(steps, mode))
+            # Training needs no more than the first segment: unsynced steps add copies of the state
+            # and gradients beside the buckets.
+            peaks = peaks or memory_peaks(*devices)
+        after = parallel.reduced_bytes()
+        parallel.sync_parameters()
+    assert peaks is not None  # a window has a segment
+    taken = [step for mode, steps in segments if mode == "timed" for step in steps]
+    reduced = None if before is None or after is None else (after - before) // len(taken)
+    return RankMeasurement(
+        rank=ranks.rank,
+        pid=os.getpid(),
+        device=str(devices[0]),
+        windows={mode: Window.of_segments(parts) for mode, parts in timed.items()},
+        setup_seconds=setup_seconds,
+        peaks=peaks,
+        reduced_bytes_per_step=reduced,
+        comm_init_seconds=ranks.comm_init_seconds,
+        sample_checksum=tensors_sha256(("", indices) for step in taken for indices in step),
+        initial_checksum=initial_checksum,
+        final_checksum=checksum(module),
+        threads=torch.get_num_threads(),
+    )
+
+
+def take_warmup_steps(trial: TrialSpec, stepper: BenchmarkStepper, samples: StepSamples) -> int:
     """Take the warm-up steps; returns the number of steps to time, the same on all ranks. If the
     window fills a time, the second half of the warm-up is timed and sets it."""
-    untimed = len(steps) // 2 if trial.window_seconds else len(steps)
-    for indices in steps[:untimed]:
+    timed = -(-trial.warmup // 2) if trial.window_seconds else 0
+    for indices in samples.deal(trial.warmup - timed):
         stepper.step(indices)
-    if untimed == len(steps):
+    if not timed:
         return trial.steps
-    pace = time_steps(stepper.step, steps[untimed:], stepper.devices, stepper.ranks)
+    pace = stepper.time(samples.deal(timed))
     return trial.filling_steps(stepper.ranks.max(median(pace.step_seconds)))
 
 
-def time_windows(
-    stepper: BenchmarkStepper, segments: Sequence[Segment]
-) -> tuple[dict[Mode, Window], MemoryPeaks, int | None]:
-    """Time the segments, and make the parameters equal on all ranks.
-
-    Returns the window of each mode, the peak of memory until the end of the first segment, and the
-    bytes that a step reduced, if they are counted.
-    """
-    devices, parallel = stepper.devices, stepper.model.parallel
-    timed: dict[Mode, list[Window]] = {}
-    peaks: MemoryPeaks | None = None
-    before = parallel.reduced_bytes()  # unsynced steps add nothing to it
-    for steps, mode in segments:
-        unsynced = mode == "unsynced"
-        # Unsynced steps are undone: replicas must not drift apart.
-        with undone(stepper.model, devices) if unsynced else nullcontext():
-            step = partial(stepper.step, unsynced=unsynced)
-            window = time_steps(step, steps, devices, stepper.ranks)
-        timed.setdefault(mode, []).append(window)
-        # Training needs no more than the first segment: unsynced steps add copies of the state and
-        # gradients beside the buckets.
-        peaks = peaks or memory_peaks(*devices)
-    after = parallel.reduced_bytes()
-    parallel.sync_parameters()
-    assert peaks is not None  # a window has a segment
-    windows = {mode: Window.of_segments(segments) for mode, segments in timed.items()}
-    if before is None or after is None:
-        return windows, peaks, None
-    return windows, peaks, (after - before) // len(windows["timed"].step_seconds)
-
-
-@contextmanager
-def undone(model: RankModel, devices: Sequence[torch.device]) -> Iterator[None]:
-    """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and random
-    state.
-
-    Copies wait in host memory and are written back in place, as the device may have no room for a
-    second state of the optimizer.
-    """
-    states, scaler = model.optimizer.state, model.scaler
-    stepped = set(states)
-    tensors = [*model.module.parameters(), *model.module.buffers()]
-    for state in states.values():  # torch's optimizers keep nothing but tensors there
-        tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
-    saved = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
-    scaler_state = scaler.state_dict()
-    with forked_random(*devices):
-        yield
-    with torch.no_grad():
-        for tensor, before in zip(tensors, saved, strict=True):
-            tensor.copy_(before)
-    for parameter in {*states} - stepped:  # stepped for the first time
-        del states[parameter]
-    scaler.load_state_dict(scaler_state)
+def examine(
+    measurement: RankMeasurement,
+    trial: TrialSpec,
+    stepper: BenchmarkStepper,
+    samples: StepSamples,
+) -> RankMeasurement:
+    """Add what instrumented steps show, after the windows."""
+    trace, phases = None, {}
+    if trial.traces_gradients and trial.repetition == 0:
+        # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
+        # micro-steps itself.
+        trace = trace_gradients(stepper, samples.deal(TRACED_STEPS, micro_steps=1))
+    if trial.is_instrumented:
+        phases = {
+            mode: time_phases(stepper, samples.deal(PHASE_STEPS), mode)
+            for mode in measurement.windows
+        }
+    return replace(
+        measurement,
+        gradient_trace=trace,
+        phases={mode: seconds for mode, (seconds, _) in phases.items()},
+        replica_phases=phases["timed"][1] if phases else {},
+    )

@@ -1,52 +1,26 @@
-"""Timing a run of consecutive steps, in segments.
+"""Timing a segment: consecutive steps of one mode.
 
-Inside a window nothing is printed, logged, read back from the device or garbage-collected. On the
-CPU a step ends when its Python call returns; on CUDA an event is recorded after it and read when
-the window is over, so that the host may run ahead as it does in training.
+On the CPU a step ends when its Python call returns; on CUDA an event is recorded after it and read
+when the segment is over, so that the host may run ahead as it does in training.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import pairwise
 from resource import RUSAGE_SELF, getrusage
 from time import perf_counter
 
 import torch
 
-from dpbench.data.sharding import split_by_shares
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.nvml import gpu_states
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import Window
 from dpbench.rendezvous.process_group import RankGroup
 from dpbench.temporary import no_garbage_collection
-
-
-def time_steps(
-    step: Callable[[Sequence[torch.Tensor]], torch.Tensor],
-    steps: Sequence[Sequence[torch.Tensor]],
-    devices: Sequence[torch.device],
-    ranks: RankGroup,
-) -> Window:
-    """Take each of `steps` between two barriers, and time each; `step` gets the sample indices of
-    its micro-steps and returns its loss.
-
-    The window ends when all `devices` of the process are idle; steps are timed on the first.
-    """
-    losses = []
-    samples = sum(len(micro_step) for indices in steps for micro_step in indices)
-    with between_barriers(devices, ranks):
-        timer = SegmentTimer(devices)
-        for indices in steps:
-            losses.append(step(indices))
-            timer.step_ended()
-        window = timer.end(samples)
-    # A loss of shape (1,) has a backward pass too.
-    return replace(window, losses=tuple(torch.stack(losses).flatten().tolist()))
 
 
 class SegmentTimer:
@@ -90,15 +64,3 @@ def between_barriers(devices: Sequence[torch.device], ranks: RankGroup) -> Itera
         ranks.barrier()
         yield
         ranks.barrier()
-
-
-SEGMENTS = 4
-MIN_SEGMENT_STEPS = 3
-"""Least steps of a segment, as its first step finds an idle device and cold caches."""
-
-
-def segment_sizes(steps: int) -> tuple[int, ...]:
-    """Steps of the segments of a timed window, between which steps without synchronization are
-    timed."""
-    count = max(1, min(SEGMENTS, steps // MIN_SEGMENT_STEPS))
-    return split_by_shares(steps, (1.0,) * count)

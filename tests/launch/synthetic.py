@@ -17,7 +17,7 @@ from dpbench.codec import content_hash
 from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.measure.batches import PHASE_STEPS, TRACED_STEPS
+from dpbench.measure.instruments import PHASE_STEPS, TRACED_STEPS
 from dpbench.records.collectives import CollectiveRecord, SizeTiming
 from dpbench.records.environment import capture
 from dpbench.records.trial import (

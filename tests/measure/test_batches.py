@@ -6,7 +6,6 @@ import math
 import multiprocessing
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.data.datasets import Dataset
-from dpbench.measure.batches import PHASE_STEPS, StepPlan, loading_batches, micro_step_indices
+from dpbench.measure.batches import StepSamples, loading_batches
+from dpbench.measure.instruments import PHASE_STEPS
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 from tests.waiting import prefetch_threads
@@ -35,11 +35,13 @@ def _nothing_stays() -> Iterator[None]:
 
 
 def taken(trial: TrialSpec, rank: int, dataset: Dataset = DATASET) -> list[Any]:
-    """Inputs and targets of every micro-step of the plan."""
-    plan = StepPlan(trial, rank, SAMPLES, CPU)
-    segments = (plan.warmup, *plan.timed, plan.traced, *plan.instrumented)
-    with loading_batches(trial, rank, plan, dataset, CPU) as load:
-        return [load(indices) for steps, _ in segments for step in steps for indices in step]
+    """Inputs and targets of every micro-step of a trial."""
+    samples = StepSamples(trial, rank, SAMPLES, CPU)
+    steps = [*samples.deal(trial.warmup)]
+    steps += [step for _, segment in samples.segments(trial.steps) for step in segment]
+    steps += samples.deal(PHASE_STEPS)
+    with loading_batches(trial, rank, dataset, CPU) as load:
+        return [load(indices) for step in steps for indices in step]
 
 
 def of_all_ranks(
@@ -52,8 +54,8 @@ def of_all_ranks(
         batch_size=batch_size,
         scaling="strong",
     )
-    streams = [micro_step_indices(trial, rank, dataset_size) for rank in range(group_size)]
-    return [torch.cat(parts).tolist() for parts in islice(zip(*streams, strict=True), steps)]
+    ranks = [StepSamples(trial, rank, dataset_size, CPU).deal(steps) for rank in range(group_size)]
+    return [torch.cat([part for (part,) in parts]).tolist() for parts in zip(*ranks, strict=True)]
 
 
 @given(
@@ -101,7 +103,7 @@ def test_steps_get_the_same_samples_as_from_the_device(
         for ahead in (None, prefetch)
     )
     kinds = 2 if implementation == "ddp" and changes["is_instrumented"] else 1
-    count = warmup + kinds * (timed + PHASE_STEPS * changes["is_instrumented"])
+    count = warmup + kinds * timed + PHASE_STEPS
     assert len(loaded) == count * changes["accumulate"]
     for (inputs, targets), (same_inputs, same_targets) in zip(resident, loaded, strict=True):
         assert targets.equal(same_targets)
@@ -112,7 +114,7 @@ def test_steps_get_the_same_samples_as_from_the_device(
 def test_a_step_that_loads_its_own_samples_gets_those_it_asks_for() -> None:
     """The number of steps of a window that fills a time is known after the warm-up only."""
     trial = trial_spec(prefetch=0, window_seconds=1.0)
-    with loading_batches(trial, 0, StepPlan(trial, 0, SAMPLES, CPU), DATASET, CPU) as load:
+    with loading_batches(trial, 0, DATASET, CPU) as load:
         assert [load(torch.tensor([n, 3]))[1].tolist() for n in (7, 9)] == [[7, 3], [9, 3]]
 
 
@@ -126,3 +128,9 @@ def test_workers_give_the_same_samples_too() -> None:
         assert inputs.equal(same_inputs)
         assert inputs.stride() == same_inputs.stride()
         assert targets.equal(same_targets)
+
+
+@pytest.mark.parametrize(("steps", "sizes"), [(5, [5]), (11, [4, 4, 3]), (50, [13, 13, 12, 12])])
+def test_a_window_has_a_few_segments_of_equal_length(steps: int, sizes: list[int]) -> None:
+    samples = StepSamples(trial_spec(is_instrumented=False), 0, SAMPLES, CPU)
+    assert [len(segment) for _, segment in samples.segments(steps)] == sizes

@@ -12,7 +12,6 @@ from torch import nn
 from dpbench.architecture import load_architecture
 from dpbench.data.datasets import Dataset
 from dpbench.measure import device, instruments, window
-from dpbench.measure.batches import Segment
 from dpbench.measure.implementations import Plain
 from dpbench.measure.instruments import flops_per_item, time_phases, trace_gradients
 from dpbench.measure.rank_model import RankModel
@@ -96,8 +95,7 @@ def slow_stepper(clock: Clock) -> BenchmarkStepper:
 @pytest.mark.parametrize(("mode", "after_step"), [("timed", 128.0), ("unsynced", 0.0)])
 def test_each_part_is_counted_in_its_phase(clock: Clock, mode: Mode, after_step: float) -> None:
     stepper = slow_stepper(clock)
-    segment = Segment([[torch.arange(4)]] * 2, mode)
-    measured, of_replicas = time_phases(stepper, segment)
+    measured, of_replicas = time_phases(stepper, [[torch.arange(4)]] * 2, mode)
     backward = 8.0 + 16.0 + 32.0 + after_step
     expected = {"data": 256.0, "forward": 4.0, "backward": backward, "optimizer": 65.0}
     assert measured == {phase: (seconds, seconds) for phase, seconds in expected.items()}
@@ -108,10 +106,9 @@ def test_each_part_is_counted_in_its_phase(clock: Clock, mode: Mode, after_step:
 def test_each_phase_ends_when_all_gpus_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = RecordingCuda()
     put_into_parallel(cuda, monkeypatch)
-    segment, gpus = Segment([[torch.arange(4)]], "timed"), [torch.device("cuda:0"), GPU]
     stepper = stepper_of(nn.Linear(4, 2))
-    stepper.devices = gpus
-    time_phases(stepper, segment)
+    stepper.devices = [torch.device("cuda:0"), GPU]
+    time_phases(stepper, [[torch.arange(4)]], "timed")
     changes = ("optimizer", "data", "forward", "backward", "optimizer", "after_step", None)
     waits = ["synchronize cuda:0", "synchronize cuda:1"] * len(changes)
     assert cuda.calls[len(waits) // len(changes) :][: len(waits)] == waits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import torch
 
 from dpbench.data.datasets import Dataset, Splits
 from dpbench.measure import trial as trials
-from dpbench.measure.batches import PHASE_STEPS, TRACED_STEPS, micro_step_indices
+from dpbench.measure.batches import StepSamples
+from dpbench.measure.instruments import PHASE_STEPS, TRACED_STEPS
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.trial import measure_trial
 from dpbench.measure.verification import checksum
@@ -221,7 +222,7 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     dataset = Splits.read(ten_samples / "digits.pt").train
     sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.lr)
     losses = []
-    batches = [*islice(micro_step_indices(trial, 0, 10), 5)]
+    batches = [indices for (indices,) in StepSamples(trial, 0, 10, torch.device("cpu")).deal(5)]
     assert torch.cat(batches).bincount().tolist() == [2] * 10
     for indices in batches:
         sgd.zero_grad()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
 
 from dpbench.measure import device, window
-from dpbench.measure.window import segment_sizes, time_steps
+from dpbench.measure.step import BenchmarkStepper
 from dpbench.records.trial import Window
 from dpbench.rendezvous.process_group import RankGroup
 from tests.fake_nvml import put_nvml
@@ -22,9 +24,18 @@ ALONE = RankGroup()
 
 
 STEP = [torch.arange(4), torch.arange(3)]
+Step = Callable[..., torch.Tensor]
 
 
-def no_step(indices: object) -> torch.Tensor:
+def timed(
+    step: Step, steps: int, devices: Sequence[torch.device] = (CPU,), ranks: RankGroup = ALONE
+) -> Window:
+    stepper = BenchmarkStepper(Mock(), Mock(), 1.0, devices, ranks)
+    with patch.object(stepper, "step", step):
+        return stepper.time([STEP] * steps)
+
+
+def no_step(indices: object, *, unsynced: bool) -> torch.Tensor:
     return torch.ones(1)
 
 
@@ -32,7 +43,7 @@ def test_a_window_is_read_off_the_clock(monkeypatch: pytest.MonkeyPatch) -> None
     clock = iter([10.0, 10.0, 10.5, 11.5, 13.5, 13.5])
     for module in (device, window):
         monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
-    timing = time_steps(no_step, [STEP] * 3, [CPU], ALONE)
+    timing = timed(no_step, 3)
     assert timing.seconds == 3.5
     assert (timing.samples, timing.losses) == (3 * 7, (1.0,) * 3)
     assert timing.step_seconds == (0.5, 1.0, 2.0)
@@ -49,12 +60,12 @@ def test_a_window_on_a_gpu_waits_for_all_devices_at_its_ends_and_times_steps_on_
 
     durations = iter((0.5, 2.0))
 
-    def step(indices: object) -> torch.Tensor:
+    def step(indices: object, *, unsynced: bool) -> torch.Tensor:
         cuda.calls.append("step")
         cuda.now += next(durations)
         return torch.zeros(())
 
-    timing = time_steps(step, [STEP] * 2, [GPU, torch.device("cuda:2")], ALONE)
+    timing = timed(step, 2, [GPU, torch.device("cuda:2")])
     wait, record = ["synchronize cuda:1", "synchronize cuda:2"], "record on stream of cuda:1"
     assert cuda.calls == [*wait, record, "step", record, "step", record, *wait]
     assert timing.step_seconds == (0.5, 2.0)
@@ -65,7 +76,7 @@ def test_garbage_is_collected_before_the_window_and_not_in_it() -> None:
     before_steps: list[list[str]] = []
     enabled: list[bool] = []
 
-    def step(indices: object) -> torch.Tensor:
+    def step(indices: object, *, unsynced: bool) -> torch.Tensor:
         before_steps.append(list(collections))
         enabled.append(gc.isenabled())
         assert [[indices] for _ in range(10 * gc.get_threshold()[0])]  # would set off several
@@ -75,7 +86,7 @@ def test_garbage_is_collected_before_the_window_and_not_in_it() -> None:
         collections.append(phase)
 
     gc.callbacks.append(note)
-    time_steps(step, [STEP] * 3, [CPU], ALONE)
+    timed(step, 3)
     gc.callbacks.remove(note)
     assert before_steps == [["start", "stop"]] * 3
     assert enabled == [False] * 3
@@ -101,11 +112,11 @@ def test_a_slow_rank_shows_in_its_own_window_only() -> None:
     timings: dict[int, Window] = {}
 
     def run(rank: int) -> None:
-        def step(indices: object) -> torch.Tensor:
+        def step(indices: object, *, unsynced: bool) -> torch.Tensor:
             time.sleep(0.02 if rank == 1 else 0.0)
             return torch.zeros(())
 
-        timings[rank] = time_steps(step, [STEP] * 5, [CPU], groups[rank])  # type: ignore[arg-type]
+        timings[rank] = timed(step, 5, ranks=groups[rank])  # type: ignore[arg-type]
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in (0, 1)]
     for thread in threads:
@@ -118,8 +129,3 @@ def test_a_slow_rank_shows_in_its_own_window_only() -> None:
     for group in groups:
         # No rank goes on while another is still being timed.
         assert group.passed[1] - slow_opened >= timings[1].seconds
-
-
-@pytest.mark.parametrize(("steps", "sizes"), [(5, (5,)), (11, (4, 4, 3)), (50, (13, 13, 12, 12))])
-def test_a_window_has_a_few_segments_of_equal_length(steps: int, sizes: tuple[int, ...]) -> None:
-    assert segment_sizes(steps) == sizes
