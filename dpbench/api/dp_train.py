@@ -122,7 +122,7 @@ def dp_train(
     Raises:
         TypeError, ValueError: an argument that cannot be used, with its name and value; a loss
             that is no scalar.
-        Diverged: a loss or the mean gradient is NaN or infinite; with the sample.
+        TrainingFailed: a loss or the mean gradient is NaN or infinite; with the sample.
         RuntimeError: models that differ; in processes, a rank raised or died, with the first cause.
     """
     places = replica_devices(n_gpu, devices)
@@ -249,8 +249,8 @@ def add_gradient(
 ) -> float:
     """Add the gradient of the mean loss of the samples at `indices` to a replica; returns the loss.
 
-    Random numbers on the CPU come from `generator`. Raises TypeError, ValueError or Diverged, with
-    the place, for a loss that is no finite scalar with a gradient.
+    Random numbers on the CPU come from `generator`. Raises TypeError, ValueError or TrainingFailed,
+    with the place, for a loss that is no finite scalar with a gradient.
     """
     forward_fn, loss_fn, target_fn = functions
     device, total = next(model.parameters()).device, 0.0

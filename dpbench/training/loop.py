@@ -51,8 +51,8 @@ from dpbench.training.run_folder import CHECKPOINTS, TrainingLog
 
 
 @dataclass(slots=True)
-class Totals:
-    """Totals of the training since some moment, without evaluation; samples are those of all
+class LineTotals:
+    """Totals since the last line of the log, without evaluation; samples are those of all
     ranks."""
 
     seconds: float = 0.0
@@ -83,13 +83,9 @@ class TrainingLoop:
         self.splits, self.devices = splits, devices
         self.position = Position() if checkpoint is None else checkpoint.position
         self._source = None if checkpoint is None else checkpoint.source
-        self.totals = Totals()
-        """Totals since the loop began."""
-        self.score: Score | None = None
-        """Score of the last evaluation."""
-        self.began = perf_counter()
-        self._line_totals = Totals()
-        """Totals since the last line of the log."""
+        self._began, self._samples = perf_counter(), 0
+        """The samples of all ranks since then."""
+        self._line_totals = LineTotals()
         self._loss_sums: list[torch.Tensor] = []
         """Sum of the loss over this rank's samples of each step since the last reading; float64,
         on the device."""
@@ -113,30 +109,23 @@ class TrainingLoop:
         self.position.shares = tuple(shares)
         self.plan = EpochPlan(self.job.spec, len(self.splits.train), shares=shares)
 
-    @property
-    def _is_stopped(self) -> bool:
-        most = self.job.run.max_steps
-        return most is not None and self.position.step >= most
-
     def train(self) -> EndLine:
         """Train the remaining epochs, or up to the last step, and evaluate at that point.
 
-        Raises Diverged, or TrainingFailed if ranks differ, on all ranks alike.
+        Raises TrainingFailed, on all ranks alike: ranks differ, or a number is not finite.
         """
         self._add(self._start_line())
-        last_step = self.job.spec.epochs * self.plan.steps_per_epoch
-        while self.position.step < last_step and not self._is_stopped:
-            seconds_before = self.totals.seconds
-            self._train_steps()
+        last_step, score = self.job.spec.epochs * self.plan.steps_per_epoch, None
+        if self.job.run.max_steps is not None:
+            last_step = min(last_step, self.job.run.max_steps)
+        while self.position.step < last_step:
+            seconds = self._train_steps(last_step)
             self._sync_parameters()
             # The score of a part of an epoch is not compared with those of whole ones, so that a
             # resumption finds the best of them as if there had been no stop.
-            self.score = None
-            if self.position.step % self.plan.steps_per_epoch == 0:
-                self._end_epoch(self.totals.seconds - seconds_before)
-        if self.score is None:
-            self.score = self._evaluate()
-        end = self._end_line()
+            is_whole = self.position.step % self.plan.steps_per_epoch == 0
+            score = self._end_epoch(seconds) if is_whole else None
+        end = self._end_line(score or self._evaluate())
         self._add(end)
         return end
 
@@ -161,42 +150,43 @@ class TrainingLoop:
             items_per_sample=items_per_sample(self.architecture),
         )
 
-    def _train_steps(self) -> None:
-        """Make the steps of the rest of an epoch, up to the last step of the training."""
+    def _train_steps(self, last_step: int) -> float:
+        """Make the steps of the rest of an epoch, up to the last step of the training; returns
+        their seconds."""
         position, run, plan = self.position, self.job.run, self.plan
         epoch, first = divmod(position.step, plan.steps_per_epoch)
+        for group in self.model.optimizer.param_groups:
+            group["lr"] = self.job.spec.learning_rate_in(epoch)
         batches_of_steps = plan.batches(self.splits.train, epoch, first, self.ranks.rank)
         with loaded_ahead(batches_of_steps, run.prefetch, self.devices[0]) as steps:
-            begun = asked = perf_counter()
+            began = ended = asked = perf_counter()
             for number, batches in enumerate(steps, start=first):
                 waited = perf_counter() - asked
                 self._take_step(batches)
-                is_over = number + 1 == plan.steps_per_epoch
-                line_is_due = position.step % run.log_interval == 0
-                is_saved = self._is_stopped or is_due(run.checkpoint_every, position.step)
+                is_over, is_last = number + 1 == plan.steps_per_epoch, position.step == last_step
+                line_is_due = is_due(run.log_interval, position.step)
+                is_saved = is_last or is_due(run.checkpoint_every, position.step)
                 is_read = line_is_due or is_saved or is_over
                 norm = self._read_results() if is_read else None
-                ended = perf_counter()
-                for totals in (self.totals, self._line_totals):
-                    totals.seconds += ended - begun
-                    totals.waited_seconds += waited
-                    totals.samples += plan.samples_in(number)
-                begun = ended
+                begun, ended, samples = ended, perf_counter(), plan.samples_in(number)
+                self._samples += samples
+                self._line_totals.seconds += ended - begun
+                self._line_totals.waited_seconds += waited
+                self._line_totals.samples += samples
                 if line_is_due:
                     self._log_line(norm)
                 if is_due(run.check_sync_every, position.step):
                     self._check_ranks(f"epoch {epoch + 1}, step {position.step}")
                 if is_saved and not is_over:  # the end of an epoch saves one anyway
                     self._save(best=False)
-                if self._is_stopped:
+                if is_last:
                     break
                 asked = perf_counter()
+        return ended - began
 
     def _take_step(self, batches: Sequence[Batch]) -> None:
         """Make the next step; what it leaves on the device is read later."""
         model, position = self.model, self.position
-        for group in model.optimizer.param_groups:
-            group["lr"] = self._learning_rate(position.step)
         scale, max_norm = model.scaler.get_scale(), self.job.spec.max_norm
         losses, self._gradient_norm = model.step(
             batches, position.step, micro_steps=len(batches), max_norm=max_norm
@@ -212,10 +202,6 @@ class TrainingLoop:
     def _epoch(self) -> int:
         """The epoch of the latest step, from 1."""
         return -(-self.position.step // self.plan.steps_per_epoch)
-
-    def _learning_rate(self, step: int) -> float:
-        """That of a step, counted from 0."""
-        return self.job.spec.learning_rate_in(step // self.plan.steps_per_epoch)
 
     def _sync_parameters(self) -> None:
         """Make all ranks one model: average parameters that each rank trained alone, and take rank
@@ -239,8 +225,8 @@ class TrainingLoop:
         """Read what the steps since the last reading have left on the device, with one wait for it;
         a collective. Returns the gradient norm of the last one, if it was clipped and is finite.
 
-        Raises Diverged, the same on all ranks, with the first step and rank. Under float16 a loss
-        may be infinite, as its step is skipped.
+        Raises TrainingFailed for one that is not, the same on all ranks, with the first step and
+        rank. Under float16 a loss may be infinite, as its step is skipped.
         """
         largest = torch.nn.utils.get_total_norm(self.model.module.parameters(), math.inf)
         norm = self._gradient_norm
@@ -263,7 +249,7 @@ class TrainingLoop:
 
     def _log_line(self, gradient_norm: float | None) -> None:
         position, plan, steps = self.position, self.plan, self.plan.steps_per_epoch
-        totals, self._line_totals = self._line_totals, Totals()
+        totals, self._line_totals = self._line_totals, LineTotals()
         done = position.step - (self._epoch - 1) * steps
         line = StepLine(
             epoch=self._epoch,
@@ -273,19 +259,19 @@ class TrainingLoop:
             rank_processed=plan.samples_before(done, rank=0),
             rank_total=plan.samples_before(steps, rank=0),
             loss=totals.loss_sum / totals.samples,
-            learning_rate=self._learning_rate(position.step - 1),
+            learning_rate=self.job.spec.learning_rate_in(self._epoch - 1),
             samples_per_second=totals.samples / totals.seconds,
             data_wait_share=totals.waited_seconds / totals.seconds,
-            elapsed_seconds=perf_counter() - self.began,
+            elapsed_seconds=perf_counter() - self._began,
             gradient_norm=gradient_norm,
             skipped_steps=position.skipped_steps,
         )
         self._add(line)
 
-    def _end_epoch(self, seconds: float) -> None:
-        """Evaluate, and save a checkpoint with which the next epoch begins."""
+    def _end_epoch(self, seconds: float) -> Score | None:
+        """Evaluate, and save a checkpoint with which the next epoch begins. Returns the score."""
         position, shares, begun = self.position, self.position.shares, perf_counter()
-        self.score = score = self._evaluate()
+        score = self._evaluate()
         evaluation_seconds = perf_counter() - begun
         best = score is not None and score.improves(position.best_metric)
         if score is not None and best:
@@ -302,7 +288,7 @@ class TrainingLoop:
             epoch=self._epoch,
             step=position.step,
             train_loss=loss,
-            learning_rate=self._learning_rate(position.step - 1),
+            learning_rate=self.job.spec.learning_rate_in(self._epoch - 1),
             epoch_seconds=seconds,
             evaluation_seconds=None if score is None else evaluation_seconds,
             score=score,
@@ -311,6 +297,7 @@ class TrainingLoop:
             shares=shares,
         )
         self._add(line)
+        return score
 
     def _evaluate(self) -> Score | None:
         """The score of the model; None without evaluation."""
@@ -350,7 +337,7 @@ class TrainingLoop:
 
         return self.ranks.on_first(save)
 
-    def _end_line(self) -> EndLine:
+    def _end_line(self, score: Score | None) -> EndLine:
         """The last line, of rank 0, on all ranks; a collective. Raises TrainingFailed."""
         self._check_ranks(f"at the end ({option_words('check_sync_every')} finds the step)")
         memory = self.ranks.gather(encode(memory_peaks(*self.devices)))
@@ -368,11 +355,11 @@ class TrainingLoop:
                     epochs=epochs,
                     steps=position.step,
                     state_sha256=state_sha256(self.model.module),
-                    elapsed_seconds=perf_counter() - self.began,
-                    samples=self.totals.samples,
+                    elapsed_seconds=perf_counter() - self._began,
+                    samples=self._samples,
                     peaks=tuple(decode(MemoryPeaks, peaks) for peaks in memory),
                     skipped_steps=position.skipped_steps,
-                    score=self.score,
+                    score=score,
                     best_checkpoint=BEST if (checkpoints / BEST).exists() else None,
                     last_checkpoint=None if last is None else last.name,
                 )

@@ -38,7 +38,7 @@ def train_rank(job: TrainingJob, rank: int) -> EndLine:
     Raises:
         UsageError: the ranks got different jobs, or the checkpoint belongs to another training.
         DataError: the samples are missing or too few.
-        Diverged, TrainingFailed: on all ranks alike.
+        TrainingFailed: on all ranks alike.
     """
     run = job.run
     devices = set_devices_and_threads(job.spec, rank)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dpbench.api.dp_train import dp_train, replica_indices
+from dpbench.errors import TrainingFailed
 from dpbench.measure.implementations.model import threads_kept
-from dpbench.training.divergence import Diverged
 from tests.api import dp_train_tasks as tasks
 from tests.api.dp_train_tasks import F64, make_model, run, samples
 
@@ -323,7 +323,7 @@ def test_what_is_no_factory_is_refused() -> None:
     ],
 )
 def test_a_loss_that_cannot_be_used_is_located(forward_fn: Any, message: str) -> None:
-    with pytest.raises((TypeError, ValueError, Diverged), match=message):
+    with pytest.raises((TypeError, ValueError, TrainingFailed), match=message):
         run(forward_fn=forward_fn, loss_fn=None)
 
 
@@ -352,5 +352,5 @@ def test_every_mode_gives_the_weights_of_the_sequential_one(mode: Any) -> None:
 def test_a_loss_that_is_not_finite_is_raised_in_every_mode(mode: Any) -> None:
     (index,) = run(n_iter=2).indices[1][1]
     message = rf"the loss is inf in iteration 2, replica 1, sample {index};"
-    with pytest.raises(RuntimeError if mode == "processes" else Diverged, match=message):
+    with pytest.raises(RuntimeError if mode == "processes" else TrainingFailed, match=message):
         run(mode=mode, forward_fn=partial(tasks.infinite_on, index), loss_fn=None)

@@ -51,10 +51,7 @@ CALLABLES = {
 """Parameters by the name in dpbench, or in a module of it; * starts the keyword-only ones.
 docs/reference.md has the options of commands."""
 
-OTHERS = (
-    *("Answer", "Results", "Trained", "__version__"),
-    *("parallel.RanksDiffer", "training.divergence.Diverged"),
-)
+OTHERS = ("Answer", "Results", "Trained", "__version__", "parallel.RanksDiffer")
 """Public names that only dpbench calls, or that are not callable."""
 
 

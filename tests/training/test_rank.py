@@ -231,10 +231,10 @@ def test_what_is_watched_and_kept_changes_no_parameter(gloo: Trained) -> None:
 def test_what_is_not_finite_ends_all_ranks_and_is_not_kept(gloo: Trained) -> None:
     for rank in gloo.by_rank:
         assert str(rank["nan"]).startswith(
-            "Diverged: the loss is nan in epoch 2, step 8, on rank 1; lower the learning rate"
+            "TrainingFailed: the loss is nan in epoch 2, step 8, on rank 1; lower the learning rate"
         )
         assert str(rank["nan gradient"]).startswith(
-            "Diverged: a parameter is nan in epoch 1, step 6, on rank 0; lower the learning rate"
+            "TrainingFailed: a parameter is nan in epoch 1, step 6, on rank 0; lower the learning "
         )
     for name, kept in (
         ("nan", ["best.pt", "step-00000004.pt", "step-00000006.pt"]),

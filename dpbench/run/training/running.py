@@ -44,7 +44,7 @@ MAX_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
 SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
     **{kind.__name__: kind for kind in (UsageError, DataError, FileError)},
-    **dict.fromkeys(("Diverged", "TrainingFailed", "DpbenchError"), TrainingFailed),
+    **dict.fromkeys(("TrainingFailed", "DpbenchError"), TrainingFailed),
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
 REFUSALS = (UsageError, DataError)
