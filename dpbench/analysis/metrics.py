@@ -90,8 +90,10 @@ def only_stated(_: Row) -> None:
 
 
 def series_words(row: Row) -> str:
-    """Writes the implementation with its backend, and marks copies that do not communicate."""
-    return f"{row.series}*" if row.implementation == INDEPENDENT else row.series
+    """Writes the implementation with its backend, and marks copies that do not communicate and
+    rows that other programs disturbed."""
+    copies = "*" if row.implementation == INDEPENDENT else ""
+    return f"{row.series}{copies}{DISTURBED if row.is_disturbed else ''}"
 
 
 def size_words(row: Row) -> str:
@@ -106,6 +108,8 @@ def learning_rate_words(row: Row) -> str:
     return f"{rate:g}" if rule in (None, "none") else f"{rate:g} ({rule})"
 
 
+DISTURBED = "†"
+"""Marks rows that other programs disturbed; `report.notes` explains it below the table."""
 SETTINGS = get_type_hints(WorkloadSpec) | get_type_hints(Configuration)
 """Annotations of the settings of a configuration."""
 METRICS: tuple[Metric, ...] = (

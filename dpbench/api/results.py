@@ -126,7 +126,7 @@ class Results:
     def warnings(self) -> tuple[str, ...]:
         """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
         verified, steps that were still warming up."""
-        return (*self._analysis.unfinished, *warnings(self._analysis))
+        return warnings(self._analysis)
 
     @property
     def spec(self) -> SweepSpec | None:

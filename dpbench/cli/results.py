@@ -76,11 +76,12 @@ def rows_as(format: str, analysis: Analysis, columns: str | None) -> str:
     """The rows in a format for documents or programs; notes go to stderr."""
     from dpbench.report import DATA_FORMATS
     from dpbench.report.configurations import frame_text, rows_text
-    from dpbench.report.notes import notes_of
+    from dpbench.report.notes import notes, warnings
 
     is_data = format in DATA_FORMATS
-    warn(*analysis.unfinished, *(analysis.stored.warnings if is_data and analysis.stored else ()))
-    for note in () if is_data else notes_of(analysis):
+    unread = analysis.stored.warnings if analysis.stored else ()
+    warn(*((*analysis.unfinished, *unread) if is_data else warnings(analysis)))
+    for note in () if is_data else notes(analysis):
         print(note, file=sys.stderr)
     if analysis.collectives:
         from dpbench.analysis.frames import collective_frame

@@ -18,10 +18,10 @@ from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line, option_words
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
+from dpbench.report.commands import command_to_measure
 from dpbench.report.formatting import NOISY, SPEEDS, field_column, quantity
-from dpbench.report.notes import Rows, reasons
+from dpbench.report.notes import Rows, table_notes
 from dpbench.report.table import MISSING, Column, Table, text_column
-from dpbench.specs.traits import INDEPENDENT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +38,8 @@ LAST_TO_LEAVE = (
     *("exposed_communication_seconds", "mfu", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
+COMMAND = "command"
+"""Key of the column with the command that measures a row."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
 _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
@@ -63,52 +65,64 @@ def rows_text(
         from dpbench.analysis.frames import row_frame
 
         return frame_text(row_frame(rows), name, columns)
-    if name == "markdown":
-        table = _chosen_table(rows, columns)
-        return f"{replace(table, below=(*table.below, *reasons(rows))).markdown}\n"
-    return f"{terminal_table(rows, columns).text(width)}\n"
+    table = configurations_table(rows, columns)
+    return f"{table.markdown if name == 'markdown' else table.text(width)}\n"
 
 
-def _chosen_table(rows: Rows, columns: str | None) -> Table:
-    """The table with the columns that the user chose, or else the usual ones."""
-    if columns is None:
-        return configurations_table(rows, usual_metrics(rows))
+def configurations_table(
+    rows: Rows, columns: str | None = None, *, command: Sequence[str] = ()
+) -> Table:
+    """The table of terminals, Markdown and pages; raises as `rows_text` does.
+
+    Rows of one batch size stand together. Sizes that all rows have in common stand in a note. On a
+    narrow terminal the least important columns leave first, unless the user chose the columns.
+    Columns without a value are left out. With the `command` that measured, each row has the one
+    that measures it alone, in a column that readers of a page can copy.
+    """
     if columns == GEM:
         return _gem_table(rows)
-    keys = parse_keys(columns, TABLE_METRICS)
-    identity = () if {*keys} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS
-    return configurations_table(rows, [TABLE_METRICS[key] for key in (*identity, *keys)])
-
-
-def terminal_table(rows: Rows, columns: str | None = None) -> Table:
-    """The table for a terminal; raises as `rows_text` does.
-
-    Rows of one batch size stand together. Of the default columns the least important ones leave
-    first. What all rows have in common stands in a line above.
-    """
     rows = sorted(rows, key=lambda row: row.batch_size or 0)
-    table = _chosen_table(rows, columns)
-    if columns is not None:
-        return table
-    batches = enumerate(pairwise(row.batch_size for row in rows), 1)
-    starts = [place for place, (before, size) in batches if before != size]
-    common = {
-        column.key: f"{column.key.replace('_', ' ')} {column.cells[0]}"
-        for column in table.columns
-        if column.key in IDENTITY_COLUMNS[1:] and len({*column.cells}) == 1 < len(rows)
-    }
-    keys = [*dict.fromkeys((*LAST_TO_LEAVE, *(column.key for column in table.columns)))]
-    shown = (
-        replace(column, leaves=0 if column.key in STAYING else len(keys) - keys.index(column.key))
-        for column in table.columns
-        if column.key not in common
-    )
-    return replace(
-        table,
-        columns=tuple(shown),
-        above=(f"All {len(rows):,} rows: {', '.join(common.values())}",) if common else (),
+    known = {**TABLE_METRICS, **{metric.key: metric for metric in _claimed_metrics(rows)}}
+    if columns is None:
+        shown = [key for key, one in known.items() if one.by_default and one.matters(rows)]
+    else:
+        keys = parse_keys(columns, TABLE_METRICS)
+        shown = [*(() if {*keys} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS), *keys]
+        known = {key: known[key] for key in (*shown, *known)}
+    # Headers name what the rows count; if they count several items, each speed has its unit.
+    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
+    leaving = [*dict.fromkeys((*LAST_TO_LEAVE, *known))][::-1]
+    laid_out, common, bare = list[Column](), list[str](), list[Metric]()
+    for key, declared in known.items():
+        values = [row[key] for row in rows]
+        is_shown = key in shown
+        if all(value is None for value in values) and not (is_shown and columns):
+            continue
+        metric = declared.counting(map(one_line, items))
+        if metric.interval_of in shown:
+            metric = replace(metric, style="share")
+        elif is_shown and metric.by_default and any(map(_is_bare, values)):
+            bare.append(metric)
+        texts = [cell(metric, row, with_rate=len(items) > 1) for row in rows]
+        if not columns and key in IDENTITY_COLUMNS[1:] and len({*texts}) == 1 < len(rows):
+            common.append(f"{key.replace('_', ' ')} {texts[0]}")
+            is_shown = False
+        stays = columns or key in STAYING
+        leaves = 0 if stays else 1 + leaving.index(key)
+        laid_out.append(field_column(metric, rows, texts, leaves=leaves, by_default=is_shown))
+    again = [
+        command_to_measure(command, [row.configuration] if row.configuration else [])
+        for row in rows
+    ]
+    if any(again):
+        laid_out.append(text_column("", again, key=COMMAND, by_default=False))
+    starts = [
+        n for n, (one, two) in enumerate(pairwise(rows), 1) if one.batch_size != two.batch_size
+    ]
+    return Table(
+        columns=tuple(laid_out),
+        notes=table_notes(rows, common, bare),
         rules=tuple(starts) if 2 * (len(starts) + 1) <= len(rows) else (),
-        wider="--columns",
     )
 
 
@@ -122,32 +136,9 @@ def _gem_table(rows: Rows) -> Table:
             text_column("Proc Group", [str(row.group_size) for row in shown]),
             text_column("Batch", [str(row.batch_size or MISSING) for row in shown]),
             text_column("Images/s", [f"{e.value:.1f}" if e else MISSING for e in speeds]),
-        )
+        ),
+        notes=table_notes(shown, (), ()),
     )
-
-
-def configurations_table(rows: Rows, metrics: Sequence[Metric]) -> Table:
-    """A row for each configuration, a column for each metric. Headers name the items that the rows
-    count; if they count several, such as images and tokens, each speed has its unit."""
-    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
-    keys = {metric.key for metric in metrics}
-    columns, bare = list[Column](), list[Metric]()
-    for metric in metrics:
-        shown = metric.counting(map(one_line, items))
-        if metric.interval_of in keys:
-            shown = replace(shown, style="share")
-        elif metric.by_default and any(_is_bare(row[metric.key]) for row in rows):
-            bare.append(shown)
-        texts = [cell(shown, row, with_rate=len(items) > 1) for row in rows]
-        columns.append(field_column(shown, rows, texts))
-    below = []
-    if any(row.implementation == INDEPENDENT for row in rows):
-        below.append("* copies without communication: an upper bound, not a way to train")
-    if bare:
-        # Where speeds are single values, so is what is computed from them, further right.
-        headers = ", ".join(metric.header for metric in bare)
-        below.append(f"{headers} without ±: {bare[0].why_bare}")
-    return Table(columns=tuple(columns), below=tuple(below))
 
 
 def _is_bare(value: Value) -> bool:
@@ -168,9 +159,8 @@ def cell(metric: Metric, row: Row, *, with_rate: bool = False) -> str:
     return NOISY if is_noisy else quantity(value, metric.style, with_rate=with_rate)
 
 
-def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
+def _claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
     """Everything that a published file claims and nobody measured."""
-
     names = dict.fromkeys(name for row in rows for name in row.stated if name.endswith(CLAIMED))
     words = {name: name.removesuffix(CLAIMED).replace("_", " ").capitalize() for name in names}
     return tuple(
@@ -181,17 +171,6 @@ def claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
             by_default=True,
         )
         for name in names
-    )
-
-
-def usual_metrics(rows: Rows) -> tuple[Metric, ...]:
-    """What every table shows by default, on a terminal and on the page: metrics that matter, with
-    a value."""
-    return tuple(
-        metric
-        for metric in (*TABLE_METRICS.values(), *claimed_metrics(rows))
-        if metric.by_default and metric.matters(rows)
-        if any(row[metric.key] is not None for row in rows)
     )
 
 

@@ -168,10 +168,9 @@ SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
-def field_column(
-    field: Field, rows: Sequence[Any], texts: Iterable[str], *, leaves: int = 0
-) -> Column:
-    """The column of a field with its text in each row, sorted by its plain values."""
+def field_column(field: Field, rows: Sequence[Any], texts: Iterable[str], **look: Any) -> Column:
+    """The column of a field with its text in each row, sorted by its plain values; `look` has other
+    fields of Column."""
     values = (row[field.key] for row in rows)
     return column(
         field.header,
@@ -180,7 +179,7 @@ def field_column(
         meaning=field.meaning,
         is_text=field.value_type in ("text", "boolean"),
         sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
-        leaves=leaves,
+        **look,
     )
 
 

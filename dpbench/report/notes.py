@@ -1,70 +1,85 @@
-"""Notes on a table of rows, and warnings about its numbers, from which terminal, page and exports
-choose by kind."""
+"""What is said about a table of rows: warnings before a number is believed, and notes. Terminal,
+page and exports print the same ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.metric import Metric
+from dpbench.analysis.metrics import DISTURBED
 from dpbench.analysis.remarks import hints
 from dpbench.analysis.rows import MAX_LISTED, Row, noise_lines
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
+from dpbench.specs.traits import INDEPENDENT
 
 Rows = Sequence[Row]
-NoteKind = Literal["warning", "failed", "source", "repetitions", "reading"]
-"""Subject of a note: what to know before a number is believed; why trials failed or were skipped;
-who published rows; how many repetitions were or would be enough; how to read the numbers."""
 
 
-def notes_of(analysis: Analysis, *kinds: NoteKind) -> list[str]:
-    """The notes on the rows, each one line; only those of these kinds if any is given. That on
-    missing trials stands apart, in `Analysis.unfinished`."""
-    rows = analysis.rows
-    environments = analysis.stored.environments if analysis.stored else {}
-    sources = dict.fromkeys(filter(None, (row.stated.get("source") for row in rows)))
-    notes: dict[NoteKind, Iterable[str]] = {
-        "warning": warnings(analysis),
-        "failed": reasons(rows),
-        "source": [f"source: {name}" for name in sources],
-        "repetitions": noise_lines(rows, rows, "report"),
-        "reading": chain(
-            *(note(rows) for note in (_intervals, _scaling, _local_sgd, _own)),
-            hints(rows, environments),
-        ),
-    }
-    return [one_line(text) for kind in kinds or notes for text in notes[kind]]
+def warnings(analysis: Analysis) -> tuple[str, ...]:
+    """What to know before a number is believed, the most important first: one line each."""
+    return tuple(map(one_line, _warnings(analysis)))
 
 
-def warnings(analysis: Analysis) -> Iterator[str]:
-    """Warnings to read before a number is believed, the same wherever results are shown."""
-    yield from analysis.stored.warnings if analysis.stored else ()
-    if wrong := [row for row in analysis.rows if row.verified is False]:
-        yield f"wrong gradients, so their speeds do not count: {_some_of(wrong)}"
+def _warnings(analysis: Analysis) -> Iterator[str]:
+    rows, stored = analysis.rows, analysis.stored
+    yield from analysis.unfinished
+    yield from stored.warnings if stored else ()
+    if wrong := [row for row in rows if row.verified is False]:
+        yield f"wrong gradients, so their speeds do not count: {_some_of(wrong, rows)}"
     unchecked = [
         row
-        for row in analysis.rows
+        for row in rows
         if row.throughput and row.verified is None
         if row.configuration and not row.configuration.workload.script
     ]
     if unchecked:
-        yield f"gradients were not compared with one process: {_some_of(unchecked)}"
+        yield f"gradients were not compared with one process: {_some_of(unchecked, rows)}"
     if note := analysis.disturbance.note:
-        disturbed = [row for row in analysis.rows if row.is_disturbed]
-        yield f"{note}: {_some_of(disturbed)}" if analysis.disturbance.is_busy else note
+        disturbed = [row for row in rows if row.is_disturbed]
+        yield f"{note}: {_some_of(disturbed, rows)}" if analysis.disturbance.is_busy else note
     yield from analysis.warnings
     # Where others disturbed a row, slow first steps say nothing about warming up.
-    warming = [(row, row.warm_up) for row in analysis.rows if row.warm_up and not row.is_disturbed]
+    warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_disturbed]
     if warming:
         longer = units.percent(max(slow.change for _, slow in warming))
         enough = max(row.records[0].trial.warmup + slow.steps for row, slow in warming)
+        which = _some_of([row for row, _ in warming], rows)
         yield (
-            f"still warming up: {_some_of([row for row, _ in warming])}; the first steps of a "
-            f"window take up to {longer} longer than the rest; try --warmup {enough}"
+            f"still warming up: {which}; the first steps of a window take up to {longer} longer "
+            f"than the rest; try --warmup {enough}"
         )
+
+
+def notes(analysis: Analysis) -> tuple[str, ...]:
+    """How to read the numbers: one line each."""
+    rows = analysis.rows
+    environments = analysis.stored.environments if analysis.stored else {}
+    parts = (note(rows) for note in (_intervals, _scaling, _local_sgd, _own))
+    return tuple(map(one_line, chain(*parts, hints(rows, environments))))
+
+
+def table_notes(rows: Rows, common: Sequence[str], bare: Sequence[Metric]) -> tuple[str, ...]:
+    """What stands below a table of rows: what they have in `common`, what the signs in its cells
+    mean and which metrics are `bare` of an interval, what failed, who published the rows, and how
+    many repetitions were or would be enough."""
+    lines = [f"All {len(rows):,} rows: {', '.join(common)}"] if common else []
+    if any(row.implementation == INDEPENDENT for row in rows):
+        lines.append("* copies without communication: an upper bound, not a way to train")
+    if any(row.is_disturbed for row in rows):
+        lines.append(f"{DISTURBED} other programs used the cores during some of its trials")
+    if bare:
+        # Where speeds are single values, so is what is computed from them, further right.
+        headers = ", ".join(metric.header for metric in bare)
+        lines.append(f"{headers} without ±: {bare[0].why_bare}")
+    sources = dict.fromkeys(filter(None, (row.stated.get("source") for row in rows)))
+    published = (f"source: {name}" for name in sources)
+    return (
+        *map(one_line, chain(lines, reasons(rows), published, noise_lines(rows, rows, "report"))),
+    )
 
 
 def reasons(rows: Rows) -> Iterator[str]:
@@ -72,7 +87,7 @@ def reasons(rows: Rows) -> Iterator[str]:
     ended = [row for row in rows if row.reason or row.status is Status.WRONG_GRADIENTS]
     for status, reason in dict.fromkeys((row.status, row.reason) for row in ended):
         same = [row for row in ended if (row.status, row.reason) == (status, reason)]
-        yield f"{status.words}, {_some_of(same)}{f': {reason}' if reason else ''}"
+        yield f"{status.words}, {_some_of(same, rows)}{f': {reason}' if reason else ''}"
 
 
 def _intervals(rows: Rows) -> Iterator[str]:
@@ -115,12 +130,13 @@ def _local_sgd(rows: Rows) -> Iterator[str]:
 
 
 def _own(rows: Rows) -> Iterator[str]:
-    """What the analysis noted about rows; equal notes share a line, and a note on all rows names
-    none."""
+    """What the analysis noted about rows; equal notes share a line."""
     for note in dict.fromkeys(note for row in rows for note in row.notes):
-        same = [row for row in rows if note in row.notes]
-        yield note if len(same) == len(rows) > 1 else f"{_some_of(same)}: {note}"
+        yield f"{_some_of([row for row in rows if note in row.notes], rows)}: {note}"
 
 
-def _some_of(rows: Rows) -> str:
-    return units.some_of([row.label for row in rows], MAX_LISTED, "configuration")
+def _some_of(some: Rows, rows: Rows) -> str:
+    """The labels of some rows of a table; "all rows" where it has no others."""
+    if len(some) == len(rows) > 1:
+        return "all rows"
+    return units.some_of([row.label for row in some], MAX_LISTED, "configuration")

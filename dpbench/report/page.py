@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.fastest import Fastest
-from dpbench.analysis.metrics import TABLE_METRICS
-from dpbench.analysis.rows import Row
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.messages import escaped, one_line
@@ -20,16 +18,15 @@ from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collective_notes, collectives_table
 from dpbench.report.answers.explain import READING, cause_lines, factor_notes, factors_table
-from dpbench.report.answers.report import headline_sentences
+from dpbench.report.answers.report import headline_sentences, next_command
 from dpbench.report.answers.setup import environment_lines, environment_table
 from dpbench.report.charts.figures import house_style, inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw, PageSection
-from dpbench.report.commands import command_to_measure
-from dpbench.report.configurations import claimed_metrics, configurations_table, usual_metrics
+from dpbench.report.configurations import configurations_table
 from dpbench.report.formatting import plus_minus
 from dpbench.report.markup import render_template
-from dpbench.report.notes import notes_of
-from dpbench.report.table import MISSING, Table
+from dpbench.report.notes import notes, warnings
+from dpbench.report.table import Table
 from dpbench.specs.traits import BACKENDS
 
 REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
@@ -76,13 +73,18 @@ class Page:
     """Warnings to read before a number is believed."""
     advice: tuple[str, ...]
     """Advice as explain prints it; the largest loss first."""
+    following: str
+    """The command to run next; "" for none."""
     sections: tuple[Section, ...]
 
 
-def write_page(path: Path, analysis: Analysis, *, charts: bool = True) -> Path:
+def write_page(
+    path: Path, analysis: Analysis, *, charts: bool = True, to_explain: str | None = None
+) -> Path:
     """Writes the page of an analysis, with its `charts` or without, whole or not at all, and
-    returns its path; raises FileError."""
-    text = render_template("page.html", page=build_page(analysis, charts=charts))
+    returns its path; `to_explain` is the argument of `next_command`. Raises FileError."""
+    page = build_page(analysis, charts=charts, to_explain=to_explain)
+    text = render_template("page.html", page=page)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return write_inside(path, text.encode())
@@ -112,15 +114,16 @@ def page_path_in(folder: Path) -> Path:
     return page
 
 
-def build_page(analysis: Analysis, *, charts: bool = False) -> Page:
+def build_page(analysis: Analysis, *, charts: bool = False, to_explain: str | None = None) -> Page:
     """The page of an analysis, with every chart that it has data for if `charts`."""
     fastest = analysis.fastest
     return Page(
         title=one_line(analysis.name),
         about=" · ".join(map(one_line, _about(analysis))),
         headline=tuple(headline_sentences(fastest)),
-        warnings=(*analysis.unfinished, *notes_of(analysis, "warning")),
+        warnings=warnings(analysis),
         advice=tuple(_advice(analysis, fastest)),
+        following=next_command(analysis, to_explain),
         sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [])),
     )
 
@@ -159,18 +162,18 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
 def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
     """All sections with content, in their order."""
     tables = dict[PageSection, Table]()
-    notes = {PageSection.FAILURES: notes_of(analysis, "failed")}
+    below = dict[PageSection, Sequence[str]]()
     command = analysis.stored.command if analysis.stored else ()
     code = {PageSection.REPRODUCE: escaped(shlex.join(["dpbench", *command]))} if command else {}
     if analysis.rows:
-        tables[PageSection.RESULTS] = results_table(analysis.rows, command)
-        notes[PageSection.RESULTS] = notes_of(analysis, "source", "repetitions", "reading")
+        tables[PageSection.RESULTS] = configurations_table(analysis.rows, command=command)
+        below[PageSection.RESULTS] = notes(analysis)
     if clear := [each for each in analysis.explanations if not each.is_too_noisy]:
         tables[PageSection.TIME] = factors_table(clear)
-        notes[PageSection.TIME] = [READING, *factor_notes(clear)]
+        below[PageSection.TIME] = [READING, *factor_notes(clear)]
     if timings := analysis.collectives:
         tables[PageSection.COMMUNICATION] = collectives_table(collective_rows(timings.records))
-        notes[PageSection.COMMUNICATION] = [*collective_notes(timings)]
+        below[PageSection.COMMUNICATION] = [*collective_notes(timings)]
     if analysis.stored and analysis.stored.environments:
         # Warnings tell how other environments differ from the first.
         first, *_ = analysis.stored.environments.values()
@@ -181,7 +184,7 @@ def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Secti
             kind=kind,
             charts=tuple(chart for chart in charts if chart.kind.section is kind),
             table=table if table and table.lines else None,
-            notes=tuple(notes.get(kind, ())),
+            notes=tuple(below.get(kind, ())),
             code=code.get(kind, ""),
         )
         if section.charts or section.table or section.notes or section.code:
@@ -211,29 +214,3 @@ def _about(analysis: Analysis) -> Iterator[str]:
         right = sum(row.verified is True for row in analysis.rows)
         checked = sum(bool(row.throughput) or row.verified is not None for row in analysis.rows)
         yield f"gradients of {right:,} of {checked:,} configurations match a single process"
-
-
-def results_table(rows: Sequence[Row], command: Sequence[str] = ()) -> Table:
-    """One row per configuration; cells have the text of the printed table, and are sorted by the
-    values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them,
-    and columns without a value are left out. With the `command` that measured, each row has the one
-    that measures it alone.
-    """
-    metrics = (metric for key, metric in TABLE_METRICS.items() if key != "backend")
-    usual = {metric.key for metric in usual_metrics(rows)}
-    table = configurations_table(rows, (*metrics, *claimed_metrics(rows)))
-    commands = [
-        command_to_measure(command, [row.configuration] if row.configuration else [])
-        for row in rows
-    ]
-    return replace(
-        table,
-        has_controls=True,
-        columns=tuple(
-            replace(column, by_default=column.key in usual)
-            for column in table.columns
-            if {*column.cells} != {MISSING}
-        ),
-        statuses=tuple(row.status.value for row in rows),
-        commands=tuple(commands) if any(commands) else (),
-    )

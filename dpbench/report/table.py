@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +51,7 @@ class Column:
     sort: tuple[SortValue, ...] | None = None
     """Values that a page sorts it by, None last in either direction; None for the cells."""
     by_default: bool = True
-    """False: on the page the reader has to choose it."""
+    """False: only a page has it, whose reader has to choose it."""
     folds: bool = False
     """Whether its cells may take several lines on a terminal."""
     leaves: int = 0
@@ -70,22 +70,13 @@ class Table:
     """Columns of equal length."""
 
     columns: tuple[Column, ...]
-    above: tuple[str, ...] = ()
-    """Lines above it on a terminal."""
-    below: tuple[str, ...] = ()
-    """Lines below it that explain marks of its own in its cells."""
-    wider: str = "--json"
-    """The option that shows the columns for which a terminal has no room."""
-    has_controls: bool = False
-    """Whether readers of a page can filter it and choose its columns."""
+    """Only those `by_default` stand in text; a page has all, and its readers choose."""
+    notes: tuple[str, ...] = ()
+    """Lines below it: what all rows have in common, marks in cells, why rows failed."""
     groups: int = 0
     """First columns that a terminal leaves empty where they are those of the row above."""
     rules: tuple[int, ...] = ()
     """Rows above which a terminal has a rule."""
-    statuses: tuple[str, ...] = ()
-    """A `Status` value for each row; the page highlights rows that did not complete."""
-    commands: tuple[str, ...] = ()
-    """The command that measures each row again, which a page can copy; "" for none."""
 
     @property
     def lines(self) -> list[tuple[str, ...]]:
@@ -93,16 +84,16 @@ class Table:
         return [*zip(*(column.cells for column in self.columns), strict=True)]
 
     @property
-    def footnotes(self) -> list[str]:
-        """Lines below it that explain the marks in the cells that are shown."""
+    def all_notes(self) -> list[str]:
+        """The notes, and what the sign in cells means that have one end of an interval."""
         cells = (cell for column in self.columns if column.by_default for cell in column.cells)
         marks = [AT_MOST_MEANS] if any(cell.startswith(AT_MOST) for cell in cells) else []
-        return [*self.below, *marks]
+        return [*marks, *self.notes]
 
-    def without(self, keys: Collection[str]) -> Table:
-        """The table without these columns."""
-        kept = (column for column in self.columns if column.key not in keys)
-        return replace(self, columns=tuple(kept))
+    @property
+    def as_text(self) -> Table:
+        """The table without the columns that only a page has."""
+        return replace(self, columns=tuple(c for c in self.columns if c.by_default))
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, without a newline at its end; None has room for all columns.
@@ -112,11 +103,11 @@ class Table:
         never broken.
         """
         width = width or UNLIMITED
-        kept = self
-        for order in sorted({column.leaves for column in self.columns} - {0}):
+        whole = kept = self.as_text
+        for order in sorted({column.leaves for column in whole.columns} - {0}):
             if kept._room(width) >= 0:
                 break
-            kept = kept.without([column.key for column in self.columns if column.leaves == order])
+            kept = replace(kept, columns=tuple(c for c in kept.columns if c.leaves != order))
         room, folded = max(0, kept._room(width)), []
         for column in kept.columns:
             cells = [wrap_text(cell, column.least_width + room) for cell in column.cells]
@@ -131,23 +122,21 @@ class Table:
                 lines.insert(place, tabulate.SEPARATING_LINE)
         headers = [column.header for column in kept.columns]
         text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
-        absent = [one_line(column.header) for column in self.columns if column not in kept.columns]
-        names, remedy = ", ".join(absent), f"(wider terminal, or {self.wider})"
-        left = [f"Not shown at {width} columns: {names} {remedy}"] if absent else []
-        above, below = (
-            [wrap_text(line, width) for line in part]
-            for part in (self.above, kept.footnotes + left)
-        )
-        return "\n".join([*above, *(line.rstrip() for line in text.splitlines()), *below])
+        absent = [one_line(column.header) for column in whole.columns if column not in kept.columns]
+        left = f"Not shown at {width} columns: {', '.join(absent)} (wider terminal, or a pipe)"
+        notes = [*kept.all_notes, *([left] if absent else [])]
+        below = [wrap_text(note, min(width, WIDTH), others="  ") for note in notes]
+        return "\n".join([*(line.rstrip() for line in text.splitlines()), *below])
 
     @property
     def markdown(self) -> str:
         """The whole table as Markdown, which is readable as plain text too, without a newline at
         its end."""
-        lines = [[*map(escape, line)] for line in self.lines]
-        headers = [escape(column.header) for column in self.columns]
-        text = _tabulated(self.columns, headers, lines, "pipe")
-        return "\n\n".join([text, *map(escape, self.footnotes)])
+        shown = self.as_text
+        lines = [[*map(escape, line)] for line in shown.lines]
+        headers = [escape(column.header) for column in shown.columns]
+        text = _tabulated(shown.columns, headers, lines, "pipe")
+        return "\n\n".join([text, *map(escape, self.all_notes)])
 
     def _room(self, width: int) -> int:
         """Characters that are left of a line where all columns are as narrow as they can be."""

@@ -10,7 +10,7 @@ import pytest
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.scaling import analyze_scaling
-from dpbench.report.notes import notes_of
+from dpbench.report.notes import notes
 from tests.analysis.builders import QUIET, run, runs, trial
 
 
@@ -77,5 +77,5 @@ def test_without_single_a_speedup_is_relative_and_says_so() -> None:
         pytest.approx(1.6),
         "its own group size 1",
     )
-    notes = notes_of(Analysis(name="", rows=(row,)))
-    assert any("relative to its own group size 1" in note for note in notes)
+    found = notes(Analysis(name="", rows=(row,)))
+    assert any("relative to its own group size 1" in note for note in found)

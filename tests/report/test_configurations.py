@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -16,7 +17,7 @@ from dpbench.analysis.frames import row_frame
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
 from dpbench.report.configurations import frame_text, rows_text
-from dpbench.report.notes import notes_of
+from dpbench.report.notes import notes
 from tests.analysis.builders import BACKENDS, run, trial
 from tests.report.sample import sample_records
 
@@ -77,8 +78,8 @@ def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) ->
 
 
 def body(text: str) -> list[str]:
-    """The lines with numbers, below the header and above the footnote."""
-    lines = text.split("-\n", 1)[1].partition("\n* ")[0].splitlines()
+    """The lines with numbers, below the header and above the notes."""
+    lines = re.split(r"\n(?:\* |≤: |All )", text.split("-\n", 1)[1])[0].splitlines()
     return [line for line in lines if not line.startswith("-")]
 
 
@@ -105,8 +106,8 @@ def test_local_sgd_is_marked_as_another_optimization() -> None:
     words = "local-sgd(4) averages parameters every 4 steps, gradients never: a different algorithm"
     plain, rare = (run(trial("local-sgd", "gloo", sync_every=n), 100.0) for n in (1, 4))
     for runs in ([plain], [plain, rare]):
-        notes = notes_of(Analysis(name="", rows=summarize(runs)), "reading")
-        assert (words in " ".join(notes)) is (rare in runs)
+        found = notes(Analysis(name="", rows=summarize(runs)))
+        assert (words in " ".join(found)) is (rare in runs)
 
 
 def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:

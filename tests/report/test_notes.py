@@ -36,6 +36,7 @@ def warming_up(records: Sequence[TrialRecord]) -> list[str]:
 def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() -> None:
     longer = [1.5] * 10 + EVEN[10:]
     records = [*windows_of(SLOW_START, SLOW_START), *windows_of(longer, longer, batch_size=64)]
+    records += windows_of(EVEN, EVEN, batch_size=128)
     assert warming_up(records) == [
         "still warming up: ddp/gloo ×1, batch 32; ddp/gloo ×1, batch 64; the first steps of a "
         "window take up to 100 % longer than the rest; try --warmup 20"

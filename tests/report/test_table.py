@@ -48,7 +48,7 @@ def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:
         )
     )
     for width, absent in ((75, ""), (60, "p"), (40, "A, B, p")):
-        said = f" Not shown at {width} columns: {absent} (wider terminal, or --json)"
+        said = f" Not shown at {width} columns: {absent} (wider terminal, or a pipe)"
         assert " ".join(table.text(width).split()).endswith(said if absent else " faster")
         assert max(map(len, lines(table, width))) <= width
 

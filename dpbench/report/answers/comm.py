@@ -39,7 +39,7 @@ def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
             leaves = LEAVE.index(field.key) + 1 if field.key in LEAVE else 0
             texts = [_text(row[field.key], field.style) for row in measured]
             columns.append(field_column(field, measured, texts, leaves=leaves))
-    return Table(has_controls=True, groups=3, columns=tuple(columns))
+    return Table(groups=3, columns=tuple(columns))
 
 
 def _text(value: Value, style: Style) -> str:

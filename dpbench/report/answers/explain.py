@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from operator import neg
 from typing import Any
@@ -19,7 +19,7 @@ from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.formatting import NOISY, percentage, plus_minus, time_text, write
-from dpbench.report.notes import notes_of
+from dpbench.report.notes import reasons
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -59,7 +59,7 @@ def explanation_answer(
     is_explained = not shown[0].is_too_noisy
     remarks = [
         *factor_notes(shown),
-        *notes_of(analysis, "failed"),
+        *reasons(analysis.rows),
         *(noise if is_explained else ()),
         *notes,
     ]
@@ -71,7 +71,7 @@ def explanation_answer(
         names = " and ".join(", ".join(map(option_words, options)).rsplit(", ", 1))
         remarks.append(f"{units.counted(len(others), 'other configuration')}: choose with {names}")
     table = factors_table(shown)
-    shorter = table.without(["Configuration"]) if len(shown) == 1 else table
+    shorter = replace(table, columns=table.columns[1:]) if len(shown) == 1 else table
     causes = [*cause_lines(shown)]
     verdict: Paragraph = verdict_sentence(shown[0]) if is_explained else noise
     if not (is_explained or shown[0].is_busy) and (causes or table.lines):

@@ -14,9 +14,9 @@ from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.answers.comm import comm_answer
 from dpbench.report.commands import command_to_decide, command_to_measure
-from dpbench.report.configurations import terminal_table
+from dpbench.report.configurations import configurations_table
 from dpbench.report.formatting import percentage, plus_minus, quantity
-from dpbench.report.notes import notes_of
+from dpbench.report.notes import notes, warnings
 from dpbench.report.table import keep_on_line
 
 
@@ -28,49 +28,47 @@ def report_answer(
     to_explain: str | None = None,
     verbose: bool = False,
 ) -> Answer:
-    """Whether trials are missing, the headline, at most one warning, the table, why rows failed or
-    who measured them, how many repetitions were or would be enough, and below it where the report
-    is, what to run next, and how many notes `verbose` would print. Collectives have a table of
-    their own.
-
-    What is next explains the script `to_explain`. Without one it decides between the fastest rows
-    if they tie, or else explains them. After a busy machine it measures disturbed rows again.
+    """The headline, at most one warning, the table, and below it where the report is, what to run
+    next, and how many notes `verbose` would print. Collectives have a table of their own.
 
     Raises UnknownName or UsageError for unknown columns.
     """
     if analysis.collectives:
         return comm_answer(analysis.collectives, page=page)
-    warnings, others = notes_of(analysis, "warning"), notes_of(analysis, "reading")
-    by_work = analysis.fastest
-    first = [
-        *analysis.unfinished,
-        *headline_sentences(by_work),
-        *(f"Warning: {warning}" for warning in warnings[:1]),
-    ]
-    parts = [] if page is None else [f"Report: {page}"]
-    is_explained = any(e.trains_together and not e.is_too_noisy for e in analysis.explanations)
-    if analysis.sweep and analysis.disturbance.is_busy:
-        disturbed = [row.configuration for row in analysis.rows if row.is_disturbed]
-        again = command_to_measure(analysis.sweep.command, [*filter(None, disturbed)])
-        parts += [f"Next: {again}"] if again else []
-    elif analysis.sweep and is_explained:
-        command = f"dpbench explain {shlex.quote(to_explain or str(analysis.sweep.folder))}"
-        for fastest in () if to_explain else by_work.values():
-            command = command_to_decide(analysis.sweep.command, fastest) or command
-        parts.append(f"Next: {command}")
-    hidden = {"more warning": len(warnings[1:]), "note": len(others)}
+    first, others = warnings(analysis), notes(analysis)
+    following = next_command(analysis, to_explain)
+    parts = [f"Report: {page}"] if page else []
+    parts += [f"Next: {following}"] if following else []
+    hidden = {"more warning": len(first[1:]), "note": len(others)}
     counts = [units.counted(count, name) for name, count in hidden.items() if count]
     if counts and not verbose:
         parts.append(f"({', '.join(counts)}: --verbose)")
+    warned = [f"Warning: {warning}" for warning in first[:1]]
     return Answer(
         paragraphs=(
-            "\n".join(first),
-            terminal_table(analysis.rows, columns),
-            notes_of(analysis, "failed", "source", "repetitions"),
-            [*warnings[1:], *others] if verbose else [],
+            "\n".join((*headline_sentences(analysis.fastest), *warned)),
+            configurations_table(analysis.rows, columns),
+            [*first[1:], *others] if verbose else [],
             "   ".join(map(keep_on_line, parts)),
         )
     )
+
+
+def next_command(analysis: Analysis, to_explain: str | None = None) -> str:
+    """What to run next: after a busy machine disturbed rows again; else it explains the script
+    `to_explain`, decides between the fastest rows if they tie, or explains them; "" for nothing."""
+    sweep = analysis.sweep
+    if sweep is None:
+        return ""
+    if analysis.disturbance.is_busy:
+        disturbed = [row.configuration for row in analysis.rows if row.is_disturbed]
+        return command_to_measure(sweep.command, [*filter(None, disturbed)])
+    if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
+        return ""
+    ties = [] if to_explain else [*analysis.fastest.values()]
+    deciding = [command for tie in ties if (command := command_to_decide(sweep.command, tie))]
+    explaining = f"dpbench explain {shlex.quote(to_explain or str(sweep.folder))}"
+    return [explaining, *deciding][-1]
 
 
 def headline_sentences(by_work: Mapping[str, Fastest]) -> Iterator[str]:

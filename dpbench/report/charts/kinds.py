@@ -28,14 +28,13 @@ class PageSection(StrEnum):
     TIME = "Where the time goes"
     LEARNING = "Loss curves"
     COMMUNICATION = "Communication"
-    FAILURES = "Failed or skipped"
     ENVIRONMENT = "Environment"
     REPRODUCE = "Reproduce"
 
     @property
     def is_open(self) -> bool:
         """Whether a reader sees more than its title before they open it."""
-        return self.name in ("SPEED", "RESULTS", "SCALING", "FAILURES")
+        return self.name in ("SPEED", "RESULTS", "SCALING")
 
 
 class NothingToDraw(Exception):

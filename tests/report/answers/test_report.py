@@ -103,7 +103,7 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
         "processes used 100 % of 2 cores during 6 of 6 trials: free the machine and measure again "
     )
     assert text.count("other processes used") == 1
-    assert "before acting on this: ddp/gloo ×2, batch 32; single ×1, batch 32" in text
+    assert "before acting on this: all rows" in text
     assert "Next: dpbench sweep --implementations ddp,single " in text
     assert build_page(sweep).advice == ()
     assert build_page(analysis(records)).advice
@@ -143,7 +143,7 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
     header = next(line for line in text.splitlines() if line.startswith("Implementation"))
     shown = [column.header for column in table.columns if column.by_default]
     assert header.split() == " ".join(shown).split()
-    upper_bound, *_ = table.below
+    upper_bound, *_ = table.notes
     assert f"\n{upper_bound}\n" in text
     assert upper_bound in to_html(build_page(sweep))
 
