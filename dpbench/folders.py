@@ -68,7 +68,8 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored(Generic[R]):
-    """The content of a results folder; `warnings` lists what could not be read."""
+    """The content of a results folder, and what the user should know of it, as `warnings`: what
+    could not be read, or how it is planned."""
 
     folder: Path
     command: tuple[str, ...]
@@ -79,9 +80,22 @@ class Stored(Generic[R]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredSweep(Stored[TrialRecord]):
-    """The sweep in a results folder."""
+    """A sweep and its folder; one that is only planned has no records, and no folder yet."""
 
     spec: SweepSpec
+
+    @property
+    def to_finish(self) -> str | None:
+        """The command that finishes it, from the one that began it, whose last words are those of
+        the training script, if it measures one; None if another command than sweep began it."""
+        if self.command[:1] != ("sweep",):
+            return None
+        script = positional_words(self.spec.base.workload.script)
+        words = ["dpbench", *self.command[: len(self.command) - len(script)]]
+        words += [] if "--name" in words else ["--name", self.folder.name]
+        words += [] if "--resume" in words else ["--resume"]
+        again = shlex.join([*words, *script])
+        return f"on every node, as before: {again}" if self.spec.devices_by_node else again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,16 +231,6 @@ def missing_trials(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) 
     return [trial for trial in trials if trial.trial_id not in done]
 
 
-def finishing_command(command: Sequence[str], spec: SweepSpec, name: str) -> str:
-    """The command that finishes the sweep in the folder of that name, from the one that began it,
-    whose last words are those of the training script, if it measures one."""
-    script = positional_words(spec.base.workload.script)
-    words = ["dpbench", *command[: len(command) - len(script)]]
-    words += [] if "--name" in words else ["--name", name]
-    words += [] if "--resume" in words else ["--resume"]
-    return shlex.join([*words, *script])
-
-
 def unfinished_warning(sweep: StoredSweep) -> tuple[str, ...]:
     """The warning that trials of a sweep are missing, with the command that runs them; () if none
     are. Configurations that were skipped count neither as run nor as missing."""
@@ -237,7 +241,6 @@ def unfinished_warning(sweep: StoredSweep) -> tuple[str, ...]:
     if not waiting:
         return ()
     warning = f"Unfinished: {len(run):,} of {units.counted(len(run) + waiting, 'trial')}"
-    if sweep.command[:1] == ("sweep",):
-        again = finishing_command(sweep.command, sweep.spec, sweep.folder.name)
-        warning += f"; to finish: {escaped(again)}"
+    if sweep.to_finish:
+        warning += f"; to finish: {escaped(sweep.to_finish)}"
     return (warning,)

@@ -53,8 +53,9 @@ def sweep(
     """
     with measuring_call("dpbench.sweep", progress=progress):
         measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
-        with plan_sweep(measured) as plan:
-            results = Results(measure(plan, TrialProgress(quiet=not progress)))
+        with plan_sweep(measured) as (plan, runner):
+            shown = TrialProgress(quiet=not progress)
+            results = Results(measure(plan, measured, runner, shown))
     if report:
         results.write_report(charts=measured.charts)
     return results

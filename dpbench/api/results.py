@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
+from dpbench import units
 from dpbench.analysis import frames
 from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.errors import UnknownName, UsageError
@@ -144,7 +145,10 @@ class Results:
         return self._stored.folder
 
     def __repr__(self) -> str:
-        return f"<Results {str(self.folder)!r}>"
+        """The folder, where its rows are, and the headline."""
+        frame = "collectives" if self.spec is None else "rows"
+        rows = units.counted(len(getattr(self, frame)), "row")
+        return f"<Results {str(self.folder)!r}: {rows} in .{frame}>\n{self.summary}"
 
 
 def load(path: str | PathLike[str]) -> Results:

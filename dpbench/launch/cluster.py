@@ -62,7 +62,7 @@ class Node:
     common: dict[str, str]
     """Options, versions and kind of devices that all nodes must have in common, by name."""
     folder: str = ""
-    """Name of the results folder; only node 0 has one."""
+    """Name of its folder for the sweep: node 0's has the results, the others' logs."""
 
     @property
     def name(self) -> str:
@@ -286,6 +286,7 @@ class ClusterRunner(TrialRunner):
         """All nodes have the same `plan`."""
         super().__init__(cluster.this_node.machine, logs, prepared)
         self._cluster = cluster
+        self.machines = tuple(node.machine for node in cluster.nodes)
         self._plan = plan
 
     def unusable_reason(self, configuration: Configuration) -> str | None:

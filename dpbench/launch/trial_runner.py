@@ -38,11 +38,13 @@ class TrialRunner:
 
     load: HostLoad | None = None
     """The load of other processes before the first trial; None if it cannot be read."""
+    machines: tuple[Machine, ...]
+    """The machines of all nodes."""
 
     def __init__(self, machine: Machine, logs: Path, prepared: Path | None = None) -> None:
         """Failed trials leave their ranks' output in `logs`; the folder `prepared` has the
         datasets of `registry.prepare_dataset`. Raises RanksFailed if no rank can be started."""
-        self._machine = machine
+        self.machines = (machine,)
         self._prepared = prepared
         self.logs = logs
         meter = LoadMeter()
@@ -54,7 +56,7 @@ class TrialRunner:
         if configuration.node_count > 1:
             option = option_words("nnodes", configuration.node_count)
             return f"this node is alone; expected {option}"
-        return self._machine.unusable_reason(configuration)
+        return self.machines[0].unusable_reason(configuration)
 
     def rank_work(self, trial: TrialSpec) -> Callable[[int], RankMeasurement]:
         """The function that each rank of the trial on this node runs."""

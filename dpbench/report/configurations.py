@@ -218,7 +218,10 @@ def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
     option = option_words("columns", text)
     for name in names:
         if name == GEM:
-            raise UsageError(f"{option}: {name} is a whole table of text; expected it alone")
+            raise UsageError(
+                f"{option}: {name} is a whole table of text; expected it alone, and no other "
+                f"{option_words('format')} than text or markdown"
+            )
         if name not in keys:
             raise UnknownName(option_words("columns"), name, [*keys, GEM])
         if names.count(name) > 1:

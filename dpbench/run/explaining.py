@@ -112,9 +112,9 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
         group_sizes=(MAX_WORD,),
         **{name: getattr(options, name) for name in measuring},
     )
-    with plan_sweep(sweep) as plan:
+    with plan_sweep(sweep) as (plan, runner):
         try:
-            stored = measure(plan, progress)
+            stored = measure(plan, sweep, runner, progress)
         except Interrupted as stopped:
             afterwards = shlex.join(["dpbench", "explain", str(plan.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None

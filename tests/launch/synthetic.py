@@ -14,7 +14,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 from dpbench.codec import content_hash
-from dpbench.launch.cluster import Node
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.instruments import PHASE_STEPS, TRACED_STEPS
@@ -33,10 +32,10 @@ from dpbench.records.trial import (
     Window,
 )
 from dpbench.run.sweep.measuring import left_to_run, run_trial, unusable_configurations
-from dpbench.run.sweep.plan import PlannedSweep
 from dpbench.run.this_machine import TEST_RUNNERS
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.collective import CollectiveSpec
+from dpbench.specs.sweep import plan_trials
 from tests.builders import MACHINE
 
 VARIABLES = {TEST_RUNNERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -78,14 +77,14 @@ def machine() -> Machine:
 
 
 def trial_runner() -> SyntheticRunner:
-    return SyntheticRunner()
+    return SyntheticRunner(machine())
 
 
 class SyntheticRunner(TrialRunner):
     """Answers from the cost model; every trial completes."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, here: Machine = MACHINE) -> None:
+        self.machines = (here,)
 
     def unusable_reason(self, configuration: TrialSpec) -> str | None:
         return configuration.unusable_reason
@@ -101,17 +100,12 @@ def run_trials(
     spec: SweepSpec, runner: TrialRunner | None = None, *, stop_after_failure: bool = False
 ) -> list[TrialRecord]:
     """The records of all trials, as a sweep runs them."""
-    node = Node(number=0, machine=MACHINE, devices=spec.devices, common={})
-    plan = PlannedSweep(
-        spec=spec,
-        nodes=[node],
-        folder=Path("unused"),
-        command=(),
-        stop_after_failure=stop_after_failure,
-    )
     runner, records = runner or SyntheticRunner(), list[TrialRecord]()
-    for trial in left_to_run(plan.trials, records, unusable_configurations(plan.trials, runner)):
-        records.append(run_trial(plan, trial, records, runner))
+    trials = plan_trials(spec)
+    for trial in left_to_run(trials, records, unusable_configurations(trials, runner)):
+        records.append(
+            run_trial(spec, trial, records, runner, stop_after_failure=stop_after_failure)
+        )
     return records
 
 

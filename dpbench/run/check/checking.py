@@ -92,9 +92,9 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
         )
         return base, candidate
 
-    with plan_sweep(sweep) as planned:
+    with plan_sweep(sweep) as (planned, runner):
         plan = for_verdict(planned, sweep, ["check", *options.command_line()])
-        measure(plan, progress, looks(options, sides))
+        measure(plan, sweep, runner, progress, looks(options, sides))
     keep_records(folder)
     return sides()
 

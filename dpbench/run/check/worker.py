@@ -19,7 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dpbench.run.sweep.plan import PlannedSweep
+    from dpbench.folders import StoredSweep
 
 
 def main() -> int:
@@ -40,12 +40,12 @@ def main() -> int:
 
     said = list[str]()
 
-    def answer(plan: PlannedSweep) -> None:
+    def answer(plan: StoredSweep) -> None:
         content = {"sweep": encode(plan.spec), "said": said}
         os.write(answers, json.dumps(content).encode() + b"\n")
         said.clear()
 
-    def repetitions(plan: PlannedSweep, first: str) -> Iterator[int]:
+    def repetitions(plan: StoredSweep, first: str) -> Iterator[int]:
         for line in chain([first], sys.stdin):
             count, anew = json.loads(line)
             if anew:
@@ -59,12 +59,13 @@ def main() -> int:
         stack.enter_context(said_to(said.append))
         try:
             options = read_options(SweepOptions, sweep["options"])
-            planned = stack.enter_context(plan_sweep(options))
+            planned, runner = stack.enter_context(plan_sweep(options))
             plan = for_verdict(planned, options, sweep["command"])
             sys.stdin.readline()
             answer(plan)
             if first := sys.stdin.readline():  # the other version can be measured, too
-                measure(plan, TrialProgress(quiet=True), repetitions(plan, first))
+                quiet = TrialProgress(quiet=True)
+                measure(plan, options, runner, quiet, repetitions(plan, first))
         except DpbenchError as error:
             print(error, file=sys.stderr)
             return error.exit_status

@@ -7,13 +7,16 @@ from collections import Counter
 from dataclasses import replace
 
 from dpbench import units
-from dpbench.folders import missing_trials
+from dpbench.folders import StoredSweep, missing_trials
+from dpbench.launch.machine import Machine
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.answers.setup import plan_answer
-from dpbench.run.sweep.measuring import kept_records, runner_for, unusable_configurations
-from dpbench.run.sweep.plan import PlannedSweep
+from dpbench.run.sweep.measuring import kept_records, unusable_configurations
+from dpbench.specs import SweepSpec
+from dpbench.specs.sweep import plan_trials
 from dpbench.specs.trial import MAX_FILLING_STEPS
 
 SECONDS_PER_TRIAL = 0.3
@@ -21,7 +24,7 @@ SECONDS_PER_TRIAL = 0.3
 CPU."""
 
 
-def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
+def describe_plan(sweep: StoredSweep, runner: TrialRunner, options: SweepOptions) -> Answer:
     """The configurations that the plan measures, in the order of their first run, and a summary
     with a lower bound of its time, which is said beside JSON; nothing is stored. With --resume only
     what is left counts.
@@ -31,45 +34,44 @@ def describe_plan(plan: PlannedSweep, options: SweepOptions) -> Answer:
 
     Raises what a run would raise before its first trial.
     """
-    needs = "" if options.oversubscribe else _needs_in_words(plan)
-    if needs and plan.here.machine.gpus:  # where it is to run, each replica has its own GPU
-        devices = tuple(f"cuda:{number}" for number in range(len(plan.spec.devices)))
-        plan = replace(plan, spec=replace(plan.spec, devices=devices))
-    with runner_for(plan) as runner:
-        reasons = unusable_configurations(plan.trials, runner)
-    usable = [trial for trial in plan.trials if trial.configuration not in reasons]
-    left = missing_trials(usable, kept_records(plan.earlier.records) if plan.earlier else ())
+    spec, (machine,) = sweep.spec, runner.machines
+    needs = "" if options.oversubscribe else _needs_in_words(spec, machine)
+    if needs and machine.gpus:  # where it is to run, each replica has its own GPU
+        spec = replace(spec, devices=tuple(f"cuda:{n}" for n in range(len(spec.devices))))
+    trials = plan_trials(spec)
+    reasons = unusable_configurations(trials, runner)
+    usable = [trial for trial in trials if trial.configuration not in reasons]
+    left = missing_trials(usable, kept_records(sweep.records))
     duration = "as long as its steps take"
-    timed = units.span(trial.steps for trial in plan.trials)
-    if (window := plan.spec.base.window_seconds) is not None:
+    timed = units.span(trial.steps for trial in trials)
+    if (window := spec.base.window_seconds) is not None:
         windows = sum(2 if trial.has_unsynced_window else 1 for trial in left)
         least = windows * window + len(left) * SECONDS_PER_TRIAL
         duration = f"at least {units.seconds(math.floor(least) if least > 10 else least)}"
-        timed = f"{plan.spec.base.steps} to {MAX_FILLING_STEPS:,}"
-    if plan.spec.base.workload.script:  # most of its time may be its start
+        timed = f"{spec.base.steps} to {MAX_FILLING_STEPS:,}"
+    if spec.base.workload.script:  # most of its time may be its start
         duration = "each takes as long as the script needs for its start and these steps"
     done = units.stored(len(usable) - len(left), len(usable))
-    warmup = units.span(trial.warmup for trial in plan.trials)
+    warmup = units.span(trial.warmup for trial in trials)
     summary = (
-        f"{f'Resuming: {done}. ' if plan.earlier else ''}{units.counted(len(left), 'trial')} of "
+        f"{f'Resuming: {done}. ' if options.resume else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
-        f"{units.span((trial.threads for trial in plan.trials), 'thread')} per "
+        f"{units.span((trial.threads for trial in trials), 'thread')} per "
         f"replica; {duration}. {needs}This plan stored nothing."
     )
-    runs = dict.fromkeys((trial.configuration for trial in plan.trials), 0)
+    runs = dict.fromkeys((trial.configuration for trial in trials), 0)
     runs |= Counter(trial.configuration for trial in left)
-    say(*plan.notes, *[summary] * options.as_json)
+    say(*sweep.warnings, *[summary] * options.as_json)
     return plan_answer(runs, reasons, summary)
 
 
-def _needs_in_words(plan: PlannedSweep) -> str:
+def _needs_in_words(spec: SweepSpec, machine: Machine) -> str:
     """Sentence on what a run needs and this machine lacks; "" if it has enough."""
-    machine = plan.here.machine
-    needed, there_are = len(plan.spec.devices), machine.replica_count
+    needed, there_are = len(spec.devices), machine.replica_count
     unit = "GPU" if machine.gpus else "core"
     if needed <= there_are:
-        threads = max(trial.threads for trial in plan.trials)
-        needed, there_are, unit = threads * max(plan.spec.group_sizes), machine.cores, "core"
+        threads = max(trial.threads for trial in plan_trials(spec))
+        needed, there_are, unit = threads * max(spec.group_sizes), machine.cores, "core"
     if needed <= there_are:
         return ""
     return f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "

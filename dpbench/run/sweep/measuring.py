@@ -4,99 +4,84 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 from dpbench import folders, units
 from dpbench.analysis.noise import load_warning
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.architecture.naming import named_files, with_files
-from dpbench.codec import content_hash
-from dpbench.data.registry import is_function, prepare_dataset
-from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, DataError, UsageError
-from dpbench.files import folder_inside
-from dpbench.folders import LOGS_FOLDER, ResultsFolder, StoredSweep, missing_trials
-from dpbench.launch.cluster import ClusterRunner, follow_orders
-from dpbench.launch.preflight import run_user_code
+from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, UsageError
+from dpbench.folders import ResultsFolder, StoredSweep, missing_trials
 from dpbench.launch.trial_runner import TrialRunner, recorded
 from dpbench.messages import say
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.run.sweep.plan import PlannedSweep
-from dpbench.run.this_machine import test_runners
-from dpbench.specs import Configuration, Labels, TrialSpec, plain_label
+from dpbench.specs import Configuration, Labels, SweepSpec, TrialSpec, plain_label
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import BACKENDS
-from dpbench.temporary import temporary_folder
 
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 """Statuses with which a sweep ends with exit status 1."""
 
 
 def measure(
-    plan: PlannedSweep, progress: TrialProgress, repetitions: Iterable[int] | None = None
+    sweep: StoredSweep,
+    options: SweepOptions,
+    runner: TrialRunner,
+    progress: TrialProgress,
+    repetitions: Iterable[int] | None = None,
 ) -> StoredSweep:
-    """Run the trials of the plan that are not stored yet, and store each record as it comes.
+    """Run the trials of a sweep that are not stored yet, and store each record as it comes.
 
-    `repetitions` are numbers to reach one after the other, in place of the plan's own.
+    `repetitions` are numbers to reach one after the other, in place of the sweep's own.
     Raises UsageError if none of the backends can be used, or the user's code changes meanwhile, and
     Interrupted, whose message says what is stored, if a signal ends the sweep.
     """
-    trials = plan.trials
+    trials = plan_trials(sweep.spec)
+    unusable = unusable_configurations(trials, runner)
+    records = kept_records(sweep.records, unusable)
+    busy = load_warning(runner.load, trials[0])
+    say(*sweep.warnings, *_skip_lines(unusable), *busy)
+    label = Labels.among(trials).label
 
     def stored_words() -> str:
         left = missing_trials(trials, records)
-        return f"{units.stored(len(trials) - len(left), len(trials))} in {plan.folder}"
+        return f"{units.stored(len(trials) - len(left), len(trials))} in {sweep.folder}"
 
     def interrupted_words() -> str:
-        return f"{stored_words()}{f'; to finish: {plan.to_finish}' if plan.to_finish else ''}"
+        return f"{stored_words()}{f'; to finish: {sweep.to_finish}' if sweep.to_finish else ''}"
 
-    with runner_for(plan) as runner:
-        unusable = unusable_configurations(trials, runner)
-        records = kept_records(plan.earlier.records, unusable) if plan.earlier else []
-        busy = load_warning(runner.load, trials[0])
-        say(*plan.notes, *_skip_lines(unusable), *busy)
-        label = Labels.among(trials).label
-        opened = (
-            ResultsFolder(plan.folder)
-            if plan.earlier
-            else ResultsFolder.create(plan.folder, plan.command, plan.spec)
-        )
-        with opened as results, interruptible(interrupted_words), progress:
-            for node in plan.nodes:
-                results.add_environment(node.machine.environment)
-            if plan.earlier:
-                say(f"resuming: {stored_words()}")
-            for count in repetitions or (plan.spec.repetitions,):
-                trials = plan_trials(plan.spec, count)
-                left = left_to_run(trials, records, unusable)
-                progress.planned([one for one in left if one.configuration not in unusable], label)
-                for trial in left:
-                    _require_same_code(plan, stored_words)
-                    progress.started(trial)
-                    record = run_trial(plan, trial, records, runner)
-                    records.append(record)
-                    results.append(record)
-                    if trial.configuration not in unusable:
-                        progress.finished(record)
-    return folders.load_sweep(plan.folder)
-
-
-def follow(plan: PlannedSweep) -> None:
-    """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
-    NodeLost."""
-    cluster = plan.cluster
-    assert cluster is not None, "only a node follows"
-    say(*plan.notes)
-    try:
-        with runner_for(plan) as runner:
-            follow_orders(cluster, runner, plan.trials, plan.spec.time_limit_seconds)
-    finally:
-        with suppress(OSError):  # it stays if something was left in it
-            plan.folder.rmdir()
+    opened = (
+        ResultsFolder(sweep.folder)
+        if options.resume
+        else ResultsFolder.create(sweep.folder, sweep.command, sweep.spec)
+    )
+    with opened as results, interruptible(interrupted_words), progress:
+        for machine in runner.machines:
+            results.add_environment(machine.environment)
+        if options.resume:
+            say(f"resuming: {stored_words()}")
+        for count in repetitions or (sweep.spec.repetitions,):
+            trials = plan_trials(sweep.spec, count)
+            left = left_to_run(trials, records, unusable)
+            progress.planned([one for one in left if one.configuration not in unusable], label)
+            for trial in left:
+                _require_same_code(sweep, stored_words)
+                progress.started(trial)
+                record = run_trial(
+                    sweep.spec,
+                    trial,
+                    records,
+                    runner,
+                    stop_after_failure=options.stop_after_failure,
+                )
+                records.append(record)
+                results.append(record)
+                if trial.configuration not in unusable:
+                    progress.finished(record)
+    return folders.load_sweep(sweep.folder)
 
 
 def left_to_run(
@@ -109,25 +94,31 @@ def left_to_run(
 
 
 def run_trial(
-    plan: PlannedSweep, trial: TrialSpec, records: Sequence[TrialRecord], runner: TrialRunner
+    spec: SweepSpec,
+    trial: TrialSpec,
+    records: Sequence[TrialRecord],
+    runner: TrialRunner,
+    *,
+    stop_after_failure: bool,
 ) -> TrialRecord:
-    """Run a trial after those of the records, once more if something outside killed it. One that
-    cannot run here, or is not worth running after what failed, has a record with the reason."""
+    """Run a trial of the sweep after those of the records, once more if something outside killed
+    it. One that cannot run here, or is not worth running after what failed, has a record with the
+    reason."""
 
     def run_now() -> TrialRecord:
         lacking = runner.unusable_reason(trial.configuration)
-        if reason := lacking or _failed_before(plan, trial, records):
+        if reason := lacking or _failed_before(spec, trial, records, stop_after_failure):
             return TrialRecord(trial=trial, status=Status.SKIPPED, reason=reason)
-        return runner.run(_with_chosen_steps(trial, records), plan.spec.time_limit_seconds)
+        return runner.run(_with_chosen_steps(trial, records), spec.time_limit_seconds)
 
-    nodes = plan.nodes[: trial.node_count]
-    environment_ids = [node.machine.environment.environment_id for node in nodes]
+    machines = runner.machines[: trial.node_count]
+    environment_ids = [machine.environment.environment_id for machine in machines]
     record = recorded(plain_label(trial), run_now, environment_ids)
     return replace(record, trial=trial)  # with the steps that it was planned with
 
 
 def _failed_before(
-    plan: PlannedSweep, trial: TrialSpec, records: Sequence[TrialRecord]
+    spec: SweepSpec, trial: TrialSpec, records: Sequence[TrialRecord], stop_after_failure: bool
 ) -> str | None:
     """Why a trial is not worth running: its script has failed in the same configuration, or has
     completed nothing, not even all ranks together, who run first (one rank alone some cannot run);
@@ -139,7 +130,7 @@ def _failed_before(
     )
 
     def is_whole(other: Configuration) -> bool:
-        return other.traits.communicates and other.group_size == max(plan.spec.group_sizes)
+        return other.traits.communicates and other.group_size == max(spec.group_sizes)
 
     for record in records:
         if record.status in (Status.COMPLETED, Status.SKIPPED):
@@ -150,7 +141,7 @@ def _failed_before(
             again = failed == configuration or (is_broken and not is_whole(configuration))
         else:
             again = (
-                plan.stop_after_failure
+                stop_after_failure
                 and failed.of_one_replica == configuration.of_one_replica
                 and failed.group_size <= trial.group_size
             )
@@ -172,13 +163,13 @@ def _with_chosen_steps(trial: TrialSpec, records: Sequence[TrialRecord]) -> Tria
     return trial
 
 
-def _require_same_code(plan: PlannedSweep, stored_words: Callable[[], str]) -> None:
+def _require_same_code(sweep: StoredSweep, stored_words: Callable[[], str]) -> None:
     """Raise UsageError if the user's code has changed, since every trial loads it again."""
-    for workload in plan.spec.workloads:
+    for workload in sweep.spec.workloads:
         if with_files(workload) != workload:
             back = "measure it again"
-            if plan.to_finish:
-                back = f"put the old one back and finish with: {plan.to_finish}"
+            if sweep.to_finish:
+                back = f"put the old one back and finish with: {sweep.to_finish}"
             raise UsageError(
                 f"{named_files(workload)} has changed while the sweep ran, and what is left would "
                 f"measure something else; {stored_words()}; {back}"
@@ -224,46 +215,6 @@ def _skip_lines(unusable: Mapping[Configuration, str]) -> Iterator[str]:
         skipped = [configuration for configuration, why in unusable.items() if why == reason]
         series = dict.fromkeys(f"{each.implementation}/{each.backend}" for each in skipped)
         yield f"skipped: {', '.join(series)}: {reason} ({units.counted(len(skipped), 'row')})"
-
-
-@contextmanager
-def runner_for(plan: PlannedSweep) -> Iterator[TrialRunner]:
-    """A runner with its datasets prepared; the plan's folder gets the logs of failed trials."""
-    if runners := test_runners():
-        yield runners.trial_runner()
-        return
-    with temporary_folder() as scratch:
-        logs = folder_inside(plan.folder, LOGS_FOLDER)
-        _prepare_datasets(plan, scratch)
-        if plan.cluster is None or plan.here.number:
-            runner = TrialRunner(plan.here.machine, logs, scratch)
-        else:
-            runner = ClusterRunner(plan.cluster, plan.trials, logs, scratch)
-        if plan.cluster is not None:
-            plan.cluster.agree_on_plan(content_hash([trial.trial_id for trial in plan.trials]))
-        yield runner
-
-
-def _prepare_datasets(plan: PlannedSweep, cache: Path) -> None:
-    """Write the datasets in a form that ranks load in milliseconds.
-
-    Raises DataError for a dataset that is smaller than a step of all replicas.
-    """
-    counts: dict[str, int | None] = {}
-    workloads = plan.spec.workloads
-    datasets = dict.fromkeys(workload.dataset for workload in workloads if not workload.script)
-    for dataset in datasets:
-        work = partial(prepare_dataset, dataset, data_dir=plan.data_dir, cache=cache)
-        theirs = is_function(dataset)
-        counts[dataset] = run_user_code(f"dataset {dataset!r}", work) if theirs else work()
-    for trial in plan.trials if datasets else ():
-        samples = counts[trial.workload.dataset]
-        if samples is not None and trial.global_batch_size > samples:
-            raise DataError(
-                f"{units.counted(trial.group_size, 'replica')} take {trial.global_batch_size:,} "
-                f"samples in one step, and {trial.workload.dataset} has {samples:,}; expected "
-                "fewer --gpus, smaller --batch-sizes or --data synthetic"
-            )
 
 
 def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None = None) -> int:

@@ -1,15 +1,54 @@
-"""Where this process stands among the nodes of a sweep. Node 0 plans, measures, records and
-reports; the others run their ranks of each trial."""
+"""The nodes of a sweep, and where this process stands among them. Node 0 plans, measures, records
+and reports; the others run their ranks of each trial."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from dpbench.errors import UsageError
+from dpbench.folders import StoredSweep
+from dpbench.launch.cluster import Cluster, follow_orders, open_cluster
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
-from dpbench.messages import escaped, option_words
+from dpbench.launch.trial_runner import TrialRunner
+from dpbench.messages import escaped, option_words, say
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
+from dpbench.run.interrupts import as_exceptions
+from dpbench.run.sweep.plan import this_node
+from dpbench.specs.sweep import plan_trials
+
+
+@contextmanager
+def joined_nodes(
+    options: SweepOptions, placement: Placement | None, token: str
+) -> Iterator[Cluster | None]:
+    """The nodes of a sweep, which have joined each other while the context lasts; None without a
+    placement, for this node alone. `token` signs what they say.
+
+    Raises UsageError for a plan without a run, and what `this_node` and `open_cluster` raise.
+    """
+    if placement is None:
+        yield None
+        return
+    if options.dry_run:
+        raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
+    node = this_node(options, placement)
+    with as_exceptions(), open_cluster(placement, token, node) as cluster:
+        yield cluster
+
+
+def follow(sweep: StoredSweep, cluster: Cluster, runner: TrialRunner) -> None:
+    """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
+    NodeLost."""
+    say(*sweep.warnings)
+    try:
+        trials = plan_trials(sweep.spec)
+        follow_orders(cluster, runner, trials, sweep.spec.time_limit_seconds)
+    finally:
+        with suppress(OSError):  # it stays if something was left in it
+            sweep.folder.rmdir()
 
 
 def node_placement(options: SweepOptions, placed: Placement | None) -> Placement | None:

@@ -1,132 +1,87 @@
-"""A sweep that is planned for its nodes: its trials, its folder, and what is stored of it."""
+"""A sweep before it is measured: its specification, its folder, and the runner of its trials."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from dpbench import folders
+from dpbench import folders, units
 from dpbench.architecture.naming import named_files
-from dpbench.codec import differing_fields
-from dpbench.errors import FileError, UsageError
-from dpbench.files import MAX_FOLDER_NAME, folder_name
-from dpbench.folders import StoredSweep, finishing_command
-from dpbench.launch.cluster import Cluster, Node, NodeLost, open_cluster
+from dpbench.codec import content_hash, differing_fields
+from dpbench.data.registry import is_function, prepare_dataset
+from dpbench.errors import DataError, FileError, UsageError
+from dpbench.files import MAX_FOLDER_NAME, folder_inside, folder_name
+from dpbench.folders import LOGS_FOLDER, StoredSweep
+from dpbench.launch.cluster import Cluster, ClusterRunner, Node, NodeLost
+from dpbench.launch.preflight import run_user_code
+from dpbench.launch.trial_runner import TrialRunner
 from dpbench.messages import as_typed, option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
-from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import device_notes, devices_for, machine_here
+from dpbench.run.this_machine import device_notes, devices_for, machine_here, test_runners
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.sweep import plan_trials
+from dpbench.temporary import temporary_folder
 
 OF_EACH_NODE = ("gpus", "data_dir")
 """Options in which the nodes of a sweep may differ."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedSweep:
-    """A sweep, and how it is to be measured."""
-
-    spec: SweepSpec
-    nodes: Sequence[Node]
-    """The nodes that measure it, of which the first plans and records; one without a `cluster`."""
-    folder: Path
-    command: tuple[str, ...]
-    """The command line after "dpbench"."""
-    data_dir: Path | None = None
-    earlier: StoredSweep | None = None
-    """What --resume found in the folder; None for a new folder."""
-    stop_after_failure: bool = False
-    notes: Sequence[str] = ()
-    """Notes that the user must see once it is known that the sweep can run."""
-    cluster: Cluster | None = None
-    """This node's connection to the others."""
-
-    @cached_property
-    def trials(self) -> tuple[TrialSpec, ...]:
-        """The plan: all trials in their order."""
-        return plan_trials(self.spec)
-
-    @property
-    def here(self) -> Node:
-        """The node of this process."""
-        return self.cluster.this_node if self.cluster else self.nodes[0]
-
-    @property
-    def to_finish(self) -> str | None:
-        """The command that finishes a sweep after an interrupt; other commands have none."""
-        if self.command[:1] != ("sweep",):
-            return None
-        name = self.nodes[0].folder if self.cluster else self.folder.name
-        again = finishing_command(self.command, self.spec, name)
-        return f"on every node, as before: {again}" if self.cluster else again
-
-
 @contextmanager
 def plan_sweep(
-    options: SweepOptions, placement: Placement | None = None, token: str = ""
-) -> Iterator[PlannedSweep]:
-    """The sweep of these options on this machine or, while the context lasts, on several
-    nodes that have joined each other: `placement` is this node's, `token` signs what they say.
+    options: SweepOptions, cluster: Cluster | None = None
+) -> Iterator[tuple[StoredSweep, TrialRunner]]:
+    """The sweep of these options, with the records that --resume found in its folder, and the
+    runner of its trials on the nodes of a cluster, or on this one alone.
 
     Raises UsageError if the sweep cannot run or is not the one to resume, FileError for a new
-    folder that already exists or a missing one to resume, what `open_cluster` raises, and
-    NodeLost, which says how to finish.
+    folder that already exists or a missing one to resume, DataError for a dataset that is too
+    small, and NodeLost, which says how to finish.
     """
-    earlier = None
-    if placement is not None and placement.node:  # for the logs of failed trials
-        folder = options.results_dir / (options.name or f"dpbench-node{placement.node}")
-    else:
-        names = options.arch if options.script is None else (Path(options.script).name,)
-        named = "-".join(map(folder_name, names))[:MAX_FOLDER_NAME]
-        find = results_folder if options.resume else new_folder
-        folder = find(options.results_dir, options.name, otherwise=named)
-        earlier = folders.load_sweep(folder) if options.resume else None
-    here = this_node(options, placement, folder.name)
-    cluster = None
-    with ExitStack() as stack:
-        if placement is not None:
-            if options.dry_run:
-                raise UsageError(
-                    "--dry-run plans for one node; leave --nnodes out, or the launcher"
-                )
-            stack.enter_context(as_exceptions())
-            cluster = stack.enter_context(open_cluster(placement, token, here))
-        nodes = cluster.nodes if cluster else (here,)
-        spec, notes = build_sweep_spec(options, nodes)
-        warnings = earlier.warnings if earlier else ()
-        if earlier is not None:
-            _require_resumable(earlier, spec)
-        plan = PlannedSweep(
-            spec=spec,
-            nodes=nodes,
-            folder=folder,
-            command=("sweep", *options.command_line()),
-            data_dir=options.data_dir,
-            earlier=earlier,
-            stop_after_failure=options.stop_after_failure,
-            notes=(
-                *(f"warning: {warning}" for warning in warnings),
-                *device_notes(here.machine, options.gpus, here.devices),
-                *notes,
-            ),
-            cluster=cluster,
-        )
-        try:
-            yield plan
-        except NodeLost as lost:
-            raise NodeLost(lost.reason, f"; to finish, {plan.to_finish}") from None
+    here = cluster.this_node if cluster else this_node(options)
+    nodes = cluster.nodes if cluster else (here,)
+    folder, is_new = options.results_dir / here.folder, here.number or not options.resume
+    earlier = None if is_new else folders.load_sweep(folder)
+    spec, notes = build_sweep_spec(options, nodes)
+    # All nodes name the folder of the first, which has the results.
+    named = options.model_copy(update={"name": nodes[0].folder}) if cluster else options
+    sweep = earlier or StoredSweep(
+        folder=folder,
+        command=("sweep", *named.command_line()),
+        environments={},
+        records=(),
+        warnings=(),
+        spec=spec,
+    )
+    _require_resumable(sweep, spec)
+    notes = [*device_notes(here.machine, options.gpus, here.devices), *notes]
+    unread = (f"warning: {warning}" for warning in sweep.warnings)
+    sweep = replace(sweep, warnings=(*unread, *notes))
+    try:
+        logs = folder_inside(folder, LOGS_FOLDER)
+        with runner_for(spec, logs, options.data_dir, here, cluster) as runner:
+            yield sweep, runner
+    except NodeLost as lost:
+        raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None
 
 
-def this_node(options: SweepOptions, placement: Placement | None = None, folder: str = "") -> Node:
-    """The node of this process, alone or among several, with the devices that it offers; raises
-    UsageError for those that it does not have."""
+def this_node(options: SweepOptions, placement: Placement | None = None) -> Node:
+    """The node of this process, alone or among several, with the devices that it offers and its
+    folder, which has but logs of failed trials on all nodes but the first.
+
+    Raises UsageError for devices that it does not have, FileError for a new folder that exists.
+    """
+    number = placement.node if placement else 0
+    names = options.arch if options.script is None else (Path(options.script).name,)
+    named = "-".join(map(folder_name, names))[:MAX_FOLDER_NAME]
+    find = results_folder if options.resume or number else new_folder
+    usual = f"dpbench-node{number}" if number else None
+    folder = find(options.results_dir, options.name or usual, otherwise=named)
     machine = machine_here()
     sizes = tuple(size for size in options.group_sizes or () if isinstance(size, int))
     counts = sizes if placement is None and sizes == options.group_sizes else None
@@ -140,33 +95,74 @@ def this_node(options: SweepOptions, placement: Placement | None = None, folder:
     common |= {name: machine.environment.versions[name] for name in ("dpbench", "torch")}
     common["devices"] = devices[0].partition(":")[0]
     return Node(
-        number=placement.node if placement else 0,
+        number=number,
         machine=machine,
         devices=devices,
         common=common,
-        folder=folder,
+        folder=folder.name,
     )
 
 
-def _require_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
-    """Raise UsageError if the stored sweep is not the one to be finished, and FileError if another
+@contextmanager
+def runner_for(
+    spec: SweepSpec, logs: Path, data_dir: Path | None, here: Node, cluster: Cluster | None = None
+) -> Iterator[TrialRunner]:
+    """A runner of the sweep's trials, with its datasets prepared; the folder `logs` gets the output
+    of failed ones. Raises DataError for a dataset that is smaller than a step of all replicas."""
+    if runners := test_runners():
+        yield runners.trial_runner()
+        return
+    trials = plan_trials(spec)
+    with temporary_folder() as scratch:
+        _prepare_datasets(spec, trials, data_dir, scratch)
+        if cluster is None or here.number:
+            runner = TrialRunner(here.machine, logs, scratch)
+        else:
+            runner = ClusterRunner(cluster, trials, logs, scratch)
+        if cluster is not None:
+            cluster.agree_on_plan(content_hash([trial.trial_id for trial in trials]))
+        yield runner
+
+
+def _prepare_datasets(
+    spec: SweepSpec, trials: Sequence[TrialSpec], data_dir: Path | None, cache: Path
+) -> None:
+    """Write the datasets in a form that ranks load in milliseconds."""
+    counts: dict[str, int | None] = {}
+    datasets = dict.fromkeys(each.dataset for each in spec.workloads if not each.script)
+    for dataset in datasets:
+        work = partial(prepare_dataset, dataset, data_dir=data_dir, cache=cache)
+        theirs = is_function(dataset)
+        counts[dataset] = run_user_code(f"dataset {dataset!r}", work) if theirs else work()
+    for trial in trials if datasets else ():
+        samples = counts[trial.workload.dataset]
+        if samples is not None and trial.global_batch_size > samples:
+            raise DataError(
+                f"{units.counted(trial.group_size, 'replica')} take {trial.global_batch_size:,} "
+                f"samples in one step, and {trial.workload.dataset} has {samples:,}; expected "
+                "fewer --gpus, smaller --batch-sizes or --data synthetic"
+            )
+
+
+def _require_resumable(sweep: StoredSweep, spec: SweepSpec) -> None:
+    """Raise UsageError if a stored sweep is not the one to be finished, and FileError if another
     command measured it."""
-    if earlier.command[:1] != ("sweep",):
+    if sweep.to_finish is None:
         raise FileError(
-            f"{earlier.folder}: only dpbench sweep can be resumed, and another command made it; "
+            f"{sweep.folder}: only dpbench sweep can be resumed, and another command made it; "
             f"choose another {option_words('name')}"
         )
-    for before, now in zip(earlier.spec.workloads, spec.workloads, strict=False):
+    for before, now in zip(sweep.spec.workloads, spec.workloads, strict=False):
         if before != now == replace(before, files_sha256=now.files_sha256):
             raise UsageError(
-                f"{option_words('resume')}: {named_files(now)} has changed since {earlier.folder} "
+                f"{option_words('resume')}: {named_files(now)} has changed since {sweep.folder} "
                 "was begun; its trials would be of two things; expected the files as they were, or "
                 f"a new {option_words('name')}"
             )
-    if spec != earlier.spec:
-        lines = (line.removeprefix("axes: ") for line in differing_fields(spec, earlier.spec))
+    if spec != sweep.spec:
+        lines = (line.removeprefix("axes: ") for line in differing_fields(spec, sweep.spec))
         raise UsageError(
-            f"{option_words('resume')}: {earlier.folder} holds another sweep, with other "
+            f"{option_words('resume')}: {sweep.folder} holds another sweep, with other "
             f"{', '.join(line.split()[0].rstrip(':') for line in lines)}; to finish it: "
-            f"{finishing_command(earlier.command, earlier.spec, earlier.folder.name)}"
+            f"{sweep.to_finish}"
         )

@@ -36,8 +36,8 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
     from dpbench.launch.signed_store import TOKEN_VARIABLE
     from dpbench.rendezvous.process_group import DEBUG_VARIABLES
     from dpbench.run.sweep.dry_run import describe_plan
-    from dpbench.run.sweep.measuring import exit_status, follow, measure
-    from dpbench.run.sweep.nodes import node_placement
+    from dpbench.run.sweep.measuring import exit_status, measure
+    from dpbench.run.sweep.nodes import follow, joined_nodes, node_placement
     from dpbench.run.sweep.plan import plan_sweep
 
     placement = node_placement(options, placed)
@@ -49,13 +49,16 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
     token = os.environ.pop(TOKEN_VARIABLE, "").strip()
     # A plan may be for a machine with more devices.
     planned = options.model_copy(update={"oversubscribe": True}) if options.dry_run else options
-    with plan_sweep(planned, placement, token) as plan:
+    with (
+        joined_nodes(planned, placement, token) as cluster,
+        plan_sweep(planned, cluster) as (plan, runner),
+    ):
         if options.dry_run:
-            return describe_plan(plan, options)
-        if plan.here.number:
-            follow(plan)
+            return describe_plan(plan, runner, options)
+        if cluster is not None and cluster.this_node.number:
+            follow(plan, cluster, runner)
             return None
-        stored = measure(plan, progress)
+        stored = measure(plan, options, runner, progress)
     to_explain = OWN_SCRIPT if options.preset == "quick" else None
     answer = measured_answer(stored, options, to_explain=to_explain, verbose=options.verbose)
     status = exit_status(stored.records, options.measured_implementations)

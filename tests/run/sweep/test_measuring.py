@@ -16,8 +16,8 @@ from dpbench.errors import DataError
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Status, TrialRecord
-from dpbench.run.sweep.measuring import exit_status, runner_for
-from dpbench.run.sweep.plan import PlannedSweep, this_node
+from dpbench.run.sweep.measuring import exit_status
+from dpbench.run.sweep.plan import runner_for, this_node
 from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
 from tests.analysis.builders import record, trial
 from tests.builders import sweep_spec
@@ -39,12 +39,11 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
     Path("items.py").write_text(SPINNING_ITEMS)
     spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
     node = this_node(SweepOptions())
-    plan = PlannedSweep(spec=spec, nodes=[node], folder=here / "out", command=())
-    with runner_for(plan):
+    with runner_for(spec, here, None, node):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
-    few = replace(plan, spec=replace(spec, axes={"batch_size": (16,)}))
+    few = replace(spec, axes={"batch_size": (16,)})
     message = "2 replicas take 32 samples in one step, and items.py:items has 20; expected fewer"
-    with pytest.raises(DataError, match=message), runner_for(few):
+    with pytest.raises(DataError, match=message), runner_for(few, here, None, node):
         pass
 
 
@@ -88,6 +87,7 @@ class Answering(SyntheticRunner):
     """Ends a trial as `answer` says, and completes it where that is None."""
 
     def __init__(self, answer: Callable[[TrialSpec], TrialRecord | None]) -> None:
+        super().__init__()
         self.answer, self.ran = answer, list[TrialSpec]()
 
     def unusable_reason(self, configuration: TrialSpec) -> str | None:
