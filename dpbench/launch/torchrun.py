@@ -20,12 +20,11 @@ from textwrap import fill, indent
 from typing import NoReturn
 
 import torch
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.api import RendezvousError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.launcher.api import elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.failures import FailureKind, RanksFailed, failure_of_end, is_of_lost_peer
@@ -168,15 +167,24 @@ def run_workers(chosen: Namespace, threads: int) -> None:
         if not chosen.max_restarts:  # otherwise torch reports the attempts
             for name in AGENT_LOGGERS:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
+        host, port = endpoint(chosen)
+        options = {"log_dir": logs, "master_port": port}
+        # Until the end: torch's agent gets this store when it asks for one at this port.
+        store = serve_store(port, at_loopback=True) if is_one_node(chosen) else None
+        if store is not None:
+            options |= {"nnodes": "1", "node_rank": 0, "rdzv_backend": "static"}
+            options["rdzv_endpoint"] = endpoint_text(LOOPBACK, store.port)
         try:
-            port = chosen.master_port or USUAL_PORT
-            options = Namespace(**vars(chosen) | {"log_dir": logs, "master_port": port})
-            config, program, arguments = torchrun.config_from_args(options)
+            config, program, arguments = torchrun.config_from_args(
+                Namespace(**vars(chosen) | options)
+            )
             if not chosen.run_path:  # torch itself ends a function's process with its parent
                 program, *arguments = tied_to_this_process([str(program), *arguments])
-            store = _meet(chosen, config)
+            if store is None and chosen.rdzv_backend == "static" and chosen.node_rank > 0:
+                # torch's own client would print a hundred lines for a node 0 that does not come.
+                wait = timedelta(seconds=int(config.rdzv_configs["timeout"]))
+                reach_store(host, port, "node 0", wait)
             elastic_launch(config, program)(*arguments)
-            del store  # until here torch's agent gets this store when it asks for one at this port
         except ChildFailedError as error:
             raise workers_failed(error.failures, Path(logs)) from None
         except SignalException as error:
@@ -184,32 +192,14 @@ def run_workers(chosen: Namespace, threads: int) -> None:
         except (ValueError, AssertionError) as error:
             refuse(f"torchrun refuses: {error}")
         except RendezvousError as error:
-            place = endpoint_text(*endpoint(chosen))
             reason = type(error).__name__ + (f": {error}" if str(error) else "")
             raise LaunchError(
-                f"the launchers of {chosen.nnodes} nodes did not come together at {place} "
-                f"({reason}); compare their --nnodes and --rdzv-id"
+                f"the launchers of {chosen.nnodes} nodes did not come together at "
+                f"{endpoint_text(host, port)} ({reason}); compare their --nnodes and --rdzv-id"
             ) from error
         except RuntimeError as error:
             reason = str(error) or type(error).__name__
             raise LaunchError(f"torchrun could not start the workers: {reason}") from error
-
-
-def _meet(chosen: Namespace, config: LaunchConfig) -> TCPStore | None:
-    """The store of one node, where the `config` has its agent meet its workers; None for several
-    nodes, once node 0 can be reached. Raises UsageError; RuntimeError if node 0 does not come."""
-    if is_one_node(chosen):
-        _, port = endpoint(chosen)
-        store = serve_store(port, at_loopback=True)
-        config.min_nodes = config.max_nodes = 1
-        config.rdzv_backend, config.rdzv_configs["rank"] = "static", 0
-        config.rdzv_endpoint = endpoint_text(LOOPBACK, store.port)
-        return store
-    if chosen.rdzv_backend == "static" and chosen.node_rank > 0:
-        # torch's own client would print a hundred lines for a node 0 that does not come.
-        wait = timedelta(seconds=int(config.rdzv_configs["timeout"]))
-        reach_store(*endpoint(chosen), "node 0", wait)
-    return None
 
 
 def _end_at_once(number: int) -> None:
