@@ -237,9 +237,9 @@ class Cluster:
         order: int,
         time_limit_seconds: float,
         stop: Callable[[], bool],
-    ) -> tuple[tuple[RankMeasurement, ...], tuple[RankFailure, ...]]:
-        """Run this node's ranks of the trial to their end; returns what they measured, or how they
-        failed. Raises what `stop` raises."""
+    ) -> NodeState:
+        """Run this node's ranks of the trial to their end; returns its state with what they
+        measured, or how they failed. Raises what `stop` raises."""
         number, sizes = self.this_node.number, trial.replicas_by_node
         variables = {STORE_PREFIX: f"{self._store.launch_id} {order}"}
         interface = os.environ.get(GLOO_INTERFACE) or interface_towards(self.placement.address)
@@ -266,8 +266,8 @@ class Cluster:
                     stop=stop,
                 )
         except RanksFailed as failed:
-            return (), failed.failures
-        return tuple(measurements), ()
+            return replace(self._state, failures=failed.failures)
+        return replace(self._state, measurements=tuple(measurements))
 
 
 class ClusterRunner(TrialRunner):
@@ -314,30 +314,30 @@ class ClusterRunner(TrialRunner):
         # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
         # trial fills a window, whose repetitions get the number of steps that the first chose.
         order = cluster.order(self._plan.index(trial))
-        ended: dict[int, NodeState] = {}
+
+        def ended() -> list[NodeState]:
+            """The states of the other nodes whose ranks have ended."""
+            states = (cluster.state(node.number) for node in nodes[1:])
+            return [state for state in states if state.done == order]
 
         def some_failed() -> bool:
-            """Look for results of other nodes; the first failure stops all ranks."""
-            for node in nodes[1:]:
-                if (state := cluster.state(node.number)).done == order:
-                    ended[node.number] = state
-            return any(not state.measurements for state in ended.values())
+            return any(not state.measurements for state in ended())
 
         def all_ended() -> bool:
-            if some_failed():
+            if some_failed() or not here.measurements:  # the first failure stops all ranks
                 cluster.set_state(trial=None)
-            return len(ended) == len(nodes)
+            return len(ended()) == len(nodes) - 1
 
         here = cluster.run_trial_here(self, trial, order, time_limit_seconds, some_failed)
-        ended[0] = NodeState(measurements=here[0], failures=here[1])
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         if not wait_until(all_ended, STOP_SECONDS):
             raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
-        ranks = [rank for node in nodes for rank in ended[node.number].measurements]
+        states = [here, *ended()]
+        ranks = [rank for state in states for rank in state.measurements]
         if len(ranks) == trial.process_count:
             return record_of_ranks(trial, ranks)
         failed = RanksFailed(
-            [failure for node in nodes for failure in ended[node.number].failures],
+            [failure for state in states for failure in state.failures],
             time_limit_seconds,
             name=lambda rank: f"rank {rank} on {nodes[trial.node_devices[rank][0]].name}",
         )
@@ -369,11 +369,9 @@ def follow_orders(
                 now = cluster.state(0)
                 return (now.order, now.trial) != (ordered.order, ordered.trial)
 
-            measurements, failures = cluster.run_trial_here(
-                runner, trial, last, time_limit_seconds, is_over
-            )
-            cluster.set_state(measurements=measurements, failures=failures)
-            if failures:
+            here = cluster.run_trial_here(runner, trial, last, time_limit_seconds, is_over)
+            cluster.set_state(measurements=here.measurements, failures=here.failures)
+            if here.failures:
                 label = plain_label(trial)
                 say(f"{label} failed; what the ranks here have written is in {runner.logs}")
         cluster.set_state(done=last)

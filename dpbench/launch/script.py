@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,7 @@ from dpbench.measure.script import program
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
-from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, Placement
+from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
 from dpbench.specs import TrialSpec
 
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
@@ -94,18 +95,15 @@ def script_environment(
     """
     together = trial.traits.communicates
     number, size = (rank, trial.group_size) if together else (0, 1)
-    placement = Placement(
+    place = replace(
+        Placement.first_of(size, port if together else 0),  # alone, it holds a store at a free port
         rank=number,
-        world_size=size,
         local_rank=number,
-        local_size=size,
-        address=LOOPBACK,
-        port=port if together else 0,  # alone, it holds its own store, at a free port
         has_store=together,
     )
     environment = {
         **environ,
-        **placement.variables,
+        **place.variables,
         "OMP_NUM_THREADS": str(trial.threads),
         "DPBENCH": "1",
     }
