@@ -19,8 +19,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
-from dpbench.data.datasets import Dataset
-from dpbench.data.user_dataset import UserDataset
+from dpbench.data.datasets import Dataset, UserDataset
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel import devices
 from dpbench.parallel.tree import map_tensors, tensors

@@ -62,7 +62,7 @@ def prepare_dataset(name: str, *, data_dir: Path | None, cache: Path) -> int | N
         UsageError: the user's dataset cannot be loaded.
     """
     if is_function(name):
-        from dpbench.data.user_dataset import load_user_dataset
+        from dpbench.data.datasets import load_user_dataset
 
         return len(load_user_dataset(name, seed=0))
     assert name in DATASETS

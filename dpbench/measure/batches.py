@@ -15,10 +15,9 @@ from itertools import chain, islice
 import torch
 
 from dpbench.data.batch import Samples
-from dpbench.data.datasets import Dataset
+from dpbench.data.datasets import Dataset, UserDataset
 from dpbench.data.loading import loaded_ahead, loaded_by_workers, to_device
 from dpbench.data.sharding import sample_indices
-from dpbench.data.user_dataset import UserDataset
 from dpbench.records.trial import Mode
 from dpbench.specs import TrialSpec
 

@@ -30,8 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench.architecture import Architecture, items_per_sample
 from dpbench.data.batch import call
-from dpbench.data.datasets import Dataset
-from dpbench.data.user_dataset import UserDataset
+from dpbench.data.datasets import Dataset, UserDataset
 from dpbench.measure.device import clock_of, seconds_between
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.window import between_barriers

@@ -17,9 +17,15 @@ from time import perf_counter
 import torch
 
 from dpbench.architecture import Architecture, items_per_sample, load_architecture
-from dpbench.data.datasets import Dataset, Splits, synthetic_dataset, synthetic_samples
+from dpbench.data.datasets import (
+    Dataset,
+    Splits,
+    UserDataset,
+    load_user_dataset,
+    synthetic_dataset,
+    synthetic_samples,
+)
 from dpbench.data.registry import SYNTHETIC, is_function, prepared_file
-from dpbench.data.user_dataset import UserDataset, load_user_dataset
 from dpbench.measure.batches import StepSamples, loading_batches
 from dpbench.measure.device import (
     memory_peaks,

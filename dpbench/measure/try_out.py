@@ -18,9 +18,8 @@ from dpbench.architecture import Architecture, architecture_notes, is_user_code,
 from dpbench.architecture.built import TorchvisionClassifier, UserArchitecture
 from dpbench.architecture.user_errors import code_place, described, seeded, user_errors_in
 from dpbench.data.batch import call
-from dpbench.data.datasets import Dataset, check_fits, synthetic_dataset
+from dpbench.data.datasets import Dataset, check_fits, collate, load_user_dataset, synthetic_dataset
 from dpbench.data.registry import DATASETS, is_function
-from dpbench.data.user_dataset import collate, load_user_dataset
 from dpbench.errors import UnknownName, UsageError
 from dpbench.measure.unused import without_gradient
 

@@ -32,8 +32,7 @@ import torch
 from dpbench.architecture import Architecture
 from dpbench.architecture.user_errors import seeded
 from dpbench.data.batch import call
-from dpbench.data.datasets import Dataset
-from dpbench.data.user_dataset import UserDataset
+from dpbench.data.datasets import Dataset, UserDataset
 from dpbench.measure.device import full_float32
 from dpbench.measure.implementations import wrap
 from dpbench.measure.implementations.model import full_tensor

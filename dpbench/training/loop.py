@@ -45,9 +45,8 @@ from dpbench.training.checkpoint import (
 )
 from dpbench.training.divergence import require_finite
 from dpbench.training.evaluation import evaluate
-from dpbench.training.events import EndLine, EpochLine, Event, Score, StartLine, StepLine
-from dpbench.training.job import TrainingJob
-from dpbench.training.run_folder import CHECKPOINTS, TrainingLog
+from dpbench.training.events import EndLine, EpochLine, Event, Score, StartLine, StepLine, to_line
+from dpbench.training.run_folder import CHECKPOINTS, TrainingJob, open_log
 
 
 @dataclass(slots=True)
@@ -102,7 +101,7 @@ class TrainingLoop:
             self._speeds = time_forward(module, devices[0])
         if checkpoint is not None:
             restore(checkpoint, self.model, ranks.rank)
-        self._log = TrainingLog(job.folder) if ranks.rank == 0 else None
+        self._log = open_log(job.folder) if ranks.rank == 0 else None
 
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each rank's share of every batch; () means equal shares."""
@@ -368,9 +367,10 @@ class TrainingLoop:
         return decode(EndLine, self.ranks.on_first(finish))
 
     def _add(self, event: Event) -> None:
-        """Add an event to the log, on rank 0."""
+        """Add an event to the log, on rank 0. It survives the end of this process, but there is no
+        wait until it is on disk: the log can be lost, a checkpoint must not."""
         if self._log is not None:
-            self._log.add(event)
+            self._log.append(to_line(event).encode(), sync=False)
 
     def close(self) -> None:
         if self._log is not None:

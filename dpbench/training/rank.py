@@ -1,4 +1,5 @@
-"""One rank's part of a training, from the process group to the last line of the log."""
+"""One rank's part of a training, from the process group to the last line of the log; and what no
+rank could do."""
 
 from __future__ import annotations
 
@@ -15,19 +16,15 @@ from dpbench.codec import differing_fields, encode
 from dpbench.data import datasets
 from dpbench.errors import UsageError
 from dpbench.files import read_bytes
-from dpbench.measure.device import (
-    reset_peak_device_memory,
-    set_devices_and_threads,
-    set_tf32,
-)
+from dpbench.measure.device import reset_peak_device_memory, set_devices_and_threads, set_tf32
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.rendezvous.process_group import RankGroup, enable_debug_logging, rank_group
-from dpbench.specs.training import RESUME_LATEST
+from dpbench.specs.training import RESUME_LATEST, TrainingRunOptions, TrainingSpec
+from dpbench.specs.traits import BUILT_IN
 from dpbench.training.checkpoint import Checkpoint, from_bytes, latest_checkpoint
 from dpbench.training.events import EndLine
-from dpbench.training.job import TrainingJob
 from dpbench.training.loop import TrainingLoop
-from dpbench.training.run_folder import CHECKPOINTS
+from dpbench.training.run_folder import CHECKPOINTS, TrainingJob
 
 
 def train_rank(job: TrainingJob, rank: int) -> EndLine:
@@ -123,3 +120,39 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
 
     file = ranks.on_first(find)
     return None if file is None else from_bytes(file[1], file[0])
+
+
+TRAINABLE = tuple(
+    name
+    for name, traits in BUILT_IN.items()
+    if traits.shards != "parameters" and (traits.communicates or traits.largest_group == 1)
+)
+"""Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
+
+
+def refuse_unusable(spec: TrainingSpec, run: TrainingRunOptions) -> None:
+    """Raise UsageError for values that do not go together."""
+    name, traits = spec.implementation, spec.traits
+    if name not in TRAINABLE:
+        raise UsageError(f"{name} cannot be trained with; expected one of {', '.join(TRAINABLE)}")
+    largest = traits.largest_group
+    if largest is not None and spec.group_size > largest:
+        raise UsageError(f"{name}: got a group size of {spec.group_size}, expected {largest}")
+    if spec.unusable_reason is not None:
+        raise UsageError(f"{name}: {spec.unusable_reason}")
+    if spec.process_count == 1 and spec.balance == "speed":
+        raise UsageError(
+            f"balance speed: got {name} at group size {spec.group_size}, which is one process; "
+            "expected several, as shares are of processes"
+        )
+    # Between two averages of local-sgd the parameters of the ranks differ.
+    for what, every in (
+        ("a checkpoint every", run.checkpoint_every),
+        ("a comparison of the ranks every", run.check_sync_every),
+        ("an end after", run.max_steps),
+    ):
+        if traits.averages_parameters and every is not None and every % spec.sync_every:
+            raise UsageError(
+                f"{what} {every} steps: {name} averages parameters every {spec.sync_every} steps, "
+                f"and only then are they one model; expected a multiple of {spec.sync_every}"
+            )

@@ -1,4 +1,4 @@
-"""The folder of one training: its specification, its log and its checkpoints.
+"""A training and its folder, which has the specification, the log and the checkpoints.
 
 runs/<name>/
   run.json       the specification, the command and environment of each start, how it ended
@@ -34,8 +34,7 @@ from dpbench.messages import option_words
 from dpbench.records.environment import Environment
 from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion
 from dpbench.specs.training import RESUME_LATEST, TrainingRunOptions, TrainingSpec
-from dpbench.training.events import Event, from_line, to_line
-from dpbench.training.job import TrainingJob
+from dpbench.training.events import Event, from_line
 
 RUN_FILE = "run.json"
 LOG_FILE = "log.jsonl"
@@ -45,6 +44,21 @@ RANKS = "ranks"
 
 RunStatus = Literal["running", "completed", "failed", "interrupted"]
 """State of a training; "running" also if it was killed so that nobody could write the end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingJob:
+    """Description of a training; the same on every rank, except for the host's paths."""
+
+    spec: TrainingSpec
+    run: TrainingRunOptions
+    folder: Path
+    """The run folder, which exists. Only rank 0 writes into it; others may be on another host."""
+    prepared: Path | None
+    """Folder of the prepared datasets on this host; None if the samples are generated."""
+    resume: str | None = None
+    """None starts from the beginning; RESUME_LATEST continues from the latest checkpoint of the run
+    folder, if there is one; otherwise the path of a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +132,7 @@ class RunFolder:
             status="running",
         )
         folder = cls(path, manifest)
-        with closing(TrainingLog(path)):  # rank 0 opens it again, which may be another process
+        with closing(open_log(path)):  # rank 0 opens it again, which may be another process
             try:
                 for place in (path, folder_inside(path, CHECKPOINTS, make=True)):
                     remove_leftovers(place)
@@ -145,21 +159,16 @@ class RunFolder:
         return tuple(self.follow().new())
 
 
-class TrainingLog(LineWriter):
-    """The log of a run folder, locked against other trainings until it is closed."""
+def open_log(folder: Path) -> LineWriter:
+    """The log of a run folder, locked against other trainings until it is closed.
 
-    def __init__(self, folder: Path) -> None:
-        """Raises FileError if it cannot be written, or another training has it open."""
-        super().__init__(
-            folder / LOG_FILE,
-            writer="another training",
-            if_lost=f"{option_words('resume', RESUME_LATEST)} goes on from the last checkpoint",
-        )
-
-    def add(self, event: Event) -> None:
-        """Append an event. It survives the end of this process, but there is no wait until it is on
-        disk: the log can be lost, a checkpoint must not. Raises FileError."""
-        self.append(to_line(event).encode(), sync=False)
+    Raises FileError if it cannot be written, or another training has it open.
+    """
+    return LineWriter(
+        folder / LOG_FILE,
+        writer="another training",
+        if_lost=f"{option_words('resume', RESUME_LATEST)} goes on from the last checkpoint",
+    )
 
 
 def require_new_run(path: Path) -> None:

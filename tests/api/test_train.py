@@ -14,8 +14,9 @@ import torch
 import dpbench
 from dpbench.api.train import Trained
 from dpbench.errors import FileError, UsageError
+from dpbench.training.events import to_line
 from dpbench.training.loop import state_sha256
-from dpbench.training.run_folder import TrainingLog
+from dpbench.training.run_folder import open_log
 from tests.training.jobs import training_job, training_spec
 from tests.training.test_events import STARTED
 
@@ -73,8 +74,8 @@ def test_a_run_folder_is_opened_without_running_anything(trained: Trained, tmp_p
 
 def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
     folder = training_job(tmp_path / "one", training_spec()).folder
-    with closing(TrainingLog(folder)) as log:
-        log.add(STARTED)
+    with closing(open_log(folder)) as log:
+        log.append(to_line(STARTED).encode(), sync=False)
     with pytest.raises(FileError, match="training has not finished; dpbench train --resume"):
         Trained.open(folder)
 

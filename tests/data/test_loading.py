@@ -15,10 +15,9 @@ import pytest
 import torch
 
 from dpbench.data.batch import Batch
-from dpbench.data.datasets import Dataset
+from dpbench.data.datasets import Dataset, UserDataset
 from dpbench.data.loading import loaded_ahead, loaded_by_workers, to_device
 from dpbench.data.sharding import EpochPlan
-from dpbench.data.user_dataset import UserDataset
 from dpbench.errors import DataError
 from tests.recording_cuda import GPU, GpuTensor, HostTensor, RecordingCuda, put_into_parallel
 from tests.training.jobs import training_spec

@@ -17,8 +17,7 @@ from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, Position, from_bytes
-from dpbench.training.job import TrainingJob
-from dpbench.training.run_folder import RunFolder
+from dpbench.training.run_folder import RunFolder, TrainingJob
 from tests.builders import HERE
 
 OF_WORKLOAD = ("optimizer", "lr", "lr_scaling", "seed", "dtype", "compile")

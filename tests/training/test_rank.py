@@ -18,9 +18,8 @@ from dpbench.errors import DpbenchError, UsageError
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, from_bytes, save_checkpoint, to_bytes
 from dpbench.training.events import EndLine, EpochLine, Event, StepLine
-from dpbench.training.job import TrainingJob
 from dpbench.training.rank import agreed_checkpoint, train_in_group
-from dpbench.training.run_folder import RunFolder
+from dpbench.training.run_folder import RunFolder, TrainingJob
 from tests.parallel.ranks import run_ranks
 from tests.training import test_evaluation, test_step
 from tests.training.jobs import (

@@ -11,8 +11,7 @@ import pytest
 
 from dpbench.errors import FileError
 from dpbench.specs.training import TrainingRunOptions
-from dpbench.training.job import TrainingJob
-from dpbench.training.run_folder import RUN_FILE, RunFolder, TrainingLog
+from dpbench.training.run_folder import RUN_FILE, RunFolder, TrainingJob, open_log
 from tests.builders import HERE
 from tests.training.jobs import training_spec
 
@@ -70,7 +69,7 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     second = job(first.path, resume="auto")
     before = (first.path / RUN_FILE).read_bytes()
     in_use = pytest.raises(FileError, match="one is in use: another training is writing to it")
-    with closing(TrainingLog(first.path)), in_use:
+    with closing(open_log(first.path)), in_use:
         RunFolder.begin(second, ["train"], HERE)
     assert (first.path / RUN_FILE).read_bytes() == before
     RunFolder.begin(second, ["train"], HERE)

@@ -19,7 +19,7 @@ from dpbench.training.events import (
     StepLine,
     to_line,
 )
-from dpbench.training.job import TrainingJob
+from dpbench.training.run_folder import TrainingJob
 from dpbench.units import counted
 
 UNEVEN_MEMORY = 1.2

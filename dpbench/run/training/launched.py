@@ -37,8 +37,8 @@ from dpbench.run.training.running import run_job
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.events import EndLine
-from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
+from dpbench.training.run_folder import TrainingJob
 
 TIMED_OUT = ("timed out waiting", "did not come within")
 """Words of gloo, and of `barrier`."""

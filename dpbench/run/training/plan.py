@@ -34,8 +34,8 @@ from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.temporary import temporary_folder
-from dpbench.training.job import TrainingJob, refuse_unusable
-from dpbench.training.run_folder import RUN_FILE, RunFolder, require_new_run
+from dpbench.training.rank import refuse_unusable
+from dpbench.training.run_folder import RUN_FILE, RunFolder, TrainingJob, require_new_run
 
 DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
 """As the MNIST example of torch has them."""

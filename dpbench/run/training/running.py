@@ -36,9 +36,8 @@ from dpbench.run.interrupts import interruptible
 from dpbench.run.training.plan import place_training, prepare_samples, spec_here
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import EndLine, Event
-from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
-from dpbench.training.run_folder import RANKS, RunFolder
+from dpbench.training.run_folder import RANKS, RunFolder, TrainingJob
 
 MAX_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""

@@ -13,7 +13,7 @@ from dpbench.records.trial import MemoryPeaks
 from dpbench.report.progress import training as words
 from dpbench.specs import WorkloadSpec
 from dpbench.training.events import Score, StartLine
-from dpbench.training.job import TrainingJob
+from dpbench.training.run_folder import TrainingJob
 from tests.training import test_events as events
 from tests.training.jobs import QUIET, training_spec
 

@@ -17,8 +17,7 @@ from dpbench.run.training.plan import place_training
 from dpbench.run.training.running import following
 from dpbench.specs.training import TrainingSpec
 from dpbench.training.events import Event, to_line
-from dpbench.training.job import TrainingJob
-from dpbench.training.run_folder import RunFolder
+from dpbench.training.run_folder import RunFolder, TrainingJob
 from tests.training.jobs import training_job, training_spec
 from tests.training.test_events import STEP
 
