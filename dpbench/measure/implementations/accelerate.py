@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
-
 import torch
 
-from dpbench.measure.implementations.model import ParallelModel, threads_kept
+from dpbench.measure.implementations.model import LibraryModel, threads_kept
 from dpbench.specs import ParallelSpec
 from dpbench.temporary import temporary_variables
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 TRAITS = {
     "order": 80,
@@ -22,23 +16,9 @@ TRAITS = {
 }
 
 
-class Accelerated(ParallelModel):
-    """A module that an Accelerator has prepared; with a single replica it is the module itself."""
-
-    def __init__(self, accelerator: Accelerator, module: torch.nn.Module) -> None:
-        super().__init__(module)
-        self._accelerator = accelerator
-
-    def accumulate_only(self) -> AbstractContextManager[None]:
-        unreduced: AbstractContextManager[None] = self._accelerator.no_sync(self.wrapped)
-        return unreduced
-
-    def backward(self, loss: torch.Tensor) -> None:
-        self._accelerator.backward(loss)
-
-
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Accelerated:
-    """Wrap `module` at Accelerate's defaults, in the existing process group."""
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> LibraryModel:
+    """Wrap `module` at Accelerate's defaults, in the existing process group; a single replica stays
+    the module itself."""
     from accelerate import Accelerator
 
     device = torch.device(settings.devices[rank])
@@ -47,4 +27,4 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Accelera
     with threads_kept(), temporary_variables(of_device):
         accelerator = Accelerator(cpu=device.type == "cpu", device_placement=False)
         prepared = accelerator.prepare_model(module)
-    return Accelerated(accelerator, prepared)
+    return LibraryModel(prepared, accelerator.no_sync, accelerator.backward)

@@ -22,14 +22,12 @@ class OurDistributedDataParallel(NoSyncModel):
     """dpbench.DistributedDataParallel: backward returns with averaged gradients."""
 
     wrapped: parallel.DistributedDataParallel
-    counts_bytes = True
-    """False with a communication hook, which does not report the bytes it sends."""
 
-    def reduced_bytes(self) -> int | None:
-        return self.wrapped.reduced_bytes if self.counts_bytes else None
+    def reduced_bytes(self) -> int:
+        return self.wrapped.reduced_bytes
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDistributedDataParallel:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> NoSyncModel:
     """Wrap `module`, and register the communication hook of `settings`."""
     wrapped = parallel.DistributedDataParallel(
         module,
@@ -40,6 +38,6 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDistr
         overlap=settings.overlap == "on",
     )
     register_hook(wrapped, settings)
-    model = OurDistributedDataParallel(wrapped)
-    model.counts_bytes = settings.comm_hook == "none"
-    return model
+    if settings.comm_hook == "none":
+        return OurDistributedDataParallel(wrapped)
+    return NoSyncModel(wrapped)  # a hook does not report the bytes that it sends

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
-
 import torch
 
-from dpbench.measure.implementations.model import ParallelModel, threads_kept
+from dpbench.measure.implementations.model import LibraryModel, threads_kept
 from dpbench.specs import ParallelSpec
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
-    from lightning_fabric.wrappers import _FabricModule
 
 TRAITS = {
     "order": 90,
@@ -22,24 +15,7 @@ TRAITS = {
 }
 
 
-class FabricModel(ParallelModel):
-    """A module that a Fabric has set up."""
-
-    wrapped: _FabricModule
-
-    def __init__(self, fabric: Fabric, module: _FabricModule) -> None:
-        super().__init__(module)
-        self._fabric = fabric
-
-    def accumulate_only(self) -> AbstractContextManager[None]:
-        unreduced: AbstractContextManager[None] = self._fabric.no_backward_sync(self.wrapped)
-        return unreduced
-
-    def backward(self, loss: torch.Tensor) -> None:
-        self._fabric.backward(loss)
-
-
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> FabricModel:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> LibraryModel:
     """Wrap `module` with Fabric's DDP strategy at its defaults, in the existing process group."""
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -58,4 +34,4 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> FabricMo
         )
         fabric.launch()
         wrapped = fabric.setup_module(module, move_to_device=False)
-    return FabricModel(fabric, wrapped)
+    return LibraryModel(wrapped, fabric.no_backward_sync, fabric.backward)

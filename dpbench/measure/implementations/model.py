@@ -6,7 +6,7 @@ module: usually `accumulate_only`, and `reduced_bytes` where it counts them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +81,26 @@ class NoSyncModel(ParallelModel):
     def accumulate_only(self) -> AbstractContextManager[None]:
         unreduced: AbstractContextManager[None] = self.wrapped.no_sync()  # type: ignore[operator]
         return unreduced
+
+
+class LibraryModel(ParallelModel):
+    """A module that a library has wrapped, which has its own ways to compute gradients without
+    reducing them, and to run the backward pass."""
+
+    def __init__(
+        self,
+        wrapped: torch.nn.Module,
+        no_sync: Callable[[Any], AbstractContextManager[None]],
+        backward: Callable[[torch.Tensor], None],
+    ) -> None:
+        super().__init__(wrapped)
+        self._no_sync, self._backward = no_sync, backward
+
+    def accumulate_only(self) -> AbstractContextManager[None]:
+        return self._no_sync(self.wrapped)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._backward(loss)
 
 
 class Plain(ParallelModel):

@@ -15,7 +15,7 @@ import os
 import runpy
 import sys
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -69,7 +69,7 @@ class ScriptRun:
     def run(self, script: list[str]) -> NoReturn:
         """Run the script up to its last measured step, or until it fails or takes too few."""
         self.watcher.watch()
-        register_optimizer_step_post_hook(lambda optimizer, _, __: self.step_ended(optimizer))
+        register_optimizer_step_post_hook(self.step_ended)
         status: object = 0
         try:
             if script[0] == "-m":
@@ -93,11 +93,11 @@ class ScriptRun:
             self.fail(f"the script ended with status {status}{after}", has_written=True)
         if self.timer.measured and status in (0, None):
             # Whole rounds count; the other ranks, whose scripts end as well, do the same.
-            self.timer.leave()
+            self.timer.exchange(ended=True)
             self.finish()
         self.fail(self.too_short(status))
 
-    def step_ended(self, optimizer: Optimizer) -> None:
+    def step_ended(self, optimizer: Optimizer, *_: Any) -> None:
         """Let the timer know of a step; after the last one the script goes no further."""
         if self.timer.step_ended(optimizer):
             self.finish()
@@ -127,7 +127,7 @@ class ScriptRun:
                 "its arguments"
             )
         measured = self.measurement()
-        self.timer.leave()  # others may still need this rank's connections
+        self.timer.exchange(ended=True)  # others may still need this rank's connections
         self.leave(measurement=encode(measured))
 
     def measurement(self) -> RankMeasurement:
@@ -136,15 +136,9 @@ class ScriptRun:
         segments: dict[Mode, list[ScriptSegment]] = {}
         for segment in timer.measured:
             segments.setdefault(segment.mode, []).append(segment)
-        windows: dict[Mode, Window] = {}
-        for mode, parts in segments.items():
-            window = Window.of_segments([part.window for part in parts])
-            if not timer.counts_samples:  # then every step counts as one
-                window = replace(window, samples=len(window.step_seconds))
-            windows[mode] = window
         cached = [counts for segment in segments.get("cached", ()) for counts in segment.counts]
         if not any(counts.repeated_batches for counts in cached):
-            windows.pop("cached", None)
+            segments.pop("cached", None)
         assert timer.peaks is not None  # a segment was measured
         modules = [] if self.watcher.wrapper is None else self.watcher.wrapper.modules()
         facts = TrialFacts(
@@ -156,7 +150,10 @@ class ScriptRun:
             rank=self.task.rank,
             pid=os.getpid(),
             device=str(device),
-            windows=windows,
+            windows={
+                mode: Window.of_segments([segment.window for segment in parts])
+                for mode, parts in segments.items()
+            },
             script=self.facts(segments["timed"]),
             threads=torch.get_num_threads(),
             setup_seconds=(timer.first_step or self.started) - self.started,

@@ -29,13 +29,9 @@ from dpbench.specs.trial import MAX_FILLING_STEPS
 
 SEGMENT_SECONDS = 0.1
 MIN_SCRIPT_SEGMENT_STEPS = 5
-"""More than in other windows, as some may be left out; see ScriptSegment.window."""
+"""More than in other windows, as some may be left out; see ScriptSegment.end."""
 QUEUE_LIMIT = 64
 """Most steps in which a queue of batches is emptied."""
-
-
-class OtherScriptEnded(Exception):
-    """The script of another rank has ended."""
 
 
 @dataclass
@@ -46,25 +42,24 @@ class ScriptSegment:
     steps: int
     counts: list[StepCounts] = field(default_factory=list)
     """One for each step so far."""
-    whole: Window | None = None
-    """All steps, when they have ended; None for the first of all, whose device was not known."""
+    window: Window = field(init=False)
+    """The steps that were not interrupted, or all if there are no others; set by `end`."""
 
-    @property
-    def window(self) -> Window:
-        """The steps that were not interrupted, or all if there are no others."""
-        assert self.whole is not None
-        step_seconds = self.whole.step_seconds
+    def end(self, whole: Window, *, counts_samples: bool) -> None:
+        """End the segment with the window of all its steps, of which each counts as one sample
+        unless samples are counted."""
+        step_seconds = whole.step_seconds
         kept = [k for k, counts in enumerate(self.counts) if not counts.interrupted]
         kept = kept or [*range(len(step_seconds))]
         seconds = tuple(step_seconds[k] for k in kept)
         # On CUDA the host times the segment and the device its steps.
         share = sum(seconds) / sum(step_seconds)
-        return replace(
-            self.whole,
-            seconds=self.whole.seconds * share,
+        self.window = replace(
+            whole,
+            seconds=whole.seconds * share,
             step_seconds=seconds,
-            samples=sum(self.counts[k].samples for k in kept),
-            cpu_seconds=(self.whole.cpu_seconds or 0.0) * share,
+            samples=sum(self.counts[k].samples if counts_samples else 1 for k in kept),
+            cpu_seconds=(whole.cpu_seconds or 0.0) * share,
         )
 
 
@@ -89,8 +84,8 @@ class ScriptTimer:
         self.first_step: float | None = None
         """When the first one ended."""
         self.device = torch.device("cpu")
-        self._timer: SegmentTimer | None = None
-        """That of the segment; None for the first of all."""
+        self._timer = SegmentTimer([self.device])
+        """That of the segment; the first of all is not measured, as its device is not known."""
         self._queued = 0
         """Batches that a loader's workers may have ready."""
         self._segments = self._in_order()
@@ -106,45 +101,29 @@ class ScriptTimer:
         elif optimizer is not self.optimizer:
             return False
         segment = self._segment
-        if self._timer is not None:
-            self._timer.step_ended()
+        self._timer.step_ended()
         segment.counts.append(self._watcher.end_step())
-        return len(segment.counts) == segment.steps and not self._begin_next()
-
-    def _begin_next(self) -> bool:
-        """End this segment and begin the next; returns False if there is none."""
-        segment = self._segment
-        if self._timer is not None:
-            segment.whole = self._timer.end(sum(counts.samples for counts in segment.counts))
-        self._queued = max(self._queued, *(counts.queued_batches for counts in segment.counts))
-        try:
-            following = next(self._segments, None)
-            if following is None:
-                return False
-            self._exchange()
-        except OtherScriptEnded:
+        if len(segment.counts) < segment.steps:
             return False
+        whole = self._timer.end(sum(counts.samples for counts in segment.counts))
+        segment.end(whole, counts_samples=self.counts_samples)
+        self._queued = max(self._queued, *(counts.queued_batches for counts in segment.counts))
+        following = next(self._segments, None)
+        if following is None or not self.exchange():
+            return True
         self._segment, self._watcher.mode = following, following.mode
         synchronize(self.device)
         self._timer = SegmentTimer([self.device])
-        return True
-
-    def leave(self) -> None:
-        """Tell the other ranks that this one takes no more steps."""
-        self.exchange(ended=True)
+        return False
 
     def exchange(self, **values: Any) -> list[dict[str, Any]]:
-        """The values of all ranks, once all have called this, copies that train alone as well."""
+        """The values of all ranks, once all have called this, copies that train alone as well; []
+        if one of them has said with `ended` that it takes no more steps."""
         self._exchanges += 1
         keys = [f"dpbench {self._exchanges} {rank}" for rank in range(self._trial.group_size)]
         self._store.set(keys[self._rank], json.dumps(values))
-        return [json.loads(text) for text in self._store.multi_get(keys)]
-
-    def _exchange(self, **values: Any) -> list[dict[str, Any]]:
-        reports = self.exchange(**values)
-        if any("ended" in report for report in reports):
-            raise OtherScriptEnded
-        return reports
+        reports = [json.loads(text) for text in self._store.multi_get(keys)]
+        return [] if any("ended" in report for report in reports) else reports
 
     def _in_order(self) -> Iterator[ScriptSegment]:
         """The segments; each is asked for when the one before has ended on this rank."""
@@ -153,8 +132,8 @@ class ScriptTimer:
         half = trial.warmup // 2
         yield ScriptSegment("timed", max(trial.warmup - half, 1))
         earlier_batch = watcher.batch_digest() if together else None
-        timed = ScriptSegment("timed", max(half, 1))
-        yield timed
+        last = ScriptSegment("timed", max(half, 1))
+        yield last
         seen: dict[str, Any] = {}
         if together:
             seen = {
@@ -162,12 +141,14 @@ class ScriptTimer:
                 "batch": watcher.batch_digest(),
                 "unused": watcher.has_unused_parameters(),
             }
-        reports = self._exchange(
-            pace=median(timed.window.step_seconds),
-            syncs=any(counts.reducing_forwards for counts in timed.counts),
-            loads=any(counts.samples for counts in timed.counts),
+        reports = self.exchange(
+            pace=median(last.window.step_seconds),
+            syncs=any(counts.reducing_forwards for counts in last.counts),
+            loads=any(counts.samples for counts in last.counts),
             **seen,
         )
+        if not reports:
+            return
         self._compare(reports, earlier_batch)
         size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
         size = min(max(size, MIN_SCRIPT_SEGMENT_STEPS), max(trial.steps // 2, 1))
@@ -188,8 +169,9 @@ class ScriptTimer:
                 # Later segments need memory that the script does not, for a kept batch.
                 self.peaks = self.peaks or memory_peaks(self.device)
             own = sum(segment.window.seconds for segment in ahead if segment.mode == "timed")
-            # Raises if another script has ended in this round, which then counts on no rank.
-            reports = self._exchange(seconds=own)
+            reports = self.exchange(seconds=own)
+            if not reports:  # another script has ended in this round, which counts on no rank
+                return
             seconds += max(report["seconds"] for report in reports)
             self.measured += ahead
             done += 2 * size

@@ -27,7 +27,7 @@ class OfTwo(ScriptTimer):
     peer_has_ended = False
 
     def exchange(self, **values: Any) -> list[dict[str, Any]]:
-        return [values, {"ended": True} if self.peer_has_ended else values]
+        return [] if self.peer_has_ended else [values, values]
 
 
 class Watched(ScriptWatcher):
