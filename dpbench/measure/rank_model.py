@@ -97,27 +97,18 @@ class RankModel:
         return losses, norm
 
 
-def build_module(
-    architecture: Architecture, workload: WorkloadSpec, device: torch.device
-) -> torch.nn.Module:
-    """Make a module from the workload's seed, alike on all ranks unless the user's code ignores the
-    seed, and compile it as the workload says."""
-    torch.manual_seed(workload.seed)
-    return compile_module(architecture.build_model().to(device), workload)
-
-
 def build_rank_model(
-    module: torch.nn.Module,
-    architecture: Architecture,
-    settings: ParallelSpec,
-    rank: int,
-    device: torch.device,
+    architecture: Architecture, settings: ParallelSpec, rank: int, device: torch.device
 ) -> RankModel:
-    """Wrap a module of `build_module`, whose parameters are then those of rank 0; a collective.
+    """Make a module from the workload's seed, compile it as the workload says, and wrap it, which
+    gives it the parameters of rank 0 if ranks communicate; a collective.
 
     From here on random numbers, such as dropout masks, differ between ranks.
     """
-    workload, parallel = settings.workload, wrap(module, settings, rank)
+    workload = settings.workload
+    torch.manual_seed(workload.seed)
+    module = compile_module(architecture.build_model().to(device), workload)
+    parallel = wrap(module, settings, rank)
     # Ranks with gradients of their own must skip a step of float16 together.
     has_local_state = settings.traits.has_local_state
     deciding = dist.group.WORLD if has_local_state else None

@@ -42,7 +42,7 @@ from dpbench.measure.instruments import (
 )
 from dpbench.measure.nccl_log import nccl_transports
 from dpbench.measure.nvml import gpu_states
-from dpbench.measure.rank_model import build_module, build_rank_model
+from dpbench.measure.rank_model import build_rank_model
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import checksum, verify
@@ -69,28 +69,29 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         nccl_transports(trial.backend) as transports,
         rank_group(trial.backend, trial.process_count, devices[0]) as ranks,
     ):
-        module = build_module(architecture, trial.workload, devices[0])
-        model = build_rank_model(module, architecture, trial, rank, devices[0])
+        model = build_rank_model(architecture, trial, rank, devices[0])
         stepper = BenchmarkStepper(model, load, trial.averaging_weight(rank), devices, ranks)
         measurement = time_windows(trial, stepper, samples, started)
         measurement = examine(measurement, trial, stepper, samples)
-        facts = TrialFacts(
-            item=architecture.item,
-            items_per_sample=items_per_sample(architecture),
-            group_class=default_group_class(ranks.device),
-            sync_batch_norms=sum(isinstance(m, torch.nn.SyncBatchNorm) for m in module.modules()),
-        )
-        used_transports = transports()
-        del stepper, model, module
+        measurement = replace(measurement, transports=transports())
+        group_class = default_group_class(ranks.device)
+        norms = sum(isinstance(each, torch.nn.SyncBatchNorm) for each in model.module.modules())
+        del stepper, model
         # After the windows, so that the float64 tensors neither add to their peak memory nor warm
         # anything up for them.
         verification = verify(trial, architecture, source, rank, ranks) if is_first else None
     if rank > 0:
-        return replace(measurement, transports=used_transports)
-    # Counted last; a failure is reported and loses nothing.
-    flops = flops_per_item(architecture, source, devices[0]) if is_first else None
-    facts = replace(facts, verification=verification, flops_per_item=flops)
-    return replace(measurement, transports=used_transports, facts=facts)
+        return measurement
+    facts = TrialFacts(
+        item=architecture.item,
+        items_per_sample=items_per_sample(architecture),
+        # Counted last; a failure is reported and loses nothing.
+        flops_per_item=flops_per_item(architecture, source, devices[0]) if is_first else None,
+        group_class=group_class,
+        sync_batch_norms=norms,
+        verification=verification,
+    )
+    return replace(measurement, facts=facts)
 
 
 def _source(

@@ -27,7 +27,7 @@ from dpbench.data.loading import loaded_ahead
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import TrainingFailed
 from dpbench.measure.device import memory_peaks, random_states
-from dpbench.measure.rank_model import build_module, build_rank_model
+from dpbench.measure.rank_model import build_rank_model
 from dpbench.messages import option_words
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.parallel.agreement import tensors_sha256
@@ -93,12 +93,11 @@ class TrainingLoop:
         self._divide(self.position.shares)
         # Initial parameters depend only on the seed. Each rank has its own random numbers for
         # training, as in dropout: torch's, not those of Python and NumPy.
-        module = build_module(architecture, job.spec.workload, devices[0])
-        self.model = build_rank_model(module, architecture, job.spec, ranks.rank, devices[0])
+        self.model = build_rank_model(architecture, job.spec, ranks.rank, devices[0])
         self._speeds: list[float] | None = None
         """Samples per second of this rank's forward passes in the epoch, for `--balance speed`."""
         if job.spec.balance == "speed":
-            self._speeds = time_forward(module, devices[0])
+            self._speeds = time_forward(self.model.module, devices[0])
         if checkpoint is not None:
             restore(checkpoint, self.model, ranks.rank)
         self._log = open_log(job.folder) if ranks.rank == 0 else None

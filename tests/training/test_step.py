@@ -12,7 +12,7 @@ import torch
 
 from dpbench.architecture import load_architecture
 from dpbench.data.batch import Batch
-from dpbench.measure.rank_model import RankModel, build_module, build_rank_model
+from dpbench.measure.rank_model import RankModel, build_rank_model
 from dpbench.specs.training import TrainingSpec
 from tests.training.jobs import ranks_here, training_spec
 
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def model_of(spec: TrainingSpec, rank: int = 0) -> RankModel:
     made = load_architecture(spec.workload.architecture)
-    return build_rank_model(build_module(made, spec.workload, CPU), made, spec, rank, CPU)
+    return build_rank_model(made, spec, rank, CPU)
 
 
 def alone(architecture: str = "Plain", **changes: Any) -> RankModel:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import NoSyncModel, device_ids
+from dpbench.measure.implementations.ddp import OurDistributedDataParallel
+from dpbench.measure.implementations.model import device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -17,10 +18,11 @@ TRAITS = {
 }
 
 
-class ShardedDdp(NoSyncModel):
-    """dpbench.DistributedDataParallel, where backward averages each rank's share for it alone."""
+class ShardedDdp(OurDistributedDataParallel):
+    """dpbench.DistributedDataParallel, where backward averages each rank's share for it alone.
 
-    wrapped: parallel.DistributedDataParallel
+    An average in shares and a gathering of them move what one all-reduce moves.
+    """
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
         self._optimizer = parallel.ShardedOptimizer(self.wrapped, plain)
@@ -32,10 +34,6 @@ class ShardedDdp(NoSyncModel):
     def full_gradients(self) -> list[torch.Tensor | None]:
         averages = self._optimizer.gradients()
         return [averages.get(parameter) for parameter in self.wrapped.parameters()]
-
-    def reduced_bytes(self) -> int:
-        # An average in shares and a gathering of them move what one all-reduce moves.
-        return self.wrapped.reduced_bytes
 
 
 def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ShardedDdp:
