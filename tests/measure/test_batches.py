@@ -79,7 +79,7 @@ def test_trials_consume_whole_epochs_whatever_the_group_size(
 @given(
     implementation=st.sampled_from(["ddp", "fsdp2"]),
     warmup=st.integers(0, 6),
-    timed=st.integers(1, 7),
+    steps=st.integers(1, 7),
     is_instrumented=st.booleans(),
     prefetch=st.sampled_from([0, 1, 3]),
     accumulate=st.integers(1, 3),
@@ -87,23 +87,13 @@ def test_trials_consume_whole_epochs_whatever_the_group_size(
     rank=st.integers(0, 1),
 )
 def test_steps_get_the_same_samples_as_from_the_device(
-    implementation: str, warmup: int, timed: int, prefetch: int, rank: int, **changes: int
+    prefetch: int, rank: int, **changes: Any
 ) -> None:
     resident, loaded = (
-        taken(
-            trial_spec(
-                implementation=implementation,
-                warmup=warmup,
-                steps=timed,
-                prefetch=ahead,
-                **changes,
-            ),
-            rank,
-        )
-        for ahead in (None, prefetch)
+        taken(trial_spec(prefetch=ahead, **changes), rank) for ahead in (None, prefetch)
     )
-    kinds = 2 if implementation == "ddp" and changes["is_instrumented"] else 1
-    count = warmup + kinds * timed + PHASE_STEPS
+    kinds = 2 if changes["implementation"] == "ddp" and changes["is_instrumented"] else 1
+    count = changes["warmup"] + kinds * changes["steps"] + PHASE_STEPS
     assert len(loaded) == count * changes["accumulate"]
     for (inputs, targets), (same_inputs, same_targets) in zip(resident, loaded, strict=True):
         assert targets.equal(same_targets)
