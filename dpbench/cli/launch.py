@@ -44,7 +44,7 @@ def launch(context: typer.Context) -> int:
     from dpbench.errors import Interrupted, UsageError
     from dpbench.launch import torchrun
     from dpbench.launch.failures import RanksFailed
-    from dpbench.launch.signals import ENDING, handle_unless_ignored
+    from dpbench.launch.signals import handle_endings
     from dpbench.records.environment import usable_cores
     from dpbench.rendezvous.placement import endpoint_text
 
@@ -68,8 +68,8 @@ def launch(context: typer.Context) -> int:
         say(f"waiting for the launchers of all {chosen.nnodes} nodes at {place}")
     if interface := torchrun.gloo_interface(chosen):
         say(f"gloo connects by {interface}; set GLOO_SOCKET_IFNAME to change it")
-    for number in ENDING:  # torch waits for other nodes in C++, where Python's handlers do not run
-        handle_unless_ignored(number, signal.SIG_DFL)
+    # torch waits for other nodes in C++, where Python's handlers do not run.
+    handle_endings(signal.SIG_DFL)
     try:
         torchrun.run_workers(chosen, threads)
     except RanksFailed as failed:

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from dpbench.launch.failures import failure_of_exception
-from dpbench.launch.signals import ENDING, handle_unless_ignored
+from dpbench.launch.signals import handle_endings
 
 MIN_LIMIT_SECONDS = 0.01
 STREAMS = ("stdout", "stderr")
@@ -63,8 +63,7 @@ def rank_main(
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=end_with_launcher, daemon=True).start()
-    for number in ENDING:  # a forked rank inherits the launcher's handlers
-        handle_unless_ignored(number, signal.SIG_DFL)
+    handle_endings(signal.SIG_DFL)  # a forked rank inherits the launcher's handlers
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _redirect(scratch, rank)
     seconds_left = max(started + time_limit_seconds - time.monotonic(), MIN_LIMIT_SECONDS)

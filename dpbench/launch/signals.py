@@ -27,9 +27,11 @@ def end_in_words(exit_code: int) -> str:
     return f"was killed by {name}{hint}"
 
 
-def handle_unless_ignored(number: int, handler: Handler) -> None:
-    if signal.getsignal(number) is not signal.SIG_IGN:
-        signal.signal(number, handler)
+def handle_endings(handler: Handler) -> None:
+    """Set the handler of the signals of ENDING that are not ignored."""
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_one_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
 from dpbench.measure.trial import measure_trial
-from dpbench.messages import option_words, say
+from dpbench.messages import say
 from dpbench.records.environment import core_numbers
 from dpbench.records.trial import HostLoad, RankMeasurement, Record, Status, TrialRecord
 from dpbench.rendezvous.placement import Placement
@@ -53,9 +53,6 @@ class TrialRunner:
 
     def unusable_reason(self, configuration: Configuration) -> str | None:
         """Why this machine cannot run the configuration; None if it can."""
-        if configuration.node_count > 1:
-            option = option_words("nnodes", configuration.node_count)
-            return f"this node is alone; expected {option}"
         return self.machines[0].unusable_reason(configuration)
 
     def rank_work(self, trial: TrialSpec) -> Callable[[int], RankMeasurement]:

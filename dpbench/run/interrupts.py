@@ -15,14 +15,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 from dpbench.errors import Interrupted
-from dpbench.launch.signals import ENDING, handle_unless_ignored
+from dpbench.launch.signals import ENDING, handle_endings
 from dpbench.temporary import clean_up
 
 
 def end_at_once() -> None:
     """Let every signal that is not ignored end the process with status 128 + n from now on."""
-    for number in ENDING:
-        handle_unless_ignored(number, _end)
+    handle_endings(_end)
 
 
 @contextmanager
