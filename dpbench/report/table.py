@@ -52,16 +52,14 @@ class Column:
     """Values that a page sorts it by, None last in either direction; None for the cells."""
     by_default: bool = True
     """False: only a page has it, whose reader has to choose it."""
-    folds: bool = False
-    """Whether its cells may take several lines on a terminal."""
     leaves: int = 0
-    """Order in which it leaves a terminal that is too narrow; 0 stays."""
+    """Order in which it leaves a terminal that is too narrow; 0 stays, and text then folds."""
 
     @property
     def least_width(self) -> int:
         """Characters of the longest part that stays on one line."""
         glued = TOGETHER.sub(NO_BREAK, " ".join(self.cells))
-        parts = glued.split(" ") if self.folds else self.cells
+        parts = glued.split(" ") if self.is_text and not self.leaves else self.cells
         return max(map(len, (*self.header.split("\n"), *parts)))
 
 

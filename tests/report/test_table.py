@@ -28,7 +28,7 @@ def lines(table: Table, width: int) -> list[str]:
 def test_a_cell_folds_between_words_only_where_it_is_too_wide(
     cells: Sequence[str], width: int, expected: Sequence[str]
 ) -> None:
-    table = Table(columns=(text_column("", cells, folds=True), column("n", ["1"] * len(cells))))
+    table = Table(columns=(text_column("", cells), column("n", ["1"] * len(cells))))
     first = [line[: max(map(len, expected))].rstrip() for line in lines(table, width)[2:]]
     assert first[: len(expected)] == expected
 
@@ -40,7 +40,7 @@ def test_a_percentage_is_not_broken() -> None:
 
 def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:
     cells = ["ddp/gloo ×2, batch 16", "1,200 (900–1,600)", "1,100 (800–1,500)", "0.007", "faster"]
-    looks = ({"folds": True}, {"leaves": 2}, {"leaves": 2}, {"leaves": 1}, {})
+    looks = ({"is_text": True}, {"leaves": 2}, {"leaves": 2}, {"leaves": 1}, {})
     table = Table(
         columns=tuple(
             column(header, [cell], **look)

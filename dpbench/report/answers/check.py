@@ -166,12 +166,11 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
         change = "Change" if subject == metric else f"Change\nin {subject}"
         yield Table(
             columns=(
-                text_column("Configuration", [row.label for row in rows], folds=True),
+                text_column("Configuration", [row.label for row in rows]),
                 *side_columns(rows, ("Baseline", "Candidate"), leaves=2, gap="\n"),
                 column(
                     change.replace(" per", "\nper"),
                     [or_missing(row.slowdown, change_words) for row in rows],
-                    folds=True,
                 ),
                 column("Runs", map(sample_sizes, rows), leaves=1),
                 text_column("Verdict", [row.outcome for row in rows]),

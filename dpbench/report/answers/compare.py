@@ -57,7 +57,7 @@ def _table(rows: Sequence[ComparedRow], metric: Metric, within: float) -> Table:
     p_values = [row.p_value_corrected for row in rows]
     return Table(
         columns=(
-            text_column("Configuration", [row.label for row in rows], folds=True),
+            text_column("Configuration", [row.label for row in rows]),
             *side_columns(rows, ("A", "B"), leaves=3),
             column(
                 "Speedup" if metric.is_speed else "B ÷ A",
@@ -69,7 +69,7 @@ def _table(rows: Sequence[ComparedRow], metric: Metric, within: float) -> Table:
                 leaves=1,
             ),
             column("n", map(sample_sizes, rows), leaves=2),
-            text_column("B is", [_outcome_words(row, within) for row in rows], folds=True),
+            text_column("B is", [_outcome_words(row, within) for row in rows]),
         )
     )
 

@@ -164,7 +164,6 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                 "Factor",
                 [" and ".join(factor.parts) for _, factor, _ in rows],
                 meaning="Part of the efficiency.",
-                folds=is_one,
             ),
             column(
                 "Ratio\n(< 1 = loss)",
@@ -190,7 +189,6 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             text_column(
                 "Cause",
                 [causes for _, _, causes in rows],
-                folds=is_one,
                 leaves=0 if is_one else 1,
             ),
         ),

@@ -78,7 +78,7 @@ def _table(projections: Sequence[Projection]) -> Table:
 
     speeds = [point.throughput for point in points]
     columns = (
-        text_column("Series", labels, folds=True),
+        text_column("Series", labels),
         column("Replicas", [f"{point.group_size:,}" for point in points]),
         column("Step", [or_missing(point.step_seconds, time_text) for point in points], leaves=1),
         column(speed_metric.header, [or_missing(estimate, speed) for estimate in speeds]),

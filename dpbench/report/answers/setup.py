@@ -41,13 +41,13 @@ def names_answer(entries: Sequence[NameEntry]) -> Answer:
         columns: tuple[Column, ...] = (
             text_column("Name", [entry.name for entry in entries]),
             text_column("Usable", ["no" if entry.reason else "yes" for entry in entries]),
-            text_column("What", [e.reason or e.description for e in entries], folds=True),
+            text_column("What", [e.reason or e.description for e in entries]),
         )
         more = ""
     else:
         columns = (
             text_column("Kind", names),
-            text_column("Names", map(", ".join, names.values()), folds=True),
+            text_column("Names", map(", ".join, names.values())),
         )
         more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
     data = [entry._asdict() for entry in entries]
@@ -137,7 +137,7 @@ def environment_table(lines: Iterable[tuple[str, str]]) -> Table:
     return Table(
         columns=(
             text_column("", labels, key="label"),
-            text_column("", texts, key="text", folds=True),
+            text_column("", texts, key="text"),
         ),
     )
 
