@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import escaped, say
 from dpbench.options.model import Options, options_of
+
+if TYPE_CHECKING:
+    from dpbench.options.sweep import SweepOptions
 
 M = TypeVar("M", bound=Options)
 PRESETS = Path(__file__).with_name("presets")
@@ -68,6 +71,18 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
         field = str(error.errors()[0]["loc"][0])
         name = options_of(model)[field].name if call is None else field
         raise UsageError(f"{sources.get(field, '')}{name}: {_problem(error)}") from None
+
+
+def short_command(options: SweepOptions) -> list[str]:
+    """The arguments that measure the same in a new folder, with the preset in place of what it
+    gives."""
+    once = ("name", "resume", "as_json", "verbose", "quiet")
+    if options.preset is None:
+        return options.command_line(*once)
+    model = type(options)
+    asked = model(**_by_field(model, "", read_file(preset_file(model, options.preset))))
+    same = [name for name in asked.given if getattr(asked, name) == getattr(options, name)]
+    return ["--preset", options.preset, *options.command_line(*once, *same)]
 
 
 def preset_file(model: type[Options], name: str) -> Path:

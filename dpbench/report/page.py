@@ -73,17 +73,15 @@ class Page:
     """Warnings to read before a number is believed."""
     advice: tuple[str, ...]
     """Advice as explain prints it; the largest loss first."""
-    following: str
-    """The command to run next; "" for none."""
     sections: tuple[Section, ...]
 
 
 def write_page(
-    path: Path, analysis: Analysis, *, charts: bool = True, to_explain: str | None = None
+    path: Path, analysis: Analysis, *, charts: bool = True, typed: Sequence[str] = ()
 ) -> Path:
     """Writes the page of an analysis, with its `charts` or without, whole or not at all, and
-    returns its path; `to_explain` is the argument of `next_command`. Raises FileError."""
-    page = build_page(analysis, charts=charts, to_explain=to_explain)
+    returns its path; `next_command` explains `typed`. Raises FileError."""
+    page = build_page(analysis, charts=charts, typed=typed)
     text = render_template("page.html", page=page)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +112,7 @@ def page_path_in(folder: Path) -> Path:
     return page
 
 
-def build_page(analysis: Analysis, *, charts: bool = False, to_explain: str | None = None) -> Page:
+def build_page(analysis: Analysis, *, charts: bool = False, typed: Sequence[str] = ()) -> Page:
     """The page of an analysis, with every chart that it has data for if `charts`."""
     fastest = analysis.fastest
     return Page(
@@ -123,8 +121,7 @@ def build_page(analysis: Analysis, *, charts: bool = False, to_explain: str | No
         headline=tuple(headline_sentences(fastest)),
         warnings=warnings(analysis),
         advice=tuple(_advice(analysis, fastest)),
-        following=next_command(analysis, to_explain),
-        sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [])),
+        sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [], typed)),
     )
 
 
@@ -159,12 +156,16 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
             )
 
 
-def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
+def _sections(
+    analysis: Analysis, charts: Sequence[PageChart], typed: Sequence[str]
+) -> Iterator[Section]:
     """All sections with content, in their order."""
     tables = dict[PageSection, Table]()
     below = dict[PageSection, Sequence[str]]()
     command = analysis.stored.command if analysis.stored else ()
-    code = {PageSection.REPRODUCE: escaped(shlex.join(["dpbench", *command]))} if command else {}
+    code = {PageSection.NEXT: next_command(analysis, typed)}
+    if command:
+        code[PageSection.REPRODUCE] = escaped(shlex.join(["dpbench", *command]))
     if analysis.rows:
         tables[PageSection.RESULTS] = configurations_table(analysis.rows, command=command)
         below[PageSection.RESULTS] = notes(analysis)

@@ -110,7 +110,7 @@ def measured_answer(
     from dpbench.report.page import page_path, write_page
 
     analysis, page = analyze(stored), page_path(stored.folder)
-    write_page(page, analysis, charts=options.charts, to_explain=shown.get("to_explain"))
+    write_page(page, analysis, charts=options.charts, typed=shown.get("typed", ()))
     logs, fine = stored.folder / folders.LOGS_FOLDER, (Status.COMPLETED, Status.SKIPPED)
     if logs.is_dir() and any(record.status not in fine for record in stored.records):
         say(f"the output of trials that failed is in {logs}")

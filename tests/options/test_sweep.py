@@ -12,7 +12,7 @@ from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
-from dpbench.options.reading import preset_file, read_options
+from dpbench.options.reading import preset_file, read_options, short_command
 from dpbench.options.sweep import SweepOptions
 from dpbench.specs.sweep import plan_trials
 
@@ -145,7 +145,9 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
 def test_every_preset_is_a_sweep_that_says_what_it_is_for_and_what_it_asks(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert read({"preset": name, "warmup": "1"}).warmup == (1,)
+    options = read({"preset": name, "warmup": "1", "name": "x"})
+    assert options.warmup == (1,)
+    assert short_command(options) == ["--preset", name, "--warmup", "1"]
     assert capsys.readouterr().err.startswith(f"dpbench: --preset {name}: --")
     first, *_ = preset_file(SweepOptions, name).read_text().splitlines()
     assert first.startswith("# ")

@@ -56,9 +56,10 @@ def test_throughput_is_first_and_open() -> None:
         "Loss curves",
         "Environment",
         "Reproduce",
+        "Next",
     ]
     assert [section.kind.name for section in whole().sections if section.kind.is_open] == [
-        *("SPEED", "RESULTS", "SCALING")
+        *("SPEED", "RESULTS", "SCALING", "NEXT")
     ]
     charts = whole().sections[0].charts
     assert [chart.kind.name for chart in charts] == ["implementations", "throughput"]

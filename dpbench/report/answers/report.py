@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.fastest import Fastest
-from dpbench.messages import one_line
+from dpbench.messages import escaped, one_line
 from dpbench.report.answer import Answer
 from dpbench.report.answers.comm import comm_answer
 from dpbench.report.commands import command_to_decide, command_to_measure
@@ -19,24 +19,28 @@ from dpbench.report.formatting import percentage, plus_minus, quantity
 from dpbench.report.notes import notes, warnings
 from dpbench.report.table import keep_on_line
 
+FIRST_LOOK, OWN_SCRIPT = ("--preset", "quick"), "your_script.py"
+"""The options of a first look at a machine, after which users explain a script of their own."""
+
 
 def report_answer(
     analysis: Analysis,
     *,
     columns: str | None = None,
     page: Path | None = None,
-    to_explain: str | None = None,
+    typed: Sequence[str] = (),
     verbose: bool = False,
 ) -> Answer:
     """The headline, at most one warning, the table, and below it where the report is, what to run
-    next, and how many notes `verbose` would print. Collectives have a table of their own.
+    next (see `next_command`), and how many notes `verbose` would print. Collectives have a table of
+    their own.
 
     Raises UnknownName or UsageError for unknown columns.
     """
     if analysis.collectives:
         return comm_answer(analysis.collectives, page=page)
     first, others = warnings(analysis), notes(analysis)
-    following = next_command(analysis, to_explain)
+    following = next_command(analysis, typed)
     parts = [f"Report: {page}"] if page else []
     parts += [f"Next: {following}"] if following else []
     hidden = {"more warning": len(first[1:]), "note": len(others)}
@@ -54,21 +58,28 @@ def report_answer(
     )
 
 
-def next_command(analysis: Analysis, to_explain: str | None = None) -> str:
-    """What to run next: after a busy machine disturbed rows again; else it explains the script
-    `to_explain`, decides between the fastest rows if they tie, or explains them; "" for nothing."""
+def next_command(analysis: Analysis, typed: Sequence[str] = ()) -> str:
+    """What to run next, "" for nothing: after a busy machine disturbed rows again; else it decides
+    between the fastest rows if they tie, or explains them.
+
+    `typed` is the command that has just measured, as short as it can be. It is the next one, too,
+    if most rows were disturbed; after a first look at the machine a script is explained.
+    """
     sweep = analysis.sweep
     if sweep is None:
         return ""
     if analysis.disturbance.is_busy:
         disturbed = [row.configuration for row in analysis.rows if row.is_disturbed]
+        if typed and 2 * len(disturbed) > len(analysis.rows):
+            return escaped(shlex.join(["dpbench", *typed]))
         return command_to_measure(sweep.command, [*filter(None, disturbed)])
     if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
         return ""
-    ties = [] if to_explain else [*analysis.fastest.values()]
-    deciding = [command for tie in ties if (command := command_to_decide(sweep.command, tie))]
-    explaining = f"dpbench explain {shlex.quote(to_explain or str(sweep.folder))}"
-    return [explaining, *deciding][-1]
+    if (*typed[1:3],) == FIRST_LOOK:
+        return f"dpbench explain {OWN_SCRIPT}"
+    ties = (command_to_decide(sweep.command, tie) for tie in analysis.fastest.values())
+    explaining = f"dpbench explain {shlex.quote(str(sweep.folder))}"
+    return [explaining, *filter(None, ties)][-1]
 
 
 def headline_sentences(by_work: Mapping[str, Fastest]) -> Iterator[str]:

@@ -30,11 +30,12 @@ class PageSection(StrEnum):
     COMMUNICATION = "Communication"
     ENVIRONMENT = "Environment"
     REPRODUCE = "Reproduce"
+    NEXT = "Next"
 
     @property
     def is_open(self) -> bool:
         """Whether a reader sees more than its title before they open it."""
-        return self.name in ("SPEED", "RESULTS", "SCALING")
+        return self.name in ("SPEED", "RESULTS", "SCALING", "NEXT")
 
 
 class NothingToDraw(Exception):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpbench.messages import say
+from dpbench.options.reading import short_command
 from dpbench.rendezvous.placement import find_placement, remove_placement
 from dpbench.run.results import measured_answer
 
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.answer import Answer
     from dpbench.report.progress.trials import TrialProgress
-
-OWN_SCRIPT = "your_script.py"
-"""What is explained after a first look at this machine."""
 
 
 def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
@@ -59,7 +57,7 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
             follow(plan, cluster, runner)
             return None
         stored = measure(plan, options, runner, progress)
-    to_explain = OWN_SCRIPT if options.preset == "quick" else None
-    answer = measured_answer(stored, options, to_explain=to_explain, verbose=options.verbose)
+    typed = ["sweep", *short_command(options)]
+    answer = measured_answer(stored, options, typed=typed, verbose=options.verbose)
     status = exit_status(stored.records, options.measured_implementations)
     return replace(answer, exit_status=status)

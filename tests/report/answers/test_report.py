@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.records.trial import HostLoad
 from dpbench.report.answers.comm import comm_answer
-from dpbench.report.answers.report import headline_sentences, report_answer
+from dpbench.report.answers.report import headline_sentences, next_command, report_answer
 from dpbench.report.commands import command_to_decide
 from dpbench.report.page import build_page
 from tests.analysis.builders import run, runs, steps_of, trial
@@ -105,6 +105,9 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
     assert text.count("other processes used") == 1
     assert "before acting on this: all rows" in text
     assert "Next: dpbench sweep --implementations ddp,single " in text
+    typed = ["sweep", "--preset", "quick"]
+    assert next_command(sweep, typed) == "dpbench sweep --preset quick"
+    assert next_command(analysis(records), typed) == "dpbench explain your_script.py"
     assert build_page(sweep).advice == ()
     assert build_page(analysis(records)).advice
 
