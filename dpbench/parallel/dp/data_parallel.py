@@ -16,7 +16,7 @@ from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
 from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replicator, tensors_on
-from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
+from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter, weighted_sum
 from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.parallel.state_dicts import LoadsUnwrapped
 from dpbench.parallel.tree import tensors
@@ -122,11 +122,12 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         """
         self._last_loss = "the last forward failed"
         self.clock.enter("scatter")
-        calls, sizes = scatter_shards((args, kwargs), self.devices, self.dim)
-        outputs = self._run_replicas(calls)
-        weights = [1.0] * len(outputs)
-        if self.loss_reduction == "mean" and sizes:
+        calls = scatter((args, kwargs), self.devices, self.dim)
+        weights = [1.0] * len(calls)
+        if self.loss_reduction == "mean" and len(calls) > 1:
+            sizes = [next(t.size(self.dim) for t in tensors(call) if t.dim()) for call in calls]
             weights = [size / sum(sizes) for size in sizes]
+        outputs = self._run_replicas(calls)
         join = partial(weighted_sum, weights=weights)
         self.clock.enter("gather")
         output = gather_outputs(outputs, self.output_device, self.dim, join)

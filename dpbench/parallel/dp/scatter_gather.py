@@ -30,15 +30,7 @@ def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
         IndexError: a tensor has no dimension `dim`.
         ValueError: tensors without samples, or that disagree on their number, or bad devices.
     """
-    shards, _ = scatter_shards(obj, parse_devices(devices), dim)
-    return shards
-
-
-def scatter_shards(
-    obj: Any, devices: Sequence[torch.device], dim: int
-) -> tuple[list[Any], list[int]]:
-    """Like `scatter`, for parsed devices, with the number of samples in each shard; no numbers if
-    there is nothing to split."""
+    parsed = parse_devices(devices)
     batched = [tensor for tensor in tensors(obj) if tensor.dim() > 0]
     for tensor in batched:
         if not -tensor.dim() <= dim < tensor.dim():
@@ -46,7 +38,7 @@ def scatter_shards(
     lengths = [tensor.size(dim) for tensor in batched]
     if len(set(lengths)) > 1:
         raise ValueError(f"the tensors to split disagree on the size of dim {dim}: {lengths}")
-    sizes = balanced_split(lengths[0], len(devices)) if lengths else []
+    sizes = balanced_split(lengths[0], len(parsed)) if lengths else []
     # One split per tensor: its backward is one concatenation, and a tensor that stands at two
     # places is one tensor in each replica, too.
     chunks = {id(tensor): _split(tensor, sizes, dim) for tensor in batched}
@@ -56,8 +48,7 @@ def scatter_shards(
             lambda leaf: chunks[id(leaf)][replica] if id(leaf) in chunks else leaf, obj
         )
 
-    used = devices[: max(1, len(sizes))]
-    return [move(shard(i), device) for i, device in enumerate(used)], sizes
+    return [move(shard(i), device) for i, device in enumerate(parsed[: max(1, len(sizes))])]
 
 
 def balanced_split(n: int, parts: int) -> list[int]:

@@ -12,7 +12,6 @@ import os
 import struct
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import psutil
 import torch
@@ -44,22 +43,6 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-class Peer(NamedTuple):
-    """Another rank of the group.
-
-    Attributes:
-        rank: the rank.
-        process: its process.
-        posted: the semaphore at which it waits for this rank.
-        awaited: the semaphore at which this rank waits for it.
-    """
-
-    rank: int
-    process: psutil.Process
-    posted: ctypes.c_void_p
-    awaited: ctypes.c_void_p
-
-
 class ShmMember:
     """This rank in a group; only one thread at a time may run operations on it.
 
@@ -83,18 +66,13 @@ class ShmMember:
         """
         self.rank, self.size, self.memory, self.broken = memory.rank, memory.size, memory, ""
         self._names, self._pid = names, pids[memory.rank]
-        self._peers = [
-            Peer(
-                rank=peer,
-                process=psutil.Process(pid),
-                posted=memory.semaphore(self.rank, peer),
-                awaited=memory.semaphore(peer, self.rank),
-            )
-            for peer, pid in enumerate(pids)
-            if peer != self.rank
-        ]
-        for peer in self._peers:
-            if _quick.sem_init(peer.awaited, 1, 0):
+        self._processes = list(map(psutil.Process, pids))
+        # Of the other ranks: where each waits for this one, and where this one waits for each.
+        self._peers = [peer for peer in range(self.size) if peer != self.rank]
+        self._posted = [memory.semaphore(self.rank, peer) for peer in self._peers]
+        self._awaited = [memory.semaphore(peer, self.rank) for peer in self._peers]
+        for semaphore in self._awaited:
+            if _quick.sem_init(semaphore, 1, 0):
                 raise OSError("sem_init failed: this system has no semaphores between processes")
         self._turn = 0
         self.begin("", 0.0, spin=True)
@@ -118,10 +96,10 @@ class ShmMember:
         Raises:
             torch.distributed.DistBackendError: a rank is missing: it is gone, or late.
         """
-        for peer in self._peers:
-            _post(peer.posted)
-        for number, peer in enumerate(self._peers):
-            if _try_wait(peer.awaited):
+        for semaphore in self._posted:
+            _post(semaphore)
+        for number, semaphore in enumerate(self._awaited):
+            if _try_wait(semaphore):
                 self._wait_for(number)
 
     def enter(self, tensor: Tensor | None = None) -> Pieces | None:
@@ -189,7 +167,7 @@ class ShmMember:
 
     def _wait_for(self, number: int) -> None:
         """Wait for the token of the peer with this number, which has not come yet."""
-        semaphore = self._peers[number].awaited
+        semaphore = self._awaited[number]
         for spin in range(1, self._spins):
             if not _try_wait(semaphore):
                 return
@@ -204,22 +182,23 @@ class ShmMember:
                 return
             if self.broken:
                 raise dist.DistBackendError(f"{self._operation} was aborted: {self.broken}")
-            self._require_present(self._peers[number:])
+            self._require_present(number)
 
-    def _require_present(self, awaited: Sequence[Peer]) -> None:
-        """Raise DistBackendError if the deadline has passed or an awaited rank is gone."""
+    def _require_present(self, first: int) -> None:
+        """Raise DistBackendError if the deadline has passed, or one of the peers from this number
+        on is gone."""
         is_late = time.monotonic() >= self._deadline
-        reasons = [self._why_absent(peer) for peer in awaited]
-        if not is_late and not any(reasons):
+        reasons = {peer: self._why_absent(peer) for peer in self._peers[first:]}
+        if not is_late and not any(reasons.values()):
             return
         # The last token of a rank may not be visible yet, though its end is.
         time.sleep(_TOKEN_DELAY)
         missing = []
-        for peer, reason in zip(awaited, reasons, strict=True):
+        for semaphore, (peer, reason) in zip(self._awaited[first:], reasons.items(), strict=True):
             tokens = ctypes.c_int()
-            _quick.sem_getvalue(peer.awaited, ctypes.byref(tokens))
+            _quick.sem_getvalue(semaphore, ctypes.byref(tokens))
             if not tokens.value and (is_late or reason):
-                missing.append(f"{self._names[peer.rank]} (pid {peer.process.pid}{reason})")
+                missing.append(f"{self._names[peer]} (pid {self._processes[peer].pid}{reason})")
         who = ", ".join(missing)
         if who and is_late:
             # In the words of torch's backends, which scripts look for.
@@ -228,12 +207,12 @@ class ShmMember:
         if who:
             raise PeerFailed(f"{self._operation} cannot complete: {who}")
 
-    def _why_absent(self, peer: Peer) -> str:
-        if self.memory.left[peer.rank]:
+    def _why_absent(self, peer: int) -> str:
+        if self.memory.left[peer]:
             return ", has left the group"
         try:
             # psutil counts a zombie, whose parent has not waited for it yet, as running.
-            process = peer.process
+            process = self._processes[peer]
             runs = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             runs = False
