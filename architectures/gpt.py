@@ -75,7 +75,6 @@ class Architecture(Classifier):
             context=context,
             vocabulary=vocabulary,
         )
-        self.classes: int = self.size.vocabulary
         self.items_per_sample: int = self.size.context
 
     def build_model(self) -> nn.Module:

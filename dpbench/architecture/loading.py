@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from dpbench import shipped
-from dpbench.architecture.naming import TORCHVISION, FunctionName, parse_name
+from dpbench.architecture.naming import TORCHVISION, FunctionName, find_module, parse_name
 from dpbench.architecture.protocol import Architecture
 from dpbench.architecture.user_errors import described, user_errors_in
 from dpbench.errors import UnknownName, UsageError, nearest_name
@@ -46,12 +46,6 @@ def shipped_architectures() -> tuple[str, ...]:
     return tuple(sorted(m.name for m in modules if not m.name.startswith("_")))
 
 
-def load_function(text: str, what: str) -> Callable[..., Any]:
-    """The user's function that `text` names as its `what`; imports its file or module. Raises
-    UsageError if there is no such function."""
-    return _function_of(parse_name(text, what))
-
-
 def load_architecture(text: str) -> Architecture:
     """The architecture that `text` names, see `dpbench.architecture.naming`.
 
@@ -62,7 +56,7 @@ def load_architecture(text: str) -> Architecture:
         UsageError: naming what is wrong with the name, an option, the factory or its result.
     """
     name = parse_name(text)
-    factory = _function_of(name)
+    factory = load_function(name)
     make = functools.partial(factory, **convert(name.options, factory, name.title))
     if not name.is_user_code:
         with user_errors_in(name.title, "loading it"):
@@ -101,28 +95,21 @@ def load_architecture(text: str) -> Architecture:
 def architecture_options(text: str) -> dict[str, str]:
     """The `default_options` of an architecture; imports its module. Raises UsageError if it cannot
     be loaded."""
-    return default_options(_function_of(parse_name(text)))
+    return default_options(load_function(parse_name(text)))
 
 
 def torchvision_reason() -> str | None:
     """Why the models of torchvision cannot be used here; None if they can."""
-    if _module_exists(TORCHVISION):
+    if find_module(TORCHVISION) is not None:
         return None
     return "the package torchvision is not installed; pip install 'dpbench[torchvision]'"
 
 
-def _module_exists(name: str) -> bool:
-    """Look for the module; of a dotted name this imports the parents, which may fail."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except Exception:
-        return False
-
-
-def _function_of(name: FunctionName) -> Callable[..., Any]:
+def load_function(name: FunctionName) -> Callable[..., Any]:
     """The function that has the name, such as the one that makes an architecture from its options.
 
-    Raises UsageError if it does not exist, or its module cannot be imported.
+    This imports its file or module. Raises UsageError if there is no such function, or the module
+    cannot be imported.
     """
     origin, module = name.origin, name.origin
     if name.source == "torchvision":
@@ -138,7 +125,7 @@ def _function_of(name: FunctionName) -> Callable[..., Any]:
     elif name.source == "file":
         if not Path(origin).is_file():
             raise UsageError(f"{name.title}: no file {origin} here ({Path.cwd()})")
-    elif not _module_exists(origin):
+    elif find_module(origin) is None:
         is_architecture = name.what == "architecture"
         shipped_names = f"one of {', '.join(shipped_architectures())}, " if is_architecture else ""
         raise UsageError(

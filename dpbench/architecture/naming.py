@@ -19,6 +19,7 @@ import re
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePath
 from typing import Literal
 
@@ -61,12 +62,9 @@ class FunctionName:
         one."""
         if self.source == "file":
             return Path(self.origin).resolve()
-        if self.source == "module":
-            with suppress(ImportError, ValueError):  # loading it reports the error
-                spec = importlib.util.find_spec(self.origin)
-                if spec is not None and Path(spec.origin or "").is_file():
-                    return Path(spec.origin or "")
-        return None
+        spec = find_module(self.origin) if self.source == "module" else None
+        file = Path(spec.origin) if spec is not None and spec.origin else None
+        return file if file is not None and file.is_file() else None
 
 
 def parse_name(text: str, what: str = "architecture") -> FunctionName:
@@ -119,6 +117,14 @@ def _parse_options(text: str, title: str) -> dict[str, str]:
             raise UsageError(f"{title}: option {option} is given twice")
         values[option] = value
     return values
+
+
+def find_module(name: str) -> ModuleSpec | None:
+    """Look for the module; of a dotted name this imports the parents, which may fail."""
+    try:
+        return importlib.util.find_spec(name)
+    except Exception:  # loading it reports the error
+        return None
 
 
 def is_user_code(text: str) -> bool:

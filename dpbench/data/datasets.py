@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 
 from dpbench.architecture import Architecture, load_function
+from dpbench.architecture.naming import parse_name
 from dpbench.architecture.user_errors import described, seeded, user_errors_in
 from dpbench.data import registry
 from dpbench.data.batch import Samples, named_leaves, sample_count
@@ -186,7 +187,7 @@ def load_user_dataset(name: str, *, seed: int) -> UserDataset:
     Global random numbers are seeded for it, so that every rank gets the same dataset. Raises
     UsageError for a function that cannot be loaded, raises, or returns something else.
     """
-    make = load_function(name, "dataset")
+    make = load_function(parse_name(name, "dataset"))
     title = f"dataset {name!r}"
     with seeded(seed), user_errors_in(title, "making it"):
         made = make()

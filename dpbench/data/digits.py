@@ -20,6 +20,7 @@ import struct
 import zlib
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,7 +68,7 @@ def read_digits() -> Splits:
     labels = read_idx(DIGITS_FOLDER / "digits-labels-idx1-ubyte.gz")
     planes = torch.from_numpy(levels / BRIGHTEST).unsqueeze(1)
     pixels = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False).numpy()
-    images = ((pixels - pixels.mean()) / pixels.std()).astype(np.float32)
+    images = (pixels - pixels.mean()) / pixels.std()
     held_out = every_fifth(labels)
     train, test = (_dataset(images[chosen], labels[chosen]) for chosen in (~held_out, held_out))
     return Splits(train=train, test=test)
@@ -85,9 +86,9 @@ def every_fifth(targets: NDArray[np.integer]) -> NDArray[np.bool_]:
     return held_out
 
 
-def _dataset(images: NDArray[np.float32], labels: NDArray[np.uint8]) -> Dataset:
-    targets = labels.astype(np.int64)
-    return Dataset(inputs=torch.from_numpy(images), targets=torch.from_numpy(targets))
+def _dataset(images: NDArray[Any], labels: NDArray[np.uint8]) -> Dataset:
+    inputs, targets = images.astype(np.float32), labels.astype(np.int64)
+    return Dataset(inputs=torch.from_numpy(inputs), targets=torch.from_numpy(targets))
 
 
 def read_mnist(data_dir: Path | None) -> Splits:
@@ -103,17 +104,12 @@ def read_mnist(data_dir: Path | None) -> Splits:
             "--data digits needs no files"
         )
     arrays = [read_idx(data_dir / name) for name in PUBLISHED]
-    train, test = (_dataset(_standardized(arrays[i]), arrays[i + 1]) for i in (0, 2))
+    train, test = (
+        _dataset(images[:, np.newaxis], labels) for images, labels in (arrays[:2], arrays[2:])
+    )
+    for images in (train.inputs, test.inputs):  # in place: 60,000 take 188 MB
+        images.div_(255).sub_(MNIST_MEAN).div_(MNIST_DEVIATION)
     return Splits(train=train, test=test)
-
-
-def _standardized(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    # In place: the training set takes 188 MB as float32.
-    inputs = images[:, np.newaxis].astype(np.float32)
-    inputs /= 255
-    inputs -= MNIST_MEAN
-    inputs /= MNIST_DEVIATION
-    return inputs
 
 
 def download_mnist(folder: Path, say: Say) -> None:

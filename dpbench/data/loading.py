@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
 
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
@@ -88,19 +87,13 @@ def loaded_ahead(items: Iterable[T], depth: int, device: torch.device) -> Iterat
         thread.shutdown(cancel_futures=True)
 
 
-class _Batches(TorchDataset[Any]):
-    """The dataset of a worker: loads the samples for the indices of a batch."""
-
-    def __init__(self, source: Dataset | UserDataset) -> None:
-        self._source = source
-
-    def __getitems__(self, indices: list[int]) -> tuple[Samples, Samples] | str:
-        """The samples, or the words of an error, whose class may not be picklable."""
-        try:
-            with user_errors_in("a data worker", "taking samples"):
-                return self._source.select(torch.tensor(indices))
-        except UsageError as error:
-            return str(error)
+def _select(source: Dataset | UserDataset, indices: Sequence[int]) -> tuple[Samples, Samples] | str:
+    """The samples at some indices, or the words of an error, whose class may not be picklable."""
+    try:
+        with user_errors_in("a data worker", "taking samples"):
+            return source.select(torch.tensor(indices))
+    except UsageError as error:
+        return str(error)
 
 
 @contextmanager
@@ -120,12 +113,12 @@ def loaded_by_workers(
 
     The iterator raises DataError for a worker's error, with its place in the user's code.
     """
-    loader = DataLoader(
-        _Batches(source),
+    loader: DataLoader[Any] = DataLoader(
+        range(len(source)),  # type: ignore[arg-type]
         batch_sampler=(indices.tolist() for indices in batches),
         num_workers=workers,
         prefetch_factor=prefetch,
-        collate_fn=lambda batch: batch,
+        collate_fn=partial(_select, source),
         # A killed rank would leave behind a worker that hangs in the user's code.
         worker_init_fn=lambda _: end_with(os.getppid()),
         multiprocessing_context="fork",

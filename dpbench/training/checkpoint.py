@@ -24,7 +24,7 @@ from dpbench.measure.rank_model import RankModel
 from dpbench.messages import escaped, option_words
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 
-HEADER = {"kind": "dpbench training checkpoint", "format_version": 6}
+HEADER = {"kind": "dpbench training checkpoint", "format_version": 7}
 MAX_REASON = 160
 BEST = "best.pt"
 
@@ -37,9 +37,7 @@ class Position:
     """Number of optimizer steps done in all epochs, including skipped ones."""
     skipped_steps: int = 0
     epoch_loss_sum: Float = 0.0
-    """Sum of the loss over all samples since the epoch began."""
-    final_loss: Float | None = None
-    """Mean loss over the last whole epoch."""
+    """Sum of the loss over all samples of the epoch so far; at its end, of the whole epoch."""
     best_metric: float | None = None
     """`Score.metric` of the best epoch so far."""
     shares: tuple[float, ...] = ()

@@ -8,8 +8,7 @@ the same loss to the bit, on devices of one kind with as many threads each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -56,15 +55,21 @@ def evaluate(
         blocks are zero."""
         # They stay on the device until all are computed.
         sums = torch.zeros(len(blocks), 2, dtype=torch.float64, device=device)
-        with _undisturbed(module, device), torch.no_grad(), autocast(device, dtype):
-            for block in chosen:
-                begin = block * BLOCK_SAMPLES
-                samples = test.part(begin, begin + BLOCK_SAMPLES).to(device)
-                outputs = call(module, samples.inputs)
-                loss = architecture.loss(outputs, samples.targets)
-                sums[block, 0] = loss.double() * len(samples)
-                if isinstance(architecture, SupportsAccuracy):
-                    sums[block, 1] = architecture.count_correct(outputs, samples.targets)
+        modes = [(child, child.training) for child in module.modules()]
+        module.eval()
+        try:
+            with forked_random(device), torch.no_grad(), autocast(device, dtype):
+                for block in chosen:
+                    begin = block * BLOCK_SAMPLES
+                    samples = test.part(begin, begin + BLOCK_SAMPLES).to(device)
+                    outputs = call(module, samples.inputs)
+                    loss = architecture.loss(outputs, samples.targets)
+                    sums[block, 0] = loss.double() * len(samples)
+                    if isinstance(architecture, SupportsAccuracy):
+                        sums[block, 1] = architecture.count_correct(outputs, samples.targets)
+        finally:
+            for child, training in modes:
+                child.training = training
         return sums.cpu()
 
     if how == "rank0":
@@ -77,17 +82,3 @@ def evaluate(
     counted = int(sum(correct)) if isinstance(architecture, SupportsAccuracy) else None
     total = test.targets.numel() if isinstance(test.targets, Tensor) else len(test)
     return Score(loss=sum(losses) / len(test), correct=counted, total=total)
-
-
-@contextmanager
-def _undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """A context in evaluation mode; afterwards each module has its own mode again, and the random
-    state is restored."""
-    modes = [(child, child.training) for child in module.modules()]
-    module.eval()
-    try:
-        with forked_random(device):
-            yield
-    finally:
-        for child, training in modes:
-            child.training = training

@@ -153,6 +153,8 @@ class TrainingLoop:
         their seconds."""
         position, run, plan = self.position, self.job.run, self.plan
         epoch, first = divmod(position.step, plan.steps_per_epoch)
+        if first == 0:
+            position.epoch_loss_sum = 0.0
         for group in self.model.optimizer.param_groups:
             group["lr"] = self.job.spec.learning_rate_in(epoch)
         batches_of_steps = plan.batches(self.splits.train, epoch, first, self.ranks.rank)
@@ -280,7 +282,6 @@ class TrainingLoop:
             speeds = self.ranks.gather(median(self._speeds))
             self._speeds.clear()
             self._divide([speed / sum(speeds) for speed in speeds])
-        position.final_loss, position.epoch_loss_sum = loss, 0.0
         checkpoint = self._save(best=best)
         line = EpochLine(
             epoch=self._epoch,
@@ -341,15 +342,13 @@ class TrainingLoop:
         memory = self.ranks.gather(encode(memory_peaks(*self.devices)))
         position, checkpoints = self.position, self.job.folder / CHECKPOINTS
         epochs, done = divmod(position.step, self.plan.steps_per_epoch)
-        loss = position.final_loss
-        if loss is None or done:  # stopped within an epoch
-            loss = position.epoch_loss_sum / self.plan.samples_before(done)
+        trained = self.plan.samples_before(done or self.plan.steps_per_epoch)
 
         def finish() -> Any:
             last = latest_checkpoint(checkpoints)
             return encode(
                 EndLine(
-                    final_loss=loss,
+                    final_loss=position.epoch_loss_sum / trained,
                     epochs=epochs,
                     steps=position.step,
                     state_sha256=state_sha256(self.model.module),
