@@ -14,8 +14,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from secrets import token_hex
 from typing import IO, Any, Generic, TypeVar
@@ -59,7 +59,7 @@ def protect(path: Path) -> None:
     _protected.add(path.resolve())
 
 
-def require_regular(path: Path) -> None:
+def _require_regular(path: Path) -> None:
     """Raise FileError unless a regular file lies there, or nothing."""
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
         raise FileError(f"{path} is a link or not a file; expected a regular file")
@@ -86,28 +86,42 @@ def is_free(folder: Path) -> bool:
     return not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir()))
 
 
+def require_free(folder: Path, otherwise: str) -> None:
+    """Raise FileError, which says what to do `otherwise`, unless a folder can be made there."""
+    if not is_free(folder):
+        raise FileError(f"{folder} already exists; choose another --name, or {otherwise}")
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder that is free; raises FileError."""
-    try:
+    with _errors_as("cannot make", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        flush_folder(folder.parent)
+        _flush(folder.parent)
+
+
+@contextmanager
+def _errors_as(what: str, path: Path, remedy: str = "") -> Iterator[None]:
+    """A context whose OSErrors are FileErrors, which begin with these words."""
+    try:
+        yield
     except OSError as error:
-        raise FileError(f"cannot make {folder}: {error.strerror}") from None
+        raise FileError(f"{what} {path}: {error.strerror or error}{remedy}") from None
 
 
 def write_inside(path: Path, content: bytes) -> Path:
     """Write a file inside a folder of results; nobody ever reads half of it, whatever ends the
     process.
 
-    Raises FileError if something else than a regular file is there, OSError.
+    Raises FileError, also if something else than a regular file is there.
     """
-    require_regular(path)
-    _replace(path, content)
+    _require_regular(path)
+    with _errors_as("cannot write", path):
+        _replace(path, content)
     return path
 
 
 def write_object(path: Path, value: Any) -> None:
-    """Write a dataclass as a JSON object; returns when it is on disk."""
+    """Write a dataclass as a JSON object; returns when it is on disk. Raises FileError."""
     write_inside(path, json_bytes(encode(value), indent=1) + b"\n")
 
 
@@ -123,12 +137,13 @@ def read_object(path: Path, kind: type[T]) -> T:
 def write_named(path: Path, content: bytes) -> None:
     """Write a file that the user has named: what a link points at, with the mode that it had.
 
-    A pipe or a device is written into. Raises OSError.
+    A pipe or a device is written into. Raises FileError.
     """
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
-    else:
-        _replace(path.resolve(), content)
+    with _errors_as("cannot write", path):
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+        else:
+            _replace(path.resolve(), content)
 
 
 def write_output(path: Path, text: str) -> None:
@@ -136,10 +151,7 @@ def write_output(path: Path, text: str) -> None:
     file was read here."""
     if path.resolve() in _protected:
         raise FileError(f"{path} holds what is read here; expected another file to write")
-    try:
-        write_named(path, text.encode())
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}") from None
+    write_named(path, text.encode())
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -156,10 +168,10 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    flush_folder(path.parent)
+    _flush(path.parent)
 
 
-def flush_folder(folder: Path) -> None:
+def _flush(folder: Path) -> None:
     """Return when the names in it are on disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -225,15 +237,11 @@ class LineWriter:
         Raises FileError if the file cannot be written, is a link or no file, or `writer` has it
         open; `if_lost` says what remains if a line cannot be added."""
         self._path, self._if_lost = path, if_lost
-        require_regular(path)
-        try:
+        _require_regular(path)
+        with _errors_as("cannot write", path, "; choose another --name"):
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
-            flush_folder(path.parent)  # its name is on disk, too
-        except OSError as error:
-            raise FileError(
-                f"cannot write {path}: {error.strerror}; choose another --name"
-            ) from None
+            _flush(path.parent)  # its name is on disk, too
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -249,15 +257,11 @@ class LineWriter:
     def append(self, line: bytes, *, sync: bool) -> None:
         """Add a line, and with `sync` return when it is on disk; raises FileError."""
         rest = line + b"\n"
-        try:
+        with _errors_as("cannot write to", self._path, f"; {self._if_lost}"):
             while rest:  # unbuffered, so that nothing is left to be written at close
                 rest = rest[self._file.write(rest) :]
             if sync:
                 os.fsync(self._file.fileno())
-        except OSError as error:
-            raise FileError(
-                f"cannot write to {self._path}: {error.strerror}; {self._if_lost}"
-            ) from None
 
     def close(self) -> None:
         self._file.close()

@@ -28,9 +28,9 @@ from dpbench.files import (
     LineReader,
     LineWriter,
     folder_inside,
-    is_free,
     make_folder,
     read_object,
+    require_free,
     write_object,
 )
 from dpbench.messages import escaped
@@ -49,6 +49,8 @@ COLLECTIVES_FILE = "collectives.jsonl"
 ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 MAX_NAME = 200
+OTHERWISE = "finish a sweep with --resume"
+"""The remedy where a folder of results exists already."""
 MAX_FOLDERS_NAMED = 3
 """Most results folders that an error lists."""
 
@@ -119,7 +121,7 @@ class ResultsFolder:
     def create(cls, folder: Path, command: Sequence[str], spec: SweepSpec | None = None) -> Self:
         """Make the folder of a sweep, or without a `spec` of collectives; raises FileError if it
         exists and holds something."""
-        require_free(folder)
+        require_free(folder, OTHERWISE)
         make_folder(folder)
         header = Header(schema_version=SCHEMA_VERSION, command=tuple(command), sweep=spec)
         write_object(folder / (SWEEP_FILE if spec else COMM_FILE), header)
@@ -141,14 +143,6 @@ class ResultsFolder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def require_free(folder: Path) -> None:
-    """Raise FileError if new results would overwrite something."""
-    if not is_free(folder):
-        raise FileError(
-            f"{folder} already exists; choose another --name, or finish a sweep with --resume"
-        )
 
 
 def holds_sweep(folder: Path) -> bool:

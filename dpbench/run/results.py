@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench import folders
 from dpbench.errors import UsageError
+from dpbench.files import require_free
 from dpbench.messages import option_words, say
 from dpbench.options.shared import RowFilter, row_value
 
@@ -43,7 +44,7 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
 def new_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
     """The same for new results; raises FileError if the folder holds something."""
     folder = results_folder(results_dir, name, otherwise=otherwise)
-    folders.require_free(folder)
+    require_free(folder, folders.OTHERWISE)
     return folder
 
 

@@ -158,11 +158,10 @@ def save_checkpoint(
         for old in others[: max(0, len(others) + 1 - keep)]:
             old.unlink(missing_ok=True)
         if also is not None:
-            target = Path(also)
-            write_named(target, data)
-    except OSError as error:
+            write_named(Path(also), data)
+    except FileError as error:
         raise FileError(
-            f"cannot write {target}: {error.strerror or error}; the checkpoints in {folder} are "
-            f"whole, and {option_words('resume', RESUME_LATEST)} goes on from the latest"
-        ) from error
+            f"{error}; the checkpoints in {folder} are whole, and "
+            f"{option_words('resume', RESUME_LATEST)} goes on from the latest"
+        ) from None
     return path

@@ -24,10 +24,10 @@ from dpbench.files import (
     LineReader,
     LineWriter,
     folder_inside,
-    is_free,
     make_folder,
     read_object,
     remove_leftovers,
+    require_free,
     write_object,
 )
 from dpbench.messages import option_words
@@ -40,6 +40,8 @@ RUN_FILE = "run.json"
 LOG_FILE = "log.jsonl"
 CHECKPOINTS = "checkpoints"
 RANKS = "ranks"
+OTHERWISE = f"go on with {option_words('resume', RESUME_LATEST)}"
+"""The remedy where a folder of runs exists already."""
 
 
 RunStatus = Literal["running", "completed", "failed", "interrupted"]
@@ -117,7 +119,7 @@ class RunFolder:
         if job.resume == RESUME_LATEST:
             earlier = cls.open(path).manifest.starts
         else:
-            require_new_run(path)
+            require_free(path, OTHERWISE)
             make_folder(path)
         start = RunStart(
             command=tuple(command),
@@ -144,11 +146,7 @@ class RunFolder:
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
         """Write run.json again, atomically; raises FileError if it cannot be written."""
         self.manifest = replace(self.manifest, status=status, reason=reason)
-        file = self.path / RUN_FILE
-        try:
-            write_object(file, self.manifest)
-        except OSError as error:
-            raise FileError(f"cannot write {file}: {error.strerror}") from None
+        write_object(self.path / RUN_FILE, self.manifest)
 
     def follow(self) -> LineReader[Event]:
         """Read the events as they come, starting with the first."""
@@ -169,12 +167,3 @@ def open_log(folder: Path) -> LineWriter:
         writer="another training",
         if_lost=f"{option_words('resume', RESUME_LATEST)} goes on from the last checkpoint",
     )
-
-
-def require_new_run(path: Path) -> None:
-    """Raise FileError if a file exists that a new training must not touch."""
-    if not is_free(path):
-        raise FileError(
-            f"{path} already exists; choose another --name, or go on with "
-            f"{option_words('resume', RESUME_LATEST)}"
-        )

@@ -175,7 +175,7 @@ def stem_of(name: str, work: str) -> str:
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
-    """Writes it in the format that the suffix names; within `house_style`. Raises OSError."""
+    """Writes it in the format that the suffix names; within `house_style`. Raises FileError."""
     image = path.suffix[1:].lower()
     content = io.BytesIO()
     figure.savefig(content, format=image, dpi=PIXELS_PER_INCH, metadata=_UNDATED.get(image, {}))

@@ -21,7 +21,7 @@ from dpbench.data.digits import download_mnist
 from dpbench.data.registry import prepare_dataset, unread_notes
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import UsageError
-from dpbench.files import folder_name
+from dpbench.files import folder_name, require_free
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words, say
@@ -35,7 +35,7 @@ from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.temporary import temporary_folder
 from dpbench.training.rank import refuse_unusable
-from dpbench.training.run_folder import RUN_FILE, RunFolder, TrainingJob, require_new_run
+from dpbench.training.run_folder import OTHERWISE, RUN_FILE, RunFolder, TrainingJob
 
 DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
 """As the MNIST example of torch has them."""
@@ -162,7 +162,7 @@ def place_training(options: TrainOptions, spec: TrainingSpec) -> TrainingJob:
                 )
             return _going_on(replace(job, folder=found))
         job = replace(job, resume=str(found.absolute()))
-    require_new_run(folder)
+    require_free(folder, OTHERWISE)
     return job
 
 
