@@ -160,7 +160,7 @@ def load_sweep(folder: Path) -> StoredSweep:
         raise FileError(f"{folder / SWEEP_FILE}: Header.sweep: missing")
     sweep = StoredSweep(spec=header.sweep, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
-    used = {record.trial.implementation for record in sweep.records}
+    used = {record.configuration.implementation for record in sweep.records}
     if unknown := used - IMPLEMENTATIONS.keys():
         raise FileError(
             f"{folder}: this dpbench has no implementation {min(unknown)!r}; expected one of "
@@ -229,7 +229,7 @@ def unfinished_warning(sweep: StoredSweep) -> tuple[str, ...]:
     """The warning that trials of a sweep are missing, with the command that runs them; () if none
     are. Configurations that were skipped count neither as run nor as missing."""
     run = {one.trial.trial_id for one in sweep.records if one.status is not Status.SKIPPED}
-    skipped = {one.trial.configuration for one in sweep.records if one.status is Status.SKIPPED}
+    skipped = {one.configuration for one in sweep.records if one.status is Status.SKIPPED}
     left = missing_trials(plan_trials(sweep.spec), sweep.records)
     waiting = sum(trial.configuration not in skipped for trial in left)
     if not waiting:

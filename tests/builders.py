@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Environment
-from dpbench.specs import SweepSpec, TrialSpec, WorkloadSpec
+from dpbench.specs import Configuration, SweepSpec, TrialSpec, WorkloadSpec
 
 WORKLOAD = WorkloadSpec(architecture="mnist_cnn", dataset="digits")
 
@@ -33,7 +33,7 @@ TINY_TRAINING = (
 """Options of dpbench train for one that takes no time: 6 steps an epoch at group size 2."""
 
 
-def trial_spec(**changes: Any) -> TrialSpec:
+def configuration(**changes: Any) -> Configuration:
     """ddp on gloo, one step; `devices` follows `group_size`."""
     values: dict[str, Any] = {
         "workload": WORKLOAD,
@@ -47,12 +47,17 @@ def trial_spec(**changes: Any) -> TrialSpec:
     }
     values.update(changes)
     values.setdefault("devices", ("cpu",) * values["group_size"])
-    return TrialSpec(**values)
+    return Configuration(**values)
 
 
-def script_trial(
+def trial_spec(*, repetition: int = 0, **changes: Any) -> TrialSpec:
+    """A repetition of such a configuration."""
+    return TrialSpec(configuration=configuration(**changes), repetition=repetition)
+
+
+def script_configuration(
     script: Path, *arguments: object, implementation: str = "script", **changes: Any
-) -> TrialSpec:
+) -> Configuration:
     """Ten steps of a training script, at the batch that it chooses."""
     workload = WorkloadSpec(
         architecture=script.name, dataset="", script=(str(script), *map(str, arguments))
@@ -65,7 +70,7 @@ def script_trial(
         "warmup": 4,
         "steps": 10,
     }
-    return trial_spec(**values | changes)
+    return configuration(**values | changes)
 
 
 def sweep_spec(**changes: Any) -> SweepSpec:
@@ -87,5 +92,5 @@ def sweep_spec(**changes: Any) -> SweepSpec:
     alone = {"implementation": "single", "backend": "none", "group_size": 1}
     of_base = {**alone, "batch_size": sizes[0], **of_base}
     values["implementations"] = tuple(dict.fromkeys(("single", *values["implementations"])))
-    base = trial_spec(**of_base).configuration
+    base = configuration(**of_base)
     return SweepSpec(base=base, **{"workloads": (base.workload,), **values})

@@ -12,9 +12,9 @@ from dpbench.codec import content_hash, decode, encode, from_json
 from dpbench.errors import FileError
 from dpbench.records.trial import Status, TrialRecord, Window
 from dpbench.shipped import RESULTS
-from dpbench.specs import TrialSpec, WorkloadSpec
+from dpbench.specs import Configuration, WorkloadSpec
 from tests.analysis.builders import record, trial
-from tests.builders import trial_spec
+from tests.builders import configuration
 
 EXAMPLE = folders.load_sweep(RESULTS / "examples" / "two-cores").records
 
@@ -47,7 +47,7 @@ def test_losses_that_json_has_no_number_for_survive_as_text(value: float) -> Non
 
 
 RECORD = encode(record(trial()))
-TRIAL = encode(trial_spec())
+VALUES = encode(configuration())
 WINDOW = {"seconds": 1, "samples": 1}
 
 
@@ -59,8 +59,12 @@ WINDOW = {"seconds": 1, "samples": 1}
         (TrialRecord, {**RECORD, "ranks": [{}]}, r"TrialRecord\.ranks\[0\]\.rank: missing"),
         (TrialRecord, {**RECORD, "color": 1}, r"TrialRecord\.color: unexpected"),
         (TrialRecord, {**RECORD, "reason": ["x" * 900_000]}, r"\.reason: .*…"),
-        (TrialSpec, {**TRIAL, "devices": ["cpu", 1]}, r"TrialSpec\.devices\[1\]: .*, got 1"),
-        (TrialSpec, {**TRIAL, "scaling": "sideways"}, r"scaling: .* 'weak' or 'strong', got 'side"),
+        (Configuration, {**VALUES, "devices": ["cpu", 1]}, r"Configuration\.devices\[1\]: .*"),
+        (
+            Configuration,
+            {**VALUES, "scaling": "both"},
+            r"scaling: .* 'weak' or 'strong', got 'both",
+        ),
         (Window, {**WINDOW, "step_seconds": [0.1, None]}, r"Window\.step_seconds\[1\]: .* number"),
     ],
 )

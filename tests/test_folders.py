@@ -13,6 +13,7 @@ from dpbench.errors import FileError, UsageError
 from dpbench.folders import ResultsFolder
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
+from tests.analysis.builders import varied
 from tests.builders import sweep_spec
 from tests.launch.synthetic import run_trials
 
@@ -87,7 +88,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Path) -> None:
-    record = replace(RECORDS[0], trial=replace(RECORDS[0].trial, implementation="mine"))
+    record = replace(RECORDS[0], trial=varied(RECORDS[0].trial, implementation="mine"))
     with pytest.raises(FileError, match="no implementation 'mine'; expected one of "):
         folders.load_sweep(written(tmp_path / "s", (record,)))
 

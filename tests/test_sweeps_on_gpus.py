@@ -145,11 +145,11 @@ def assert_recorded(record: TrialRecord) -> None:
     for rank in record.ranks:
         if rank.device.startswith("cuda"):
             assert rank.peaks.device_bytes
-        if record.trial.workload.script:
+        if record.configuration.workload.script:
             continue
-        if record.trial.repetition == 0 and record.trial.is_instrumented:
+        if record.trial.repetition == 0 and record.configuration.is_instrumented:
             assert rank.phases
-        if record.trial.has_unsynced_window:
+        if record.configuration.has_unsynced_window:
             assert "unsynced" in rank.windows
 
 

@@ -37,7 +37,7 @@ Reading = tuple[ValueType, Callable[[Any], PlainValue]]
 TRIAL_VALUES: dict[str, Reading] = {
     "trial_id": ("text", attrgetter("trial.trial_id")),
     "repetition": ("integer", attrgetter("trial.repetition")),
-    "dataset": ("text", lambda record: record.trial.workload.dataset or None),
+    "dataset": ("text", lambda record: record.configuration.workload.dataset or None),
     "environment_id": ("text", lambda record: record.environment_ids[0]),
     "started_utc": ("text", attrgetter("started_utc")),
     **{m.key: (m.value_type, m.of_trial) for m in METRICS if m.of_trial is not None},

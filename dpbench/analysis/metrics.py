@@ -32,7 +32,7 @@ def setting(key: str, read: Callable[[Configuration], PlainValue], **field: Any)
     """A metric that trials and rows read from their configuration."""
     return Metric(
         key=key,
-        of_trial=lambda record: read(record.trial),
+        of_trial=lambda record: read(record.configuration),
         of_row=lambda row: None if row.configuration is None else read(row.configuration),
         **field,
     )
@@ -119,7 +119,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
         of_row=attrgetter("implementation"),
-        of_trial=attrgetter("trial.implementation"),
+        of_trial=attrgetter("configuration.implementation"),
         header="Implementation",
         words=series_words,
         by_default=True,
@@ -130,7 +130,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
         of_row=lambda row: row.backend or None,
-        of_trial=attrgetter("trial.backend"),
+        of_trial=attrgetter("configuration.backend"),
         header="Backend",
     ),
     Metric(
@@ -139,7 +139,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Group size: number of replicas that train together; across nodes, tables add the "
         "replicas of each node in parentheses.",
         of_row=attrgetter("group_size"),
-        of_trial=attrgetter("trial.group_size"),
+        of_trial=attrgetter("configuration.group_size"),
         header="Size",
         words=size_words,
         by_default=True,
@@ -150,7 +150,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
         of_row=attrgetter("batch_size"),
-        of_trial=attrgetter("trial.batch_size"),
+        of_trial=attrgetter("configuration.batch_size"),
         header="Batch",
         by_default=True,
     ),
@@ -159,7 +159,7 @@ METRICS: tuple[Metric, ...] = (
         value_type="text",
         meaning="Name of the configuration, as tables and messages write it.",
         of_row=attrgetter("label"),
-        of_trial=lambda record: plain_label(record.trial),
+        of_trial=lambda record: plain_label(record.configuration),
     ),
     setting(
         "global_batch_size",

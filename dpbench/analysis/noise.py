@@ -39,7 +39,7 @@ def is_disturbed(record: TrialRecord) -> bool:
     load = record.host_load
     if load is None or not record.ranks:
         return False
-    return _share(load) >= _limit(record.trial)
+    return _share(load) >= _limit(record.configuration)
 
 
 def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[str, ...]:

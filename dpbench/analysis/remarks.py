@@ -37,22 +37,23 @@ def _oversubscribed(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> list[str]:
     """One line for each resource that is oversubscribed; cores are those of one node."""
-    labels = Labels.among(record.trial for record in records)
+    labels = Labels.among(record.configuration for record in records)
     oversubscribed: dict[tuple[str, str], dict[str, int]] = {}
     for record in records:
-        environment, trial = environments.get(record.environment_ids[0]), record.trial
+        environment = environments.get(record.environment_ids[0])
+        configuration = record.configuration
         if environment is None or not record.ranks:
             continue
-        if trial.devices[0] == "cpu":
-            on_one_node = max(trial.replicas_by_node, default=trial.group_size)
-            needed, there = on_one_node * trial.threads, environment.usable_cores
+        if configuration.devices[0] == "cpu":
+            on_one_node = max(configuration.replicas_by_node, default=configuration.group_size)
+            needed, there = on_one_node * configuration.threads, environment.usable_cores
             what, where = "threads", "cores"
         else:
-            needed, there = trial.group_size, len({*trial.node_devices})
+            needed, there = configuration.group_size, len({*configuration.node_devices})
             what, where = "replicas", "GPUs"
         if needed > there:
             named = oversubscribed.setdefault((what, f"{there} {where}"), {})
-            named[labels.label(trial)] = needed
+            named[labels.label(configuration)] = needed
     return [
         f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
         f"{units.some_of([*needs], MAX_LISTED, 'configuration')}"

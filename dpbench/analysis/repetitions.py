@@ -28,7 +28,7 @@ def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list
     """
     groups: dict[Configuration, dict[int, TrialRecord]] = {}
     for record in records:
-        groups.setdefault(record.trial.configuration, {})[record.trial.repetition] = record
+        groups.setdefault(record.configuration, {})[record.trial.repetition] = record
     return {configuration: list(group.values()) for configuration, group in groups.items()}
 
 

@@ -220,7 +220,7 @@ def summarize(
     has_single = any(key.implementation == SINGLE for key, group in usable.items() if group)
     # A sweep counts the operations of a workload only in its first repetitions.
     counted = [record for record in records if record.facts.flops_per_item]
-    flops = {record.trial.workload: record.facts.flops_per_item for record in counted}
+    flops = {record.configuration.workload: record.facts.flops_per_item for record in counted}
     labels = Labels.among(final)
     rows: dict[Configuration, Row] = {}
     # References come before the rows that have them.

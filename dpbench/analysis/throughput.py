@@ -126,8 +126,8 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     common = min(len(window.step_seconds) for window in windows)
     steps = np.array([window.step_seconds[:common] for window in windows])
     # Between two averages of parameters fast steps make up for slow ones.
-    trial = record.trial
-    period = trial.sync_every if trial.traits.averages_parameters else 1
+    settings = record.configuration
+    period = settings.sync_every if settings.traits.averages_parameters else 1
     spans = np.add.reduceat(steps, np.arange(0, common, period), axis=1)
     slowest = float(spans.mean(axis=1).max())
     if slowest < MIN_SECONDS:

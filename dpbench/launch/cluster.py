@@ -240,7 +240,8 @@ class Cluster:
     ) -> NodeState:
         """Run this node's ranks of the trial to their end; returns its state with what they
         measured, or how they failed. Raises what `stop` raises."""
-        number, sizes = self.this_node.number, trial.replicas_by_node
+        settings, number = trial.configuration, self.this_node.number
+        sizes = settings.replicas_by_node
         variables = {STORE_PREFIX: f"{self._store.launch_id} {order}"}
         interface = os.environ.get(GLOO_INTERFACE) or interface_towards(self.placement.address)
         if interface:
@@ -249,13 +250,13 @@ class Cluster:
         first = replace(
             self.placement,
             rank=sum(sizes[:number]),
-            world_size=trial.process_count,
+            world_size=settings.process_count,
             local_size=sizes[number],
-            node_count=trial.node_count,
+            node_count=settings.node_count,
             has_store=True,
         )
         try:
-            with scratch_folder(runner.logs, plain_label(trial)) as scratch:
+            with scratch_folder(runner.logs, plain_label(settings)) as scratch:
                 measurements = run_ranks(
                     runner.rank_work(trial),
                     sizes[number],
@@ -273,7 +274,7 @@ class Cluster:
 class ClusterRunner(TrialRunner):
     """Node 0's runner: runs trials of several nodes on the first ones of the cluster.
 
-    `trial.replicas_by_node` is the number of replicas on each node, beginning with node 0.
+    `replicas_by_node` of a trial is the number of replicas on each node, beginning with node 0.
     """
 
     def __init__(
@@ -308,9 +309,10 @@ class ClusterRunner(TrialRunner):
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
         """Raises NodeLost."""
-        if trial.node_count == 1:
+        settings = trial.configuration
+        if settings.node_count == 1:
             return super().run(trial, time_limit_seconds)
-        cluster, nodes = self._cluster, self._cluster.nodes[: trial.node_count]
+        cluster, nodes = self._cluster, self._cluster.nodes[: settings.node_count]
         # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
         # trial fills a window, whose repetitions get the number of steps that the first chose.
         order = cluster.order(self._plan.index(trial))
@@ -334,12 +336,12 @@ class ClusterRunner(TrialRunner):
             raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
         states = [here, *ended()]
         ranks = [rank for state in states for rank in state.measurements]
-        if len(ranks) == trial.process_count:
+        if len(ranks) == settings.process_count:
             return record_of_ranks(trial, ranks)
         failed = RanksFailed(
             [failure for state in states for failure in state.failures],
             time_limit_seconds,
-            name=lambda rank: f"rank {rank} on {nodes[trial.node_devices[rank][0]].name}",
+            name=lambda rank: f"rank {rank} on {nodes[settings.node_devices[rank][0]].name}",
         )
         return failed_record(trial, failed)
 
@@ -362,7 +364,7 @@ def follow_orders(
         cluster.set_state(measurements=(), failures=())  # the state is small while ranks run
         trial = None if ordered.trial is None else plan[ordered.trial]
         # None if the ordered trial has failed already.
-        if trial is not None and trial.node_count > cluster.this_node.number:
+        if trial is not None and trial.configuration.node_count > cluster.this_node.number:
 
             def is_over(ordered: NodeState = ordered) -> bool:
                 """Whether node 0 has stopped the trial, or has gone on without it."""
@@ -372,7 +374,7 @@ def follow_orders(
             here = cluster.run_trial_here(runner, trial, last, time_limit_seconds, is_over)
             cluster.set_state(measurements=here.measurements, failures=here.failures)
             if here.failures:
-                label = plain_label(trial)
+                label = plain_label(trial.configuration)
                 say(f"{label} failed; what the ranks here have written is in {runner.logs}")
         cluster.set_state(done=last)
     say(f"{cluster.nodes[0].name} has no more to run")

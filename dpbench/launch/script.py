@@ -24,13 +24,13 @@ from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
 from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 
 
 def measure_script(
-    trial: TrialSpec, scratch: Path, environ: Mapping[str, str], deadline: float, rank: int
+    settings: Configuration, scratch: Path, environ: Mapping[str, str], deadline: float, rank: int
 ) -> RankMeasurement:
     """Run the trial's script as `rank`, in a process that ends with this one.
 
@@ -42,7 +42,7 @@ def measure_script(
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     result = scratch / f"rank{rank}.json"
     task = program.ScriptTask(
-        trial=trial,
+        settings=settings,
         rank=rank,
         port=int(os.environ["MASTER_PORT"]),
         result=str(result),
@@ -50,10 +50,10 @@ def measure_script(
         deadline=deadline,
     )
     task_json = json_bytes(encode(task)).decode()
-    python = [sys.executable, "-u", program.__file__, task_json, *trial.script_command]
+    python = [sys.executable, "-u", program.__file__, task_json, *settings.script_command]
     process = subprocess.Popen(
         tied_to_this_process(python),
-        env=script_environment(trial, rank, environ, task.port),
+        env=script_environment(settings, rank, environ, task.port),
         stdin=subprocess.DEVNULL,
     )
     code = process.wait()
@@ -86,15 +86,15 @@ def _last_line(scratch: Path, rank: int) -> str:
 
 
 def script_environment(
-    trial: TrialSpec, rank: int, environ: Mapping[str, str], port: int
+    settings: Configuration, rank: int, environ: Mapping[str, str], port: int
 ) -> dict[str, str]:
     """The environment of the script as `rank`, as torchrun would set it.
 
     A rank without communication is alone in its world, and sees its own GPU only. `port` is the one
     where all ranks meet.
     """
-    together = trial.traits.communicates
-    number, size = (rank, trial.group_size) if together else (0, 1)
+    together = settings.traits.communicates
+    number, size = (rank, settings.group_size) if together else (0, 1)
     place = replace(
         Placement.first_of(size, port if together else 0),  # alone, it holds a store at a free port
         rank=number,
@@ -104,11 +104,11 @@ def script_environment(
     environment = {
         **environ,
         **place.variables,
-        "OMP_NUM_THREADS": str(trial.threads),
+        "OMP_NUM_THREADS": str(settings.threads),
         "DPBENCH": "1",
     }
     environment.setdefault(GLOO_INTERFACE, "lo")
-    devices: Sequence[str] = trial.devices
+    devices: Sequence[str] = settings.devices
     if not together:
         devices = devices[rank : rank + 1]
     if devices[0] != "cpu":

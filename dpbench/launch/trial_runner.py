@@ -62,14 +62,15 @@ class TrialRunner:
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
         """Run the trial in separate processes, and leave none behind; see `recorded` for what its
         record lacks."""
-        deadline = monotonic() + time_limit_seconds
+        settings, deadline = trial.configuration, monotonic() + time_limit_seconds
         meter = LoadMeter()
         try:
-            with scratch_folder(self.logs, plain_label(trial)) as scratch:
-                work, place, count = self.rank_work(trial), None, trial.process_count
-                if trial.workload.script:
+            with scratch_folder(self.logs, plain_label(settings)) as scratch:
+                work, place, count = self.rank_work(trial), None, settings.process_count
+                if settings.workload.script:
                     environ = dict(os.environ)  # the server of ranks has others
-                    work = partial(measure_script, trial, scratch.absolute(), environ, deadline)
+                    folder = scratch.absolute()
+                    work = partial(measure_script, settings, folder, environ, deadline)
                     store = serve_store(at_loopback=True)  # until the ranks have ended
                     place = Placement.first_of(count, store.port)
                 ranks = run_ranks(work, count, scratch, time_limit_seconds, place=place)
@@ -112,7 +113,7 @@ def record_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> Trial
     parameters, or the loss is not finite."""
     record = TrialRecord(trial=trial, status=Status.COMPLETED, ranks=tuple(ranks))
     worst = record.facts.verification
-    one_process = trial.traits.one_process
+    traits = trial.configuration.traits
     checksums = {rank.final_checksum for rank in ranks}
     losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))
     diverged = [step for step, loss in losses if not math.isfinite(loss)]
@@ -120,10 +121,10 @@ def record_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> Trial
         reason = (
             f"gradients differ from one process by {worst.max_relative_error:.2g} relative "
             f"(tolerance {worst.tolerance:.0e}), worst in {worst.worst_parameter}"
-            + ("; no layer may mix samples of different replicas" if one_process else "")
+            + ("; no layer may mix samples of different replicas" if traits.one_process else "")
         )
         return replace(record, status=Status.WRONG_GRADIENTS, reason=reason)
-    if trial.traits.communicates and len(checksums) > 1:
+    if traits.communicates and len(checksums) > 1:
         reason = "replicas hold different parameters after the timed window"
         return replace(record, status=Status.WRONG_GRADIENTS, reason=reason)
     if diverged:

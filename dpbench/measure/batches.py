@@ -19,7 +19,7 @@ from dpbench.data.datasets import Dataset, UserDataset
 from dpbench.data.loading import loaded_ahead, loaded_by_workers, to_device
 from dpbench.data.sharding import sample_indices
 from dpbench.records.trial import Mode
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 
 SEGMENTS = 4
 MIN_SEGMENT_STEPS = 3
@@ -35,20 +35,20 @@ class StepSamples:
     """
 
     def __init__(
-        self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
+        self, settings: Configuration, rank: int, dataset_size: int, device: torch.device
     ) -> None:
-        place = device if trial.prefetch is None else "cpu"
-        part, seed = trial.sample_range(rank), trial.workload.seed
-        begins = itertools.count(0, trial.global_batch_size)
+        place = device if settings.prefetch is None else "cpu"
+        part, seed = settings.sample_range(rank), settings.workload.seed
+        begins = itertools.count(0, settings.global_batch_size)
         parts = (range(begin + part.start, begin + part.stop) for begin in begins)
-        self._trial = trial
+        self._settings = settings
         self._micro_steps = (
             sample_indices(positions, dataset_size, seed=seed).to(place) for positions in parts
         )
 
     def deal(self, steps: int, micro_steps: int | None = None) -> Sequence[Sequence[torch.Tensor]]:
         """The next steps, of so many micro-steps; None means as many as the trial accumulates."""
-        count = micro_steps or self._trial.accumulate
+        count = micro_steps or self._settings.accumulate
         return [[*islice(self._micro_steps, count)] for _ in range(steps)]
 
     def segments(self, steps: int) -> list[tuple[Mode, Sequence[Sequence[torch.Tensor]]]]:
@@ -58,7 +58,9 @@ class StepSamples:
         neighboring pairs have the opposite order, so that a drift of the machine's speed affects
         both alike.
         """
-        modes: list[Mode] = ["timed", "unsynced"] if self._trial.has_unsynced_window else ["timed"]
+        modes: list[Mode] = (
+            ["timed", "unsynced"] if self._settings.has_unsynced_window else ["timed"]
+        )
         count = max(1, min(SEGMENTS, steps // MIN_SEGMENT_STEPS))
         size, longer = divmod(steps, count)
         segments = list[tuple[Mode, Sequence[Sequence[torch.Tensor]]]]()
@@ -70,8 +72,8 @@ class StepSamples:
     def in_order(self) -> Iterator[torch.Tensor]:
         """The indices of all micro-steps as the trial takes them, if its number of steps is known
         before; without end, so that loading ahead takes as much in the last step as in others."""
-        steps = [*self.deal(self._trial.warmup)]
-        steps += [step for _, segment in self.segments(self._trial.steps) for step in segment]
+        steps = [*self.deal(self._settings.warmup)]
+        steps += [step for _, segment in self.segments(self._settings.steps) for step in segment]
         return chain(chain.from_iterable(steps), self._micro_steps)
 
 
@@ -81,7 +83,7 @@ SEEDS_PER_RANK = 2**32
 
 @contextmanager
 def loading_batches(
-    trial: TrialSpec, rank: int, source: Dataset | UserDataset, device: torch.device
+    settings: Configuration, rank: int, source: Dataset | UserDataset, device: torch.device
 ) -> Iterator[Callable[[torch.Tensor], tuple[Samples, Samples]]]:
     """A function for inputs and targets at some indices, on the device, from `source` in host
     memory; nothing of it keeps running after the context. What is loaded ahead comes in the order
@@ -89,28 +91,28 @@ def loading_batches(
 
     Worker processes are forked here, so enter it before joining the process group.
     """
-    if trial.prefetch is None:
+    if settings.prefetch is None:
         assert isinstance(source, Dataset)
         yield source.to(device).select
         return
-    if trial.prefetch == 0:
+    if settings.prefetch == 0:
         yield lambda indices: to_device(source.select(indices), device)
         return
-    stream = StepSamples(trial, rank, len(source), device).in_order()
-    depth = trial.prefetch
+    stream = StepSamples(settings, rank, len(source), device).in_order()
+    depth = settings.prefetch
     with ExitStack() as stack:
         loaded: Iterator[tuple[Samples, Samples]] = map(source.select, stream)
-        if trial.data_workers:
+        if settings.data_workers:
             by_workers = loaded_by_workers(
                 source,
                 stream,
-                workers=trial.data_workers,
-                prefetch=trial.prefetch,
-                seed=trial.workload.seed + rank * SEEDS_PER_RANK,
+                workers=settings.data_workers,
+                prefetch=settings.prefetch,
+                seed=settings.workload.seed + rank * SEEDS_PER_RANK,
             )
             loaded = stack.enter_context(by_workers)
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
-        ahead = loaded_ahead(loaded, depth * trial.accumulate, device)
+        ahead = loaded_ahead(loaded, depth * settings.accumulate, device)
         batches = stack.enter_context(ahead)
         yield lambda _: next(batches)

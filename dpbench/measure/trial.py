@@ -49,7 +49,7 @@ from dpbench.measure.verification import checksum, verify
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import MemoryPeaks, Mode, RankMeasurement, TrialFacts, Window
 from dpbench.rendezvous.process_group import default_group_class, rank_group
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration, TrialSpec
 
 
 def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMeasurement:
@@ -58,20 +58,20 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
     The first repetition of a configuration also traces and verifies its gradients and counts
     operations: another repetition would find the same.
     """
-    started, is_first = perf_counter(), trial.repetition == 0
-    devices = set_devices_and_threads(trial, rank)
-    set_tf32(trial.workload.dtype)
-    architecture = load_architecture(trial.workload.architecture)
-    source = _source(trial, architecture, prepared)
-    samples = StepSamples(trial, rank, len(source), devices[0])
+    started, settings, is_first = perf_counter(), trial.configuration, trial.repetition == 0
+    devices = set_devices_and_threads(settings, rank)
+    set_tf32(settings.workload.dtype)
+    architecture = load_architecture(settings.workload.architecture)
+    source = _source(settings, architecture, prepared)
+    samples = StepSamples(settings, rank, len(source), devices[0])
     with (
-        loading_batches(trial, rank, source, devices[0]) as load,
-        nccl_transports(trial.backend) as transports,
-        rank_group(trial.backend, trial.process_count, devices[0]) as ranks,
+        loading_batches(settings, rank, source, devices[0]) as load,
+        nccl_transports(settings.backend) as transports,
+        rank_group(settings.backend, settings.process_count, devices[0]) as ranks,
     ):
-        model = build_rank_model(architecture, trial, rank, devices[0])
-        stepper = BenchmarkStepper(model, load, trial.averaging_weight(rank), devices, ranks)
-        measurement = time_windows(trial, stepper, samples, started)
+        model = build_rank_model(architecture, settings, rank, devices[0])
+        stepper = BenchmarkStepper(model, load, settings.averaging_weight(rank), devices, ranks)
+        measurement = time_windows(settings, stepper, samples, started)
         measurement = examine(measurement, trial, stepper, samples)
         measurement = replace(measurement, transports=transports())
         group_class = default_group_class(ranks.device)
@@ -79,7 +79,7 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
         del stepper, model
         # After the windows, so that the float64 tensors neither add to their peak memory nor warm
         # anything up for them.
-        verification = verify(trial, architecture, source, rank, ranks) if is_first else None
+        verification = verify(settings, architecture, source, rank, ranks) if is_first else None
     if rank > 0:
         return measurement
     facts = TrialFacts(
@@ -95,21 +95,21 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
 
 
 def _source(
-    trial: TrialSpec, architecture: Architecture, prepared: Path | None
+    settings: Configuration, architecture: Architecture, prepared: Path | None
 ) -> Dataset | UserDataset:
     """The samples in host memory."""
-    workload = trial.workload
+    workload = settings.workload
     if is_function(workload.dataset):
         return load_user_dataset(workload.dataset, seed=workload.seed)
     if workload.dataset == SYNTHETIC:
-        samples = max(trial.global_batch_size, synthetic_samples(architecture))
+        samples = max(settings.global_batch_size, synthetic_samples(architecture))
         return synthetic_dataset(architecture, seed=workload.seed, samples=samples)
     assert prepared is not None
     return Splits.read(prepared_file(prepared, workload.dataset)).train
 
 
 def time_windows(
-    trial: TrialSpec, stepper: BenchmarkStepper, samples: StepSamples, started: float
+    settings: Configuration, stepper: BenchmarkStepper, samples: StepSamples, started: float
 ) -> RankMeasurement:
     """Take the warm-up steps and time the segments, and make the parameters equal on all ranks;
     `started` is when this rank did."""
@@ -122,7 +122,7 @@ def time_windows(
     timed: dict[Mode, list[Window]] = {}
     peaks: MemoryPeaks | None = None
     with unused_parameters_named(module):
-        segments = samples.segments(take_warmup_steps(trial, stepper, samples))
+        segments = samples.segments(take_warmup_steps(settings, stepper, samples))
         before = parallel.reduced_bytes()  # unsynced steps add nothing to it
         for mode, steps in segments:
             timed.setdefault(mode, []).append(stepper.time(steps, mode))
@@ -150,16 +150,18 @@ def time_windows(
     )
 
 
-def take_warmup_steps(trial: TrialSpec, stepper: BenchmarkStepper, samples: StepSamples) -> int:
+def take_warmup_steps(
+    settings: Configuration, stepper: BenchmarkStepper, samples: StepSamples
+) -> int:
     """Take the warm-up steps; returns the number of steps to time, the same on all ranks. If the
     window fills a time, the second half of the warm-up is timed and sets it."""
-    timed = -(-trial.warmup // 2) if trial.window_seconds else 0
-    for indices in samples.deal(trial.warmup - timed):
+    timed = -(-settings.warmup // 2) if settings.window_seconds else 0
+    for indices in samples.deal(settings.warmup - timed):
         stepper.step(indices)
     if not timed:
-        return trial.steps
+        return settings.steps
     pace = stepper.time(samples.deal(timed))
-    return trial.filling_steps(stepper.ranks.max(median(pace.step_seconds)))
+    return settings.filling_steps(stepper.ranks.max(median(pace.step_seconds)))
 
 
 def examine(
@@ -169,12 +171,12 @@ def examine(
     samples: StepSamples,
 ) -> RankMeasurement:
     """Add what instrumented steps show, after the windows."""
-    trace, phases = None, {}
-    if trial.traces_gradients and trial.repetition == 0:
+    settings, trace, phases = trial.configuration, None, {}
+    if settings.traces_gradients and trial.repetition == 0:
         # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
         # micro-steps itself.
         trace = trace_gradients(stepper, samples.deal(TRACED_STEPS, micro_steps=1))
-    if trial.is_instrumented:
+    if settings.is_instrumented:
         phases = {
             mode: time_phases(stepper, samples.deal(PHASE_STEPS), mode)
             for mode in measurement.windows

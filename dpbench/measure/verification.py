@@ -42,7 +42,7 @@ from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.records.trial import Verification
 from dpbench.rendezvous.process_group import RankGroup
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-3}
 """Largest relative errors that pass. Rounding leaves 1e-15 in float64 and up to 1e-5 in float32; a
@@ -61,16 +61,16 @@ GradientList = list[torch.Tensor | None]
 
 
 def verify(
-    trial: TrialSpec,
+    settings: Configuration,
     architecture: Architecture,
     dataset: Dataset | UserDataset,
     rank: int,
     ranks: RankGroup,
 ) -> Verification:
     """Compare the gradients of all ranks with one process; a collective."""
-    small = _shrunk(trial)
-    device = torch.device(trial.devices[rank])
-    torch.manual_seed(trial.workload.seed)
+    small = _shrunk(settings)
+    device = torch.device(settings.devices[rank])
+    torch.manual_seed(settings.workload.seed)
     module = architecture.build_model()
     # Wrappers take rank 0's values. The reference must too, as a factory may ignore the seed.
     if ranks.control is not None:
@@ -80,16 +80,16 @@ def verify(
     if large:
         full_float32()
     module = module.to(device, dtype).eval()  # dropout has no reference
-    steps, per_step = max(MIN_VERIFIED_STEPS, trial.sync_every + 1), small.effective_batch_size
+    steps, per_step = max(MIN_VERIFIED_STEPS, settings.sync_every + 1), small.effective_batch_size
     first_samples = torch.arange(steps * per_step) % len(dataset)
-    with seeded(trial.workload.seed):  # items may draw random numbers
+    with seeded(settings.workload.seed):  # items may draw random numbers
         inputs, targets = dataset.select(first_samples)
     samples = Dataset(inputs=inputs, targets=targets).to(device, dtype)
     reference = OneProcessReference(module, small, rank, architecture, samples)
     is_sample_mean = None
-    if trial.traits.communicates:
+    if settings.traits.communicates:
         is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
-    parallel = wrap(compile_module(module, trial.workload), small, rank)
+    parallel = wrap(compile_module(module, settings.workload), small, rank)
     optimizer = parallel.optimizer(_sgd(module, small))
     model = RankModel(module=module, parallel=parallel, optimizer=optimizer, loss=architecture.loss)
     stepper = BenchmarkStepper(model, samples.select, small.averaging_weight(rank))
@@ -116,16 +116,16 @@ def verify(
     )
 
 
-def _shrunk(trial: TrialSpec) -> TrialSpec:
-    """The trial with a few samples per replica, uneven if its shards are uneven.
+def _shrunk(settings: Configuration) -> Configuration:
+    """The settings with a few samples per replica, uneven if its shards are uneven.
 
     A communication hook is left out, as it loses precision by design. How much it loses is not
     checked; the loss curve shows it.
     """
-    sizes = trial.replica_batch_sizes
+    sizes = settings.replica_batch_sizes
     larger = sum(size > min(sizes) for size in sizes)
-    batch_size = min(*sizes, MAX_SHARD) * trial.group_size + larger
-    return replace(trial, comm_hook="none", scaling="strong", batch_size=batch_size)
+    batch_size = min(*sizes, MAX_SHARD) * settings.group_size + larger
+    return replace(settings, comm_hook="none", scaling="strong", batch_size=batch_size)
 
 
 class OneProcessReference:
@@ -138,16 +138,17 @@ class OneProcessReference:
     def __init__(
         self,
         module: torch.nn.Module,
-        trial: TrialSpec,
+        settings: Configuration,
         rank: int,
         architecture: Architecture,
         samples: Dataset,
     ) -> None:
-        traits, ranks = trial.traits, range(trial.process_count)
-        self._trial, self._loss, self._samples, self._steps = trial, architecture.loss, samples, 0
+        traits, ranks = settings.traits, range(settings.process_count)
+        self._settings, self._loss = settings, architecture.loss
+        self._samples, self._steps = samples, 0
         # The shards that each copy takes, with the weights of their mean losses.
         shards = [
-            (trial.sample_range(other), trial.averaging_weight(other))
+            (settings.sample_range(other), settings.averaging_weight(other))
             for other in (ranks if traits.communicates else [rank])
         ]
         self._shards = [[shard] for shard in shards] if traits.averages_parameters else [shards]
@@ -165,8 +166,8 @@ class OneProcessReference:
                     inputs, targets = self._samples.select(batch[shard.start : shard.stop])
                     loss = self._loss(call(module, inputs), targets)
                     (loss * (weight / len(shards) / len(batches))).backward()  # type: ignore[no-untyped-call]
-            _sgd(module, self._trial).step()  # it has no state
-        if len(self._copies) > 1 and self._steps % self._trial.sync_every == 0:
+            _sgd(module, self._settings).step()  # it has no state
+        if len(self._copies) > 1 and self._steps % self._settings.sync_every == 0:
             with torch.no_grad():
                 for same in zip(*(module.parameters() for module in self._copies), strict=True):
                     mean = torch.stack(same).mean(dim=0)
@@ -174,13 +175,13 @@ class OneProcessReference:
                         parameter.copy_(mean)
 
 
-def _sgd(module: torch.nn.Module, trial: TrialSpec) -> torch.optim.Optimizer:
+def _sgd(module: torch.nn.Module, settings: Configuration) -> torch.optim.Optimizer:
     """The optimizer of the verification, which carries a wrong gradient into the parameters."""
-    return torch.optim.SGD(module.parameters(), lr=trial.scaled_lr)
+    return torch.optim.SGD(module.parameters(), lr=settings.scaled_lr)
 
 
 def _is_sample_mean(
-    module: torch.nn.Module, architecture: Architecture, samples: Dataset, trial: TrialSpec
+    module: torch.nn.Module, architecture: Architecture, samples: Dataset, settings: Configuration
 ) -> bool | None:
     """Whether the weighted mean of the shards' gradients is the gradient of the full batch; None
     for a model that is random in eval mode, whose two passes differ."""
@@ -193,10 +194,10 @@ def _is_sample_mean(
     def gradients(loss: torch.Tensor) -> GradientList:
         return list(torch.autograd.grad(loss, parameters, allow_unused=True))
 
-    every = range(trial.global_batch_size)
+    every = range(settings.global_batch_size)
     if not torch.allclose(loss(every), loss(every), equal_nan=True):
         return None
-    shards = [trial.sample_range(rank) for rank in range(trial.process_count)]
+    shards = [settings.sample_range(rank) for rank in range(settings.process_count)]
     weighted = [loss(shard) * (len(shard) / len(every)) for shard in shards]
     errors = _errors(gradients(torch.stack(weighted).sum()), gradients(loss(every)))
     return max(errors, default=0.0) <= TOLERANCES[parameters[0].dtype]

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Literal, Self
 
 from dpbench.codec import Float
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration, TrialSpec
 
 SchemaVersion = Literal[11]
 """The version of what is stored; files of another one are refused."""
@@ -299,6 +299,11 @@ class TrialRecord(Record):
     trial: TrialSpec
     ranks: tuple[RankMeasurement, ...] = ()
     """Measurements of each rank, whatever was wrong with them; () if a rank did not end well."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The settings of the trial."""
+        return self.trial.configuration
 
     @property
     def facts(self) -> TrialFacts:

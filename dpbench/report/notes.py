@@ -46,7 +46,7 @@ def _warnings(analysis: Analysis) -> Iterator[str]:
     warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_disturbed]
     if warming:
         longer = units.percent(max(slow.change for _, slow in warming))
-        enough = max(row.records[0].trial.warmup + slow.steps for row, slow in warming)
+        enough = max(row.records[0].configuration.warmup + slow.steps for row, slow in warming)
         which = _some_of([row for row, _ in warming], rows)
         yield (
             f"still warming up: {which}; the first steps of a window take up to {longer} longer "

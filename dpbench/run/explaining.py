@@ -118,12 +118,12 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
         except Interrupted as stopped:
             afterwards = shlex.join(["dpbench", "explain", str(plan.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None
-    of_script = [one for one in stored.records if one.trial.implementation == SCRIPT]
+    of_script = [one for one in stored.records if one.configuration.implementation == SCRIPT]
     failed = next((one for one in of_script if one.status is not Status.COMPLETED), None)
     if failed is None:
         say(f"records are in {stored.folder}")
         return stored.folder
-    reason = f"{failed.trial.workload.architecture}: {failed.reason}"
+    reason = f"{failed.configuration.workload.architecture}: {failed.reason}"
     logs = stored.folder / LOGS_FOLDER
     if any(record.ranks for record in stored.records):
         raise TrainingFailed(f"{reason}; its output is in {logs}")

@@ -48,7 +48,7 @@ def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialS
     """All trials in the order they run; `repetitions` may differ from the sweep's own where they
     grow."""
     passes = palindrome(configurations(spec), range(repetitions or spec.repetitions))
-    return tuple(TrialSpec.of(configuration, number) for configuration, number in passes)
+    return tuple(TrialSpec(configuration=one, repetition=number) for one, number in passes)
 
 
 def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[tuple[T, int]]:

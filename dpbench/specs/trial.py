@@ -126,28 +126,15 @@ class Configuration(ParallelSpec):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSpec(Configuration):
+class TrialSpec:
     """One run of a configuration in processes of its own."""
 
+    configuration: Configuration
     repetition: int = 0
-
-    @classmethod
-    def of(cls, configuration: Configuration, repetition: int) -> TrialSpec:
-        """A repetition of this configuration."""
-        return cls(**_settings(configuration), repetition=repetition)
-
-    @property
-    def configuration(self) -> Configuration:
-        """The settings that its repetitions share."""
-        return Configuration(**_settings(self))
 
     @property
     def trial_id(self) -> str:
         return content_hash(self)
-
-
-def _settings(configuration: Configuration) -> dict[str, Any]:
-    return {one.name: getattr(configuration, one.name) for one in fields(Configuration)}
 
 
 DEFAULTS = {

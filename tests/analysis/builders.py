@@ -56,6 +56,11 @@ def trial(
     return trial_spec(implementation=implementation, backend=backend, **values)
 
 
+def varied(spec: TrialSpec, **settings: Any) -> TrialSpec:
+    """The trial with other values of these settings."""
+    return replace(spec, configuration=spec.configuration.with_settings(settings))
+
+
 def window(step_seconds: Sequence[float], samples: int, losses: Sequence[float] = ()) -> Window:
     return Window(
         seconds=sum(step_seconds),
@@ -149,13 +154,14 @@ def run(
 
     `unsynced` is the step time in seconds without gradient synchronization.
     """
-    steps = spec.steps
-    per_rank = (spec.batch_size or 1) * steps
-    timed = window((per_rank * spec.group_size / throughput / steps,) * steps, per_rank, losses)
+    settings = spec.configuration
+    steps, size = settings.steps, settings.group_size
+    per_rank = (settings.batch_size or 1) * steps
+    timed = window((per_rank * size / throughput / steps,) * steps, per_rank, losses)
     bare = None if unsynced is None else window((unsynced,) * steps, per_rank)
     ranks = [
         rank(number, timed, unsynced=bare, peaks=MemoryPeaks(host_bytes=300 * 2**20 + number))
-        for number in range(spec.group_size)
+        for number in range(size)
     ]
     return record(spec, ranks, **{"verification": PASSED, **changes})
 
@@ -215,10 +221,11 @@ def steps_of(
     """
     values = {"group_size": len(timed), "batch_size": 32, "steps": STEPS, **changes}
     spec = trial(implementation, backend or BACKENDS.get(implementation, "gloo"), **values)
+    taken = spec.configuration.sample_range
     ranks = [
         rank(
             number,
-            window([seconds] * STEPS, len(spec.sample_range(number)) * STEPS, [1.0] * STEPS),
+            window([seconds] * STEPS, len(taken(number)) * STEPS, [1.0] * STEPS),
             unsynced=None if unsynced is None else window([unsynced[number]] * STEPS, 1),
         )
         for number, seconds in enumerate(timed)

@@ -12,6 +12,7 @@ from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.specs import WorkloadSpec
 from tests.analysis.builders import noisy_sweep, record, runs, trial
+from tests.builders import WORKLOAD
 
 
 def of(*groups: Sequence[TrialRecord]) -> Fastest:
@@ -74,7 +75,7 @@ def test_independent_copies_are_never_the_best() -> None:
     assert found.row.label == "ddp/gloo ×2, batch 32"
 
 
-WORKLOADS = (trial().workload, replace(trial().workload, optimizer="adamw"))
+WORKLOADS = (WORKLOAD, replace(WORKLOAD, optimizer="adamw"))
 """Settings that are not the default make no other implementation, whatever the label says."""
 TIMED_OUT = record(trial(), status=Status.TIMED_OUT, reason="no step in 30 s")
 FAILED = record(trial("torch-ddp"), status=Status.FAILED, reason="rank 0 ended")

@@ -11,7 +11,7 @@ from dpbench.analysis.remarks import environment_notes, hints
 from dpbench.analysis.rows import summarize
 from dpbench.records.environment import Environment
 from dpbench.records.trial import INFINIBAND_UNUSED, GpuState, TrialRecord
-from tests.analysis.builders import machine, rank, record, run, steps_of, trial, window
+from tests.analysis.builders import machine, rank, record, run, steps_of, trial, varied, window
 from tests.builders import HERE
 
 CUDA_DEVICES = tuple(f"cuda:{index}" for index in range(8))
@@ -38,7 +38,7 @@ def test_gpus_that_differ_are_named_with_the_slowest_ranks_share() -> None:
 
 def test_shards_that_differ_are_told_once_with_their_counts() -> None:
     spec = trial(batch_size=64, group_size=3, scaling="strong")
-    also = replace(spec, implementation="torch-ddp")
+    also = varied(spec, implementation="torch-ddp")
     (hint,) = found([run(spec, 100.0), run(also, 100.0)])
     assert hint.startswith(
         "of 3 replicas, 1 takes 22 and 2 take 21 samples of a global batch of 64: gradients are"

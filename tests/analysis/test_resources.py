@@ -11,6 +11,7 @@ from dpbench.analysis.resources import peak_items_per_second, peak_of
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
 from tests.analysis.builders import H100, machine, rank, record, runs, trial, window
+from tests.builders import configuration
 
 
 def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
@@ -23,15 +24,15 @@ def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
         "MFU: of 134.0 TFLOP/s in float32 without tensor cores, which convolutions in TF32 can "
         "exceed (NVIDIA H100 data sheet (SXM), 2023)"
     )
-    shared = replace(spec, devices=("cuda:0",) * 2)
+    shared = replace(spec.configuration, devices=("cuda:0",) * 2)
     peak, _ = peak_items_per_second(shared, 6.7e10, [machine(H100)])
     assert peak == pytest.approx(1000)
 
 
 def test_a_device_that_is_not_in_the_table_has_no_mfu_and_a_reason() -> None:
-    assert peak_items_per_second(trial(), 6.7e10, [machine()]) == (None, "")
-    spec = trial(devices=("cuda:0",))
-    peak, note = peak_items_per_second(spec, 6.7e10, [machine("Some GPU")])
+    assert peak_items_per_second(configuration(), 6.7e10, [machine()]) == (None, "")
+    on_gpu = configuration(group_size=1, devices=("cuda:0",))
+    peak, note = peak_items_per_second(on_gpu, 6.7e10, [machine("Some GPU")])
     assert peak is None
     assert re.fullmatch(
         r"no MFU: the f32 peak of Some GPU is not in the table of \d{4}-\d\d-\d\d", note

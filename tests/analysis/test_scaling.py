@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,7 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.scaling import analyze_scaling
 from dpbench.report.notes import notes
-from tests.analysis.builders import QUIET, run, runs, trial
+from tests.analysis.builders import QUIET, run, runs, trial, varied
 
 
 def test_times_of_a_fixed_amount_of_work() -> None:
@@ -60,8 +59,7 @@ def test_rows_of_other_settings_are_compared_with_single_of_the_same() -> None:
     records = []
     for (dtype, size), speed in speeds.items():
         spec = trial(group_size=2) if size == 2 else trial("single", "none")
-        workload = replace(spec.workload, dtype=dtype)
-        records.append(run(replace(spec, workload=workload), speed))
+        records.append(run(varied(spec, dtype=dtype), speed))
     rows = summarize(records)
     found = {row.label: row.speedup.value for row in rows if row.speedup and row.group_size == 2}
     assert found == pytest.approx(

@@ -86,12 +86,12 @@ def test_the_largest_group_alternates_with_its_baseline_until_the_verdict_is_cle
     assert "ddp (candidate) against torch-ddp" in capsys.readouterr().out
     assert Path("results/now/.gitignore").read_text() == "*\n"
     records = folders.load_sweep(Path("results/now")).records
-    names = [record.trial.implementation for record in records]
+    names = [record.configuration.implementation for record in records]
     one_pass = ["ddp", "torch-ddp"]
     assert names[:10] == [*one_pass, *reversed(one_pass)] * 2 + one_pass
     assert names.count("ddp") == names.count("torch-ddp") > 5
-    assert {record.trial.group_size for record in records} == {2}
-    assert not any(record.trial.has_unsynced_window for record in records)
+    assert {record.configuration.group_size for record in records} == {2}
+    assert not any(record.configuration.has_unsynced_window for record in records)
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_other_groups_are_checked_where_they_or_single_are_asked_for(
 ) -> None:
     assert run(["check", "--against", against, *BOTH, *options, "--name", "now"]) == 0
     records = folders.load_sweep(Path("results/now")).records
-    assert {record.trial.group_size for record in records} == {1, 2}
+    assert {record.configuration.group_size for record in records} == {1, 2}

@@ -143,8 +143,8 @@ def test_a_script_is_measured_as_it_is_and_as_it_was(project: Path, check: Check
     assert re.search(line, done.stderr)
     now, before = (load_sweep(project / "results" / name) for name in ("now", "now-baseline"))
     for one in (*now.records, *before.records):
-        assert one.trial.script_command == script
-        assert (one.trial.implementation, one.trial.steps) == ("script", 4)
+        assert one.configuration.script_command == script
+        assert (one.configuration.implementation, one.configuration.steps) == ("script", 4)
     stored = check("check", "results/now", "--baseline", "results/now-baseline")
     assert stored.returncode == 0, stored.stdout + stored.stderr
     done = check("check", *options, "--against", "ddp", *script)

@@ -95,7 +95,7 @@ def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -
     (share,) = (one["share_of_step"] for one in group["advice"] if one["kind"] == "input pipeline")
     assert share > 0.5
     records = load_sweep(tmp_path / "results" / "own").records
-    assert [record.trial.implementation for record in records] == [
+    assert [record.configuration.implementation for record in records] == [
         *("script", "independent", "single"),
         *("single", "independent", "script"),
         *("script", "independent", "single"),
@@ -135,13 +135,13 @@ def test_a_sweep_gives_the_script_each_value_and_is_resumed_and_compared(tmp_pat
     assert done.returncode == 0, done.stderr
     records = load_sweep(tmp_path / "results" / "own").records
     assert all(one.status is Status.COMPLETED for one in records)
-    assert [(one.trial.implementation, one.trial.batch_size) for one in records] == [
-        (name, size) for size in (8, 16) for name in ("script", "ddp", "single")
-    ]
+    assert [
+        (one.configuration.implementation, one.configuration.batch_size) for one in records
+    ] == [(name, size) for size in (8, 16) for name in ("script", "ddp", "single")]
     for one in records:
         for rank in one.ranks:
-            assert rank.timed.samples == one.trial.batch_size * len(rank.timed.step_seconds)
-            is_group = one.trial.group_size == 2
+            assert rank.timed.samples == one.configuration.batch_size * len(rank.timed.step_seconds)
+            is_group = one.configuration.group_size == 2
             assert ("unsynced" in rank.windows) == is_group
     again = dpbench(*words, "--resume", *script, cwd=tmp_path)
     assert "resuming: 6 of 6 trials are stored" in again.stderr, again.stderr

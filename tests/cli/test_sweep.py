@@ -54,12 +54,12 @@ def test_a_sweep_measures_every_configuration_and_keeps_everything(
     stored = folders.load_sweep(folder)
     by_status = {s: [r for r in stored.records if r.status is s] for s in Status}
     assert len(stored.records) == len(by_status[Status.COMPLETED] + by_status[Status.SKIPPED])
-    assert {record.trial.backend for record in by_status[Status.SKIPPED]} == {"nccl"}
+    assert {record.configuration.backend for record in by_status[Status.SKIPPED]} == {"nccl"}
     assert all(record.reason for record in by_status[Status.SKIPPED])
     done = by_status[Status.COMPLETED]
     assert all((found := record.facts.verification) and found.passed for record in done)
-    pairs = [record for record in done if record.trial.implementation == "ddp"]
-    assert {record.trial.overlap for record in pairs} == {"on", "off"}
+    pairs = [record for record in done if record.configuration.implementation == "ddp"]
+    assert {record.configuration.overlap for record in pairs} == {"on", "off"}
     assert len({record.ranks[0].final_checksum for record in pairs}) == 1  # the same gradients
     assert 'data-kind="throughput"' in (folder / "report/index.html").read_text()
     shown = capfd.readouterr()
@@ -146,7 +146,7 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
     original = SyntheticRunner.run
 
     def failing(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
-        if trial.implementation == "dp":
+        if trial.configuration.implementation == "dp":
             return TrialRecord(
                 trial=trial, status=Status.FAILED, reason="rank 0 was killed by SIGKILL"
             )
@@ -166,7 +166,7 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
     assert run([*arguments, "--resume"]) == 0
     assert "resuming: 2 of 3 trials are stored" in capsys.readouterr().err
     records = folders.load_sweep(here / "results/n").records
-    assert [r.trial.implementation for r in records[3:]] == ["dp"]
+    assert [r.configuration.implementation for r in records[3:]] == ["dp"]
     assert records[-1].status is Status.COMPLETED
 
 
@@ -275,7 +275,7 @@ def test_a_rank_that_is_missing_is_named_soon_after_the_limit(
     stored = folders.load_sweep(tmp_path / "results" / "a")
     (environment,) = stored.environments.values()
     assert environment.variables["NCCL_DEBUG"] == "INFO"
-    (record,) = [r for r in stored.records if r.trial.group_size == 2]
+    (record,) = [r for r in stored.records if r.configuration.group_size == 2]
     assert record.status is Status.TIMED_OUT
     assert record.duration_seconds < 30  # rank 1 sleeps for 60
     assert "rank 1 was in loss (late.py:" in (record.reason or "")

@@ -18,7 +18,7 @@ from dpbench.data.sharding import (
 from dpbench.errors import DataError
 from dpbench.parallel.dp.scatter_gather import balanced_split
 from dpbench.specs.training import TrainingSpec
-from tests.builders import trial_spec
+from tests.builders import configuration
 from tests.training.jobs import training_spec
 
 quick = settings(max_examples=100, deadline=None)
@@ -199,10 +199,10 @@ def test_a_batch_is_divided_among_ranks_as_it_is_scattered_over_replicas(
     parts: int, total: int
 ) -> None:
     """dpbench.parallel stands alone, so its function is another one."""
-    trial = trial_spec(scaling="strong", batch_size=total, group_size=parts)
-    assert [size for size in trial.replica_batch_sizes if size] == balanced_split(total, parts)
+    settings = configuration(scaling="strong", batch_size=total, group_size=parts)
+    assert [size for size in settings.replica_batch_sizes if size] == balanced_split(total, parts)
     if total >= parts:
-        assert split_by_shares(total, (1.0,) * parts) == trial.replica_batch_sizes
+        assert split_by_shares(total, (1.0,) * parts) == settings.replica_batch_sizes
 
 
 @pytest.mark.parametrize(

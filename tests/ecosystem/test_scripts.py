@@ -6,7 +6,8 @@ import pytest
 
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Status, TrialRecord
-from tests.builders import MACHINE, script_trial
+from dpbench.specs import TrialSpec
+from tests.builders import MACHINE, script_configuration
 
 pytestmark = pytest.mark.full
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -17,7 +18,8 @@ MICRO_STEPS = {"accelerated": 2, "lightning_module": 1, "timm_classifier": 1, "t
 def run(folder: Path, implementation: str, name: str, *arguments: str) -> TrialRecord:
     size = 1 if implementation == "single" else 2
     script = SCRIPTS / f"{name}.py"
-    trial = script_trial(script, *arguments, implementation=implementation, group_size=size)
+    settings = {"implementation": implementation, "group_size": size}
+    trial = TrialSpec(configuration=script_configuration(script, *arguments, **settings))
     return TrialRunner(MACHINE, folder / "logs").run(trial, 300.0)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
-from dpbench.codec import content_hash
+from dpbench.codec import content_hash, encode
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.instruments import PHASE_STEPS, TRACED_STEPS
@@ -33,7 +33,7 @@ from dpbench.records.trial import (
 )
 from dpbench.run.sweep.measuring import left_to_run, run_trial, unusable_configurations
 from dpbench.run.this_machine import TEST_RUNNERS
-from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs import Configuration, SweepSpec, TrialSpec
 from dpbench.specs.collective import CollectiveSpec
 from dpbench.specs.sweep import plan_trials
 from tests.builders import MACHINE
@@ -86,13 +86,15 @@ class SyntheticRunner(TrialRunner):
     def __init__(self, here: Machine = MACHINE) -> None:
         self.machines = (here,)
 
-    def unusable_reason(self, configuration: TrialSpec) -> str | None:
+    def unusable_reason(self, configuration: Configuration) -> str | None:
         return configuration.unusable_reason
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
-        trial = replace(trial, batch_size=trial.batch_size or OF_SCRIPTS)
-        timed = trial.filling_steps(_compute_seconds(trial))
-        ranks = tuple(_rank(trial, rank, timed) for rank in range(trial.process_count))
+        settings = trial.configuration
+        settings = replace(settings, batch_size=settings.batch_size or OF_SCRIPTS)
+        trial = replace(trial, configuration=settings)
+        timed = settings.filling_steps(_compute_seconds(settings))
+        ranks = tuple(_rank(trial, rank, timed) for rank in range(settings.process_count))
         return TrialRecord(trial=trial, status=Status.COMPLETED, ranks=ranks)
 
 
@@ -110,16 +112,19 @@ def run_trials(
 
 
 def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
-    noise = random.Random(f"{trial.trial_id}/{rank}")
-    compute = _compute_seconds(trial)
-    exposed = COMMUNICATION_SECONDS[trial.backend] * (trial.group_size - 1) / trial.group_size
+    settings = trial.configuration
+    repetition = {"repetition": trial.repetition} if trial.repetition else {}
+    noise = random.Random(f"{content_hash(encode(settings) | repetition)}/{rank}")
+    compute = _compute_seconds(settings)
+    backend, size = settings.backend, settings.group_size
+    exposed = COMMUNICATION_SECONDS[backend] * (size - 1) / size
     seconds: dict[Mode, float] = {"timed": exposed}
-    if trial.has_unsynced_window:
+    if settings.has_unsynced_window:
         seconds["unsynced"] = 0.0
     return RankMeasurement(
         rank=rank,
         pid=0,
-        device=trial.devices[rank],
+        device=settings.devices[rank],
         windows={
             mode: window(trial, rank, compute + added, steps, noise)
             for mode, added in seconds.items()
@@ -127,7 +132,7 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
         phases={
             mode: _phases(compute, added, noise)
             for mode, added in seconds.items()
-            if trial.is_instrumented
+            if settings.is_instrumented
         },
         gradient_trace=_gradient_trace(trial, noise),
         setup_seconds=0.0,
@@ -136,8 +141,8 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
     )
 
 
-def _compute_seconds(trial: TrialSpec) -> float:
-    samples = max(trial.replica_batch_sizes) * trial.accumulate
+def _compute_seconds(settings: Configuration) -> float:
+    samples = max(settings.replica_batch_sizes) * settings.accumulate
     return SECONDS_PER_STEP + SECONDS_PER_SAMPLE * samples
 
 
@@ -147,11 +152,12 @@ def _noisy(value: float, noise: random.Random) -> float:
 
 def window(trial: TrialSpec, rank: int, seconds: float, steps: int, noise: random.Random) -> Window:
     step_seconds = tuple(_noisy(seconds, noise) for _ in range(steps))
-    samples = len(trial.sample_range(rank))
+    settings = trial.configuration
+    samples = len(settings.sample_range(rank))
     return Window(
         seconds=sum(step_seconds),
         step_seconds=step_seconds,
-        samples=samples * trial.accumulate * steps,
+        samples=samples * settings.accumulate * steps,
         losses=tuple(2.3 * 0.99**step for step in range(steps)),
     )
 
@@ -168,9 +174,10 @@ def _phases(compute: float, exposed: float, noise: random.Random) -> dict[Phase,
 
 def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | None:
     """A trace of steps with one micro-batch, each faster or slower as a whole."""
-    if not trial.traces_gradients or trial.repetition > 0:
+    settings = trial.configuration
+    if not settings.traces_gradients or trial.repetition > 0:
         return None
-    compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * max(trial.replica_batch_sizes)
+    compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * max(settings.replica_batch_sizes)
     start, end = SHARES["data"] + SHARES["forward"], 1 - SHARES["optimizer"]
     shares = [end - (end - start) * number / GRADIENTS for number in range(GRADIENTS)]
     steps = [_noisy(compute, noise) for _ in range(TRACED_STEPS)]

@@ -31,7 +31,7 @@ from dpbench.launch.trial_runner import TrialRunner
 from dpbench.rendezvous.placement import Placement
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import trial
-from tests.builders import MACHINE
+from tests.builders import MACHINE, configuration
 
 TOKEN = "a-token-of-the-tests"
 LIMIT_SECONDS = 20.0
@@ -95,7 +95,7 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
 
 def test_what_one_node_cannot_run_several_cannot(tmp_path: Path) -> None:
     runner = ClusterRunner(clusters()[0], (), tmp_path)
-    across = trial(group_size=2, replicas_by_node=(1, 1), devices=("cpu", "cpu"))
+    across = configuration(replicas_by_node=(1, 1))
     assert runner.unusable_reason(across) is None
     half = replace(across, workload=replace(across.workload, dtype="f16"))
     assert f"{NODES[0].name}: got dtype f16" in (runner.unusable_reason(half) or "")

@@ -20,7 +20,7 @@ from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.trial_runner import LoadMeter
 from dpbench.records.environment import Accelerator, core_numbers
 from dpbench.specs.traits import IMPLEMENTATIONS
-from tests.builders import HERE, WORKLOAD, trial_spec
+from tests.builders import HERE, WORKLOAD, configuration
 from tests.fake_nvml import FakeNvml, put_nvml
 
 GPUS = tuple(Accelerator(index=index, name="H200", memory_bytes=2**37) for index in (0, 1))
@@ -78,8 +78,9 @@ def test_a_trial_is_refused_for_one_reason_or_runs(
     changes: dict[str, Any],
     reason: str | None,
 ) -> None:
-    trial = trial_spec(implementation=implementation, backend=backend, devices=devices, **changes)
-    found = here.unusable_reason(trial)
+    changes |= {"implementation": implementation, "backend": backend, "devices": devices}
+    settings = configuration(**changes)
+    found = here.unusable_reason(settings)
     assert found is None if reason is None else (found or "").startswith(reason)
 
 
@@ -87,17 +88,17 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     traits = replace(IMPLEMENTATIONS["fabric"], requires="no_such_package")
     monkeypatch.setitem(IMPLEMENTATIONS, "fabric", traits)
     reason = "fabric needs a package: pip install no-such-package"
-    assert NO_GPU.unusable_reason(trial_spec(implementation="fabric")) == reason
+    assert NO_GPU.unusable_reason(configuration(implementation="fabric")) == reason
 
 
 def test_what_needs_a_newer_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    sharded = [trial_spec(implementation=one, backend="shm") for one in ("ddp-sharded", "fsdp2")]
-    copying = trial_spec(implementation="torch-ddp", batched_copy="on")
+    sharded = [configuration(implementation=one, backend="shm") for one in ("ddp-sharded", "fsdp2")]
+    copying = configuration(implementation="torch-ddp", batched_copy="on")
     assert [*map(NO_GPU.unusable_reason, (*sharded, copying))] == [None] * 3
     monkeypatch.delattr(dist, "all_gather_single")
     monkeypatch.setattr(machine, "has_batched_copy", lambda: False)
-    for trial in (*sharded, copying):
-        assert "torch 2.13" in (NO_GPU.unusable_reason(trial) or "")
+    for settings in (*sharded, copying):
+        assert "torch 2.13" in (NO_GPU.unusable_reason(settings) or "")
 
 
 def test_one_of_several_ranks_may_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ from dpbench.launch.script import script_environment
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.script.watching import replaced_arguments
 from dpbench.records.trial import HostLoad, Status, TrialRecord
+from dpbench.specs import TrialSpec
 from tests.analysis.builders import record
-from tests.builders import MACHINE, script_trial
+from tests.builders import MACHINE, script_configuration
 
 SCRIPT = Path(__file__).with_name("training_script.py")
 Run = Callable[..., TrialRecord]
@@ -30,14 +31,14 @@ def long(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.full)
 
 
-trial_of = partial(script_trial, SCRIPT)
+of_script = partial(script_configuration, SCRIPT)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     runner = TrialRunner(MACHINE, tmp_path / "logs")
     return lambda *arguments, seconds=60.0, **more: runner.run(
-        trial_of(*arguments, **more), seconds
+        TrialSpec(configuration=of_script(*arguments, **more)), seconds
     )
 
 
@@ -144,19 +145,19 @@ def test_a_row_that_could_not_replace_anything_fails(
 
 
 def test_only_what_a_row_sets_is_replaced() -> None:
-    found = replaced_arguments(trial_of(backend="gloo", find_unused="on", data_workers=0))
+    found = replaced_arguments(of_script(backend="gloo", find_unused="on", data_workers=0))
     loader = found.pop("DataLoader")
     assert (loader["num_workers"], loader["persistent_workers"]) == (0, False)
     assert found == {
         "init_process_group": {"backend": "gloo"},
         "DistributedDataParallel": {"find_unused_parameters": True},
     }
-    assert replaced_arguments(trial_of()) == {}
-    assert replaced_arguments(trial_of(implementation="independent")) == {}
+    assert replaced_arguments(of_script()) == {}
+    assert replaced_arguments(of_script(implementation="independent")) == {}
 
 
 def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
-    together, copies = trial_of(), trial_of(implementation="independent")
+    together, copies = of_script(), of_script(implementation="independent")
     environ = {"HOME": "/root", "CUDA_VISIBLE_DEVICES": "4,6"}
     assert (
         script_environment(together, 1, environ, 4321).items()
@@ -177,15 +178,18 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
     assert alone["CUDA_VISIBLE_DEVICES"] == "4,6"
     gpus = ("cuda:0", "cuda:1")
     seen = [
-        script_environment(replace(trial, devices=gpus), 1, environ, 4321)["CUDA_VISIBLE_DEVICES"]
-        for trial in (together, copies)
+        script_environment(replace(settings, devices=gpus), 1, environ, 4321)[
+            "CUDA_VISIBLE_DEVICES"
+        ]
+        for settings in (together, copies)
     ]
     assert seen == ["4,6", "6"]
 
 
 def kinds(outcome: TrialRecord) -> list[str]:
     """The kinds of causes in one repetition, in which no time is blamed."""
-    ran = record(trial_of(), outcome.ranks, host_load=HostLoad(cores=2, during=0.0, stolen=0.0))
+    quiet = HostLoad(cores=2, during=0.0, stolen=0.0)
+    ran = record(TrialSpec(configuration=of_script()), outcome.ranks, host_load=quiet)
     (explanation,) = explain_rows(summarize([ran]))
     return [one.kind for one in causes_of(explanation)]
 

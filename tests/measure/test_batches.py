@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from dpbench.data.datasets import Dataset
 from dpbench.measure.batches import StepSamples, loading_batches
 from dpbench.measure.instruments import PHASE_STEPS
-from dpbench.specs import TrialSpec
-from tests.builders import WORKLOAD, trial_spec
+from dpbench.specs import Configuration
+from tests.builders import WORKLOAD, configuration
 from tests.waiting import prefetch_threads
 
 CPU = torch.device("cpu")
@@ -34,13 +34,13 @@ def _nothing_stays() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-def taken(trial: TrialSpec, rank: int, dataset: Dataset = DATASET) -> list[Any]:
+def taken(settings: Configuration, rank: int, dataset: Dataset = DATASET) -> list[Any]:
     """Inputs and targets of every micro-step of a trial."""
-    samples = StepSamples(trial, rank, SAMPLES, CPU)
-    steps = [*samples.deal(trial.warmup)]
-    steps += [step for _, segment in samples.segments(trial.steps) for step in segment]
+    samples = StepSamples(settings, rank, SAMPLES, CPU)
+    steps = [*samples.deal(settings.warmup)]
+    steps += [step for _, segment in samples.segments(settings.steps) for step in segment]
     steps += samples.deal(PHASE_STEPS)
-    with loading_batches(trial, rank, dataset, CPU) as load:
+    with loading_batches(settings, rank, dataset, CPU) as load:
         return [load(indices) for step in steps for indices in step]
 
 
@@ -48,13 +48,15 @@ def of_all_ranks(
     dataset_size: int, group_size: int, batch_size: int, seed: int, steps: int
 ) -> list[list[int]]:
     """The micro-steps of all ranks put together again, step by step."""
-    trial = trial_spec(
+    settings = configuration(
         workload=replace(WORKLOAD, seed=seed),
         group_size=group_size,
         batch_size=batch_size,
         scaling="strong",
     )
-    ranks = [StepSamples(trial, rank, dataset_size, CPU).deal(steps) for rank in range(group_size)]
+    ranks = [
+        StepSamples(settings, rank, dataset_size, CPU).deal(steps) for rank in range(group_size)
+    ]
     return [torch.cat([part for (part,) in parts]).tolist() for parts in zip(*ranks, strict=True)]
 
 
@@ -90,7 +92,7 @@ def test_steps_get_the_same_samples_as_from_the_device(
     prefetch: int, rank: int, **changes: Any
 ) -> None:
     resident, loaded = (
-        taken(trial_spec(prefetch=ahead, **changes), rank) for ahead in (None, prefetch)
+        taken(configuration(prefetch=ahead, **changes), rank) for ahead in (None, prefetch)
     )
     kinds = 2 if changes["implementation"] == "ddp" and changes["is_instrumented"] else 1
     count = changes["warmup"] + kinds * changes["steps"] + PHASE_STEPS
@@ -103,15 +105,15 @@ def test_steps_get_the_same_samples_as_from_the_device(
 
 def test_a_step_that_loads_its_own_samples_gets_those_it_asks_for() -> None:
     """The number of steps of a window that fills a time is known after the warm-up only."""
-    trial = trial_spec(prefetch=0, window_seconds=1.0)
-    with loading_batches(trial, 0, DATASET, CPU) as load:
+    settings = configuration(prefetch=0, window_seconds=1.0)
+    with loading_batches(settings, 0, DATASET, CPU) as load:
         assert [load(torch.tensor([n, 3]))[1].tolist() for n in (7, 9)] == [[7, 3], [9, 3]]
 
 
 def test_workers_give_the_same_samples_too() -> None:
     images = Dataset(inputs=torch.rand(SAMPLES, 3, 4, 4), targets=torch.arange(SAMPLES))
     found = [
-        taken(trial_spec(accumulate=2, **settings), 1, images)
+        taken(configuration(accumulate=2, **settings), 1, images)
         for settings in ({}, {"prefetch": 2, "data_workers": 2})
     ]
     for (inputs, targets), (same_inputs, same_targets) in zip(*found, strict=True):
@@ -122,5 +124,5 @@ def test_workers_give_the_same_samples_too() -> None:
 
 @pytest.mark.parametrize(("steps", "sizes"), [(5, [5]), (11, [4, 4, 3]), (50, [13, 13, 12, 12])])
 def test_a_window_has_a_few_segments_of_equal_length(steps: int, sizes: list[int]) -> None:
-    samples = StepSamples(trial_spec(is_instrumented=False), 0, SAMPLES, CPU)
+    samples = StepSamples(configuration(is_instrumented=False), 0, SAMPLES, CPU)
     assert [len(segment) for _, segment in samples.segments(steps)] == sizes

@@ -14,7 +14,7 @@ from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_model import RankModel, build_optimizer, compile_module, loss_of
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.specs.workload import OPTIMIZERS
-from tests.builders import WORKLOAD, trial_spec
+from tests.builders import WORKLOAD, configuration
 from tests.launch.faulty import Healthy
 
 SAMPLES = 24
@@ -125,7 +125,8 @@ KINDS = {"sgd": "SGD", "adamw": "AdamW", "adam": "Adam", "adadelta": "Adadelta"}
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_workloads_optimizer_is_torchs_own_at_its_defaults(name: str) -> None:
     module = model()
-    built = build_optimizer(module, trial_spec(workload=replace(WORKLOAD, optimizer=name, lr=0.25)))
+    workload = replace(WORKLOAD, optimizer=name, lr=0.25)
+    built = build_optimizer(module, configuration(workload=workload))
     family, _, kernels = name.partition("-")
     kind: Any = getattr(torch.optim, KINDS[family])
     assert type(built) is kind

@@ -20,8 +20,9 @@ from dpbench.measure.trial import measure_trial
 from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import MemoryPeaks, RankMeasurement, TrialFacts
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration, TrialSpec
 from dpbench.specs.trial import MAX_FILLING_STEPS
+from dpbench.specs.workload import WORKLOAD_FIELDS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 
@@ -94,7 +95,7 @@ def ten_samples(tmp_path: Path) -> Path:
 def single(architecture: str = "Counting", **changes: Any) -> TrialSpec:
     """Of the second repetition, which only has windows."""
     named = architecture if architecture == "mlp" else f"{HERE}:{architecture}"
-    own = {n: changes.pop(n) for n in ("seed", "dataset", "optimizer") if n in changes}
+    own = {n: changes.pop(n) for n in [*changes] if n in WORKLOAD_FIELDS}
     workload = replace(WORKLOAD, **{"architecture": named, "dataset": "synthetic", **own})
     alone = {"implementation": "single", "backend": "none", "group_size": 1}
     values = {**alone, "repetition": 1, "is_instrumented": False, **changes}
@@ -187,8 +188,8 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
     optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One replica draws the same random numbers every time; it has nothing to synchronize.
-    is_dp = property(lambda trial: trial.implementation == "dp")
-    monkeypatch.setattr(TrialSpec, "has_unsynced_window", is_dp)
+    is_dp = property(lambda settings: settings.implementation == "dp")
+    monkeypatch.setattr(Configuration, "has_unsynced_window", is_dp)
     plain = measured(single("Drops", steps=20, optimizer=optimizer))
     alone = measured(dp(1, "Drops", steps=20, optimizer=optimizer))
     assert "unsynced" in alone.windows
@@ -199,16 +200,16 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
 @pytest.mark.parametrize(
     ("trial", "sizes"),
     [
-        (dp(2, batch_size=4), [4, 4]),
-        (dp(2, scaling="strong", batch_size=7), [3, 4]),
-        (dp(3, scaling="strong", batch_size=8), [2, 3, 3]),
+        (dp(2, warmup=0, steps=1, batch_size=4), [4, 4]),
+        (dp(2, warmup=0, steps=1, scaling="strong", batch_size=7), [3, 4]),
+        (dp(3, warmup=0, steps=1, scaling="strong", batch_size=8), [2, 3, 3]),
     ],
     ids=["weak", "strong-uneven", "strong-uneven-3"],
 )
 def test_replicas_get_the_batches_that_the_trial_says(trial: TrialSpec, sizes: list[int]) -> None:
-    rank = measured(replace(trial, warmup=0, steps=1))
+    rank = measured(trial)
     assert sorted(Counting.replicas) == sizes
-    assert sorted(trial.replica_batch_sizes) == sizes
+    assert sorted(trial.configuration.replica_batch_sizes) == sizes
     assert rank.timed.samples == sum(sizes)
 
 
@@ -220,9 +221,10 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     module, loss_of = Classes().build_model(), Classes().loss
     assert rank.initial_checksum == checksum(module)
     dataset = Splits.read(ten_samples / "digits.pt").train
-    sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.lr)
+    sgd = torch.optim.SGD(module.parameters(), lr=trial.configuration.workload.lr)
     losses = []
-    batches = [indices for (indices,) in StepSamples(trial, 0, 10, torch.device("cpu")).deal(5)]
+    samples = StepSamples(trial.configuration, 0, 10, torch.device("cpu"))
+    batches = [indices for (indices,) in samples.deal(5)]
     assert torch.cat(batches).bincount().tolist() == [2] * 10
     for indices in batches:
         sgd.zero_grad()
@@ -292,12 +294,9 @@ def test_gradients_of_a_replica_are_traced_between_the_windows_and_the_phases() 
 
 def test_the_rate_that_a_rule_gives_is_the_one_that_trains() -> None:
     """Three micro-steps at 0.01 and the linear rule are those at 0.03."""
-    trial = single(accumulate=3)
-    linear = replace(trial.workload, lr_scaling="linear")
-    tripled = replace(trial.workload, lr=0.03)
+    changes: list[dict[str, Any]] = [{"lr_scaling": "linear"}, {"lr": 0.03}, {}]
     scaled, given, plain = (
-        measured(replace(trial, workload=workload)).final_checksum
-        for workload in (linear, tripled, trial.workload)
+        measured(single(accumulate=3, **changed)).final_checksum for changed in changes
     )
     assert scaled == given != plain
 

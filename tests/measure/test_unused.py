@@ -11,7 +11,7 @@ from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_model import RankModel, build_optimizer
 from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.unused import UnusedParameters, unused_parameters_named
-from tests.builders import trial_spec
+from tests.builders import configuration
 from tests.measure.implementations.architectures import Frozen
 from tests.measure.implementations.verifying import samples
 from tests.parallel.ranks import run_ranks
@@ -27,11 +27,11 @@ class Partly(Frozen):
 
 
 def message(rank: int, implementation: str) -> str:
-    trial = trial_spec(implementation=implementation, backend="gloo")
+    settings = configuration(implementation=implementation, backend="gloo")
     architecture = Partly()
     module = architecture.build_model()
-    parallel = wrap(module, trial, rank)
-    optimizer = parallel.optimizer(build_optimizer(module, trial))
+    parallel = wrap(module, settings, rank)
+    optimizer = parallel.optimizer(build_optimizer(module, settings))
     model = RankModel(module=module, parallel=parallel, optimizer=optimizer, loss=architecture.loss)
     stepper = BenchmarkStepper(model, samples(architecture).select)
 

@@ -21,8 +21,8 @@ from dpbench.measure.implementations.dp import OurDataParallel
 from dpbench.measure.verification import verify
 from dpbench.records.trial import Verification
 from dpbench.rendezvous.process_group import RankGroup
-from dpbench.specs import TrialSpec
-from tests.builders import WORKLOAD, trial_spec
+from dpbench.specs import Configuration
+from tests.builders import WORKLOAD, configuration
 from tests.launch.faulty import Healthy
 
 ALONE = RankGroup()
@@ -41,12 +41,12 @@ class PeersAreWrong(RankGroup):
         return [value, (0.5, "bias")]
 
 
-def dp(replicas: int = 2, **changes: Any) -> TrialSpec:
-    return trial_spec(implementation="dp", backend="threads", group_size=replicas, **changes)
+def dp(replicas: int = 2, **changes: Any) -> Configuration:
+    return configuration(implementation="dp", backend="threads", group_size=replicas, **changes)
 
 
-def verified(trial: TrialSpec, dataset: Dataset = SAMPLES) -> Verification:
-    return verify(trial, Healthy(), dataset, 0, ALONE)
+def verified(settings: Configuration, dataset: Dataset = SAMPLES) -> Verification:
+    return verify(settings, Healthy(), dataset, 0, ALONE)
 
 
 def found_in(
@@ -55,7 +55,7 @@ def found_in(
     **changes: Any,
 ) -> Verification:
     """The verification of `fake` in the place of dp."""
-    monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: fake(module))
+    monkeypatch.setattr(verification, "wrap", lambda module, settings, rank: fake(module))
     return verified(dp(**{"workload": STILL, **changes}))
 
 
@@ -77,8 +77,8 @@ def gradient_of(module: torch.nn.Module, name: str) -> torch.Tensor:
 def test_ours_passes_with_any_replicas_shards_and_accumulation(
     replicas: int, scaling: str, batch_size: int, accumulate: int
 ) -> None:
-    trial = dp(replicas, scaling=scaling, batch_size=batch_size, accumulate=accumulate)
-    found = verified(trial)
+    settings = dp(replicas, scaling=scaling, batch_size=batch_size, accumulate=accumulate)
+    found = verified(settings)
     assert found.passed
     assert found.max_relative_error < 1e-14
     assert found.tolerance == 1e-10
@@ -88,7 +88,7 @@ def test_ours_passes_with_any_replicas_shards_and_accumulation(
 def test_both_sides_step_at_the_rate_of_the_smaller_shards() -> None:
     """Copies of uneven shards scale their rate by the samples that they take."""
     workload = replace(WORKLOAD, lr_scaling="linear")
-    trial = trial_spec(
+    settings = configuration(
         implementation="independent",
         backend="none",
         group_size=3,
@@ -96,7 +96,7 @@ def test_both_sides_step_at_the_rate_of_the_smaller_shards() -> None:
         batch_size=32,
         workload=workload,
     )
-    assert verified(trial).passed
+    assert verified(settings).passed
 
 
 class HalfAsLarge(Plain):
@@ -209,8 +209,8 @@ def test_the_error_is_relative_to_the_largest_gradient_of_its_parameter(
 
 
 def test_parameters_that_are_never_averaged_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: Plain(module))
-    found = verified(trial_spec(implementation="local-sgd", sync_every=2))
+    monkeypatch.setattr(verification, "wrap", lambda module, settings, rank: Plain(module))
+    found = verified(configuration(implementation="local-sgd", sync_every=2))
     assert not found.passed
     assert found.tensors_compared == 3 * 2
 
@@ -222,23 +222,23 @@ def test_all_ranks_decide_together() -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_independent_copy_is_compared_on_its_own_shard(rank: int) -> None:
-    trial = trial_spec(implementation="independent", backend="none", group_size=2)
-    found = verify(trial, Healthy(), SAMPLES, rank, ALONE)
+    settings = configuration(implementation="independent", backend="none", group_size=2)
+    found = verify(settings, Healthy(), SAMPLES, rank, ALONE)
     assert (found.passed, found.max_relative_error) == (True, 0.0)
 
 
 def test_a_hook_which_loses_precision_is_left_out_of_the_verification(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wrapped: list[TrialSpec] = []
+    wrapped: list[Configuration] = []
 
-    def noted(module: torch.nn.Module, trial: TrialSpec, rank: int) -> ParallelModel:
-        wrapped.append(trial)
+    def noted(module: torch.nn.Module, settings: Configuration, rank: int) -> ParallelModel:
+        wrapped.append(settings)
         return Plain(module)
 
     monkeypatch.setattr(verification, "wrap", noted)
-    assert verified(trial_spec(group_size=1, comm_hook="bf16")).passed
-    assert [trial.comm_hook for trial in wrapped] == ["none"]
+    assert verified(configuration(group_size=1, comm_hook="bf16")).passed
+    assert [settings.comm_hook for settings in wrapped] == ["none"]
 
 
 def test_a_large_model_is_compared_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,8 @@ ALONE, ACROSS = "single ×1, batch 8", "ddp/gloo ×2 (1+1 nodes), batch 8"
 def latest(folder: Path) -> dict[str, TrialRecord]:
     """The last record of each configuration."""
     return {
-        plain_label(record.trial): record for record in folders.load_sweep(folder / "s").records
+        plain_label(record.configuration): record
+        for record in folders.load_sweep(folder / "s").records
     }
 
 
@@ -70,4 +71,4 @@ def test_a_sweep_that_lost_a_host_and_its_link_is_finished_with_resume(
     assert [rank.timed.samples for rank in record.ranks] == [120, 120]
     names = [whole.environments[one].hostname for one in record.environment_ids]
     assert names == ["host0", "host1"]
-    assert [plain_label(record.trial) for record in whole.records].count(ALONE) == 1
+    assert [plain_label(record.configuration) for record in whole.records].count(ALONE) == 1

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import re
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -18,7 +17,7 @@ from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
 from dpbench.report.configurations import frame_text, rows_text
 from dpbench.report.notes import notes
-from tests.analysis.builders import BACKENDS, run, trial
+from tests.analysis.builders import BACKENDS, run, trial, varied
 from tests.report.sample import sample_records
 
 REQUIRED = """implementation backend group_size batch_size global_batch_size images_per_second
@@ -115,8 +114,8 @@ def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:
     plain = summarize([run(trial(group_size=2), 100.0)])
     assert "0.01" in rows_text(plain, columns="lr")
     for rule, words in (("sqrt", "0.0141421 (sqrt)"), ("linear", "0.02 (linear)")):
-        workload = replace(trial().workload, lr_scaling=rule)
-        rows = summarize([run(trial(group_size=n, workload=workload), 100.0) for n in (1, 2)])
+        specs = [varied(trial(group_size=n), lr_scaling=rule) for n in (1, 2)]
+        rows = summarize([run(spec, 100.0) for spec in specs])
         assert words in rows_text(rows, columns="lr")
         assert row_frame(rows)["lr_scaling"].tolist() == [rule, rule]
 

@@ -30,7 +30,7 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     end_at_once()
 
     def interrupted(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
-        if trial.implementation == "dp":
+        if trial.configuration.implementation == "dp":
             os.kill(os.getpid(), number)
         return original(self, trial, limit)
 

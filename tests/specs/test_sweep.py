@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dpbench.specs.sweep import plan_trials
+from dpbench.specs.sweep import configurations, plan_trials
 from tests.builders import sweep_spec
 
 
@@ -17,20 +17,20 @@ def test_the_order_is_a_palindrome_over_repetitions() -> None:
 
 
 def test_the_plain_module_is_the_baseline_of_every_sweep() -> None:
-    trials = plan_trials(sweep_spec(implementations=("ddp",), group_sizes=(2,), repetitions=1))
-    singles = [trial for trial in trials if trial.implementation == "single"]
-    assert [(trial.group_size, trial.batch_size) for trial in singles] == [(1, 4), (1, 8)]
-    assert {trial.group_size for trial in trials if trial.implementation == "ddp"} == {2}
+    planned = configurations(sweep_spec(implementations=("ddp",), group_sizes=(2,)))
+    singles = [one for one in planned if one.implementation == "single"]
+    assert [(one.group_size, one.batch_size) for one in singles] == [(1, 4), (1, 8)]
+    assert {one.group_size for one in planned if one.implementation == "ddp"} == {2}
 
 
 def test_copies_that_do_not_communicate_are_measured_at_the_largest_size_by_default() -> None:
     spec = sweep_spec(implementations=("independent",), largest_group_only=("independent",))
-    assert {t.group_size for t in plan_trials(spec) if t.implementation == "independent"} == {2}
+    assert {c.group_size for c in configurations(spec) if c.implementation == "independent"} == {2}
 
 
 def test_implementations_without_a_process_group_are_not_multiplied_by_backends() -> None:
-    trials = plan_trials(sweep_spec(backends=("gloo", "nccl"), repetitions=1, batch_sizes=(4,)))
-    seen = [(t.implementation, t.backend, t.group_size) for t in trials]
+    planned = configurations(sweep_spec(backends=("gloo", "nccl"), batch_sizes=(4,)))
+    seen = [(one.implementation, one.backend, one.group_size) for one in planned]
     assert sorted(seen) == [
         ("ddp", "gloo", 1),
         ("ddp", "gloo", 2),
@@ -51,9 +51,9 @@ def test_sizes_within_a_node_come_before_those_across() -> None:
         devices_by_node=(2, 2),
         repetitions=1,
     )
-    trials = [trial for trial in plan_trials(spec) if trial.implementation == "ddp"]
-    assert [trial.replicas_by_node for trial in trials] == [(), (), (2, 1), (2, 2)]
-    assert [trial.devices for trial in trials] == [spec.devices[:size] for size in (1, 2, 3, 4)]
+    planned = [one for one in configurations(spec) if one.implementation == "ddp"]
+    assert [one.replicas_by_node for one in planned] == [(), (), (2, 1), (2, 2)]
+    assert [one.devices for one in planned] == [spec.devices[:size] for size in (1, 2, 3, 4)]
 
 
 def test_a_setting_that_an_implementation_has_not_gives_it_no_configuration_of_its_own() -> None:
@@ -65,5 +65,5 @@ def test_a_setting_that_an_implementation_has_not_gives_it_no_configuration_of_i
         axes=axes,
         repetitions=1,
     )
-    counts = Counter(trial.implementation for trial in plan_trials(spec))
+    counts = Counter(one.implementation for one in configurations(spec))
     assert counts == {"single": 1, "dp": 1, "ddp": 4, "local-sgd": 2}

@@ -277,7 +277,7 @@ def disturbance() -> Iterator[Benchmark]:
         shape: dict[str, Any] = {"gpus": ranks, "group_sizes": [ranks], "repetitions": 1}
         steps: dict[str, Any] = {"warmup": [10], "steps": [60], "threads": [1]}
         found = load_sweep(dpbench.sweep(results_dir=folder, **shape, **steps, **options).folder)
-        [record] = [one for one in found.records if one.trial.group_size == ranks]
+        [record] = [one for one in found.records if one.configuration.group_size == ranks]
         windows = [rank.timed for rank in record.ranks]
         return fmean((window.cpu_seconds or 0.0) / len(window.step_seconds) for window in windows)
 

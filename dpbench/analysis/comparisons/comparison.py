@@ -180,14 +180,14 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
             f"no configuration is in both {baseline.label} and {candidate.label}; "
             f"{_why_none(keys, first, second)}"
         )
-    labels = Labels.among(record.trial for record in (*ours, *theirs))
-    trials = {key: records[0].trial for key, records in (second | first).items()}
+    labels = Labels.among(record.configuration for record in (*ours, *theirs))
+    settings = {key: records[0].configuration for key, records in (second | first).items()}
     ordered = sorted(
-        trials, key=lambda key: order_of(trials[key], labels.implementation(trials[key]))
+        settings, key=lambda key: order_of(settings[key], labels.implementation(settings[key]))
     )
     pairs = tuple(
         (
-            _common_label(first[key][0].trial, second[key][0].trial, labels),
+            _common_label(first[key][0].configuration, second[key][0].configuration, labels),
             usable_repetitions(first[key]),
             usable_repetitions(second[key]),
         )
@@ -202,7 +202,7 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
         )
     notes = origin_notes(baseline, candidate, pairs)
     for side, own, other in ((baseline, first, second), (candidate, second, first)):
-        alone = [labels.label(trials[key]) for key in ordered if key in own and key not in other]
+        alone = [labels.label(settings[key]) for key in ordered if key in own and key not in other]
         notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
     return Comparison(
         baseline=baseline,
@@ -252,7 +252,7 @@ def origin_notes(
     notes: dict[str, None] = {}
     for _, then_ran, now_ran in pairs:
         if then_ran and now_ran:
-            old, new = then_ran[0].trial.workload, now_ran[0].trial.workload
+            old, new = then_ran[0].configuration.workload, now_ran[0].configuration.workload
             if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
                 notes[f"{named_files(new)} has changed between the two"] = None
     then, now = (

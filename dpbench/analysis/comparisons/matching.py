@@ -85,8 +85,8 @@ class Side:
         for key, text in self.where.items():
             if key not in IDENTITY:
                 raise UnknownName(f"key in {self.label}", key, IDENTITY)
-            known = {str(IDENTITY[key](record.trial)) for record in chosen}
-            chosen = tuple(r for r in chosen if str(IDENTITY[key](r.trial)) == text)
+            known = {str(IDENTITY[key](record.configuration)) for record in chosen}
+            chosen = tuple(r for r in chosen if str(IDENTITY[key](r.configuration)) == text)
             if not chosen:
                 there = ", ".join(sorted(known))
                 raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {there}")
@@ -99,7 +99,7 @@ class Side:
         for configuration, repetitions in by_configuration(self.selected()).items():
             identity = tuple(IDENTITY[key](configuration) for key in keys)
             if identity in found:
-                earlier = found[identity][0].trial.configuration
+                earlier = found[identity][0].configuration
                 labels = " and ".join(dict.fromkeys(map(plain_label, (earlier, configuration))))
                 raise UsageError(
                     f"{self.label} has more than one configuration that could be meant ({labels}); "
@@ -121,7 +121,7 @@ class Side:
     def group_classes(self) -> dict[str, str]:
         """torch's class of process group behind each backend, where ranks have a group."""
         return {
-            record.trial.backend: name
+            record.configuration.backend: name
             for record in self.selected()
             if (name := record.facts.group_class)
         }

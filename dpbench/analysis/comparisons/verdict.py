@@ -158,7 +158,7 @@ def assess(
     compared = compare_sides(baseline, candidate, force=force)
     sides = {"": candidate.selected(), " (baseline)": baseline.selected()}
     disturbance = disturbance_of(*sides.values())
-    labels = Labels.among(record.trial for records in sides.values() for record in records)
+    labels = Labels.among(record.configuration for records in sides.values() for record in records)
     failures = []
     for role, records in sides.items():
         for configuration, group in by_configuration(records).items():

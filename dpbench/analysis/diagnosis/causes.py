@@ -473,9 +473,9 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
 def _devices_and_threads(record: TrialRecord) -> Iterator[Cause]:
     """Ranks that share one GPU where each was given its own; too many threads on a CPU, or one
     where cores are idle."""
-    trial, ranks = record.trial, len(record.ranks)
+    devices, ranks = record.configuration.devices, len(record.ranks)
     gpus = {rank.script.gpu for rank in record.ranks if rank.script and rank.script.gpu}
-    wanted = len({*trial.devices})
+    wanted = len({*devices})
     if gpus and len(gpus) < wanted:
         yield Cause(
             kind="shared gpu",
@@ -488,7 +488,7 @@ def _devices_and_threads(record: TrialRecord) -> Iterator[Cause]:
     threads = max(rank.threads or 0 for rank in record.ranks)
     per_rank = max(1, cores // ranks)
     has_too_many = threads > 1 and ranks * threads > cores > 0
-    if has_too_many or (threads == 1 and trial.devices[0] == "cpu" and cores >= 2 * ranks):
+    if has_too_many or (threads == 1 and devices[0] == "cpu" and cores >= 2 * ranks):
         option = option_words("threads", per_rank)
         yield Cause(
             kind="threads",

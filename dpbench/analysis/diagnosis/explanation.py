@@ -211,7 +211,7 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
 
     With synchronization all ranks take equally long, as the fast ones wait.
     """
-    traits = records[0].trial.traits
+    traits = records[0].configuration.traits
     if traits.communicates and not all(map(unsynced_windows, records)):
         return None
     steps = np.array([rank_step_seconds(record) for record in records])
@@ -223,7 +223,7 @@ def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:
     rank = records[0].ranks[place].rank
     return SlowestRank(
         rank=rank,
-        device=records[0].trial.device_name(rank),
+        device=records[0].configuration.device_name(rank),
         slowest_in=int((slowest == place).sum()),
         repetitions=len(records),
         behind=mean((1 - others / steps[:, place]).tolist(), unit="of the step"),

@@ -41,7 +41,8 @@ from dpbench.analysis.throughput import (
     unsynced_windows,
 )
 from dpbench.records.trial import TrialRecord, Window
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration, TrialSpec
+from dpbench.specs.parallel import Scaling
 from dpbench.specs.traits import INDEPENDENT
 
 Part = Literal["granularity", "contention", "wrapper", "waiting", "communication"]
@@ -114,7 +115,9 @@ def is_large_loss(share: Estimate) -> bool:
 
 def trials_by_key(records: Iterable[TrialRecord]) -> TrialsByKey:
     """The trials that others are compared with in the same repetition."""
-    return {_reference_key(record.trial): record for record in records}
+    return {
+        _reference_key(record.configuration, record.trial.repetition): record for record in records
+    }
 
 
 def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Breakdown:
@@ -126,14 +129,14 @@ def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Break
         if having := {repetition for repetition in kept if place in measured[repetition]}:
             kept = having
             stages_kept.append(place)
-    places, trial = sorted(stages_kept), records[0].trial
+    places, settings = sorted(stages_kept), records[0].configuration
     seconds = np.array([[measured[n][place] for place in places] for n in sorted(kept)])
     reached = seconds[:, -1]
     # Parts that are 1 by definition, because such a trial does not have them.
-    known: set[Part] = {"granularity"} if trial.scaling == "weak" else set()
-    if trial.group_size == 1:
+    known: set[Part] = {"granularity"} if settings.scaling == "weak" else set()
+    if settings.group_size == 1:
         known = {*PARTS} - {"wrapper"}
-    elif trial.implementation == INDEPENDENT:
+    elif settings.implementation == INDEPENDENT:
         known |= {"wrapper", "communication"}
     factors = []
     for k, (first, last) in enumerate(pairwise(places)):
@@ -155,25 +158,25 @@ def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Break
 
 def stages(record: TrialRecord, references: TrialsByKey) -> Stages:
     """Seconds of a step at all stages from ideal to reached, in one repetition."""
-    trial = record.trial
-    seconds, pauses = _alone(trial, references)
+    settings, repetition = record.configuration, record.trial.repetition
+    seconds, pauses = _alone(settings, repetition, references)
     reached = slowest_rank_step_seconds(record)
     seconds[REACHED] = reached
-    if trial.group_size == 1:
+    if settings.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
         seconds |= {place: seconds[IDEAL] for place in (SHARDED, CONTENDED) if IDEAL in seconds}
         return {**seconds, WRAPPED: reached, WAITING: reached}
-    if trial.implementation == INDEPENDENT:
+    if settings.implementation == INDEPENDENT:
         copies = median_low([rank.timed.mean_step_seconds for rank in record.ranks])
         return {**seconds, CONTENDED: copies, WRAPPED: copies, WAITING: reached}
-    as_copies = _reference_key(replace(trial, implementation=INDEPENDENT, backend="none"))
-    if (at_once := references.get(as_copies)) is not None:
+    as_copies = replace(settings, implementation=INDEPENDENT, backend="none")
+    if (at_once := references.get(_reference_key(as_copies, repetition))) is not None:
         seconds[CONTENDED] = median_low([_median(rank.timed) for rank in at_once.ranks]) + pauses
     if (both := step_with_and_without_communication(record)) is None:
         return seconds
     step, free = both
     seconds[WAITING] = free * (reached / step)
-    if trial.process_count > 1:
+    if settings.process_count > 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
         unsynced = [_median(window) for window in unsynced_windows(record)]
         seconds[WRAPPED] = median_low(unsynced) + pauses
@@ -188,7 +191,9 @@ def _median(window: Window) -> float:
     return median(window.step_seconds) * scale
 
 
-def _alone(trial: TrialSpec, references: TrialsByKey) -> tuple[Stages, float]:
+def _alone(
+    settings: Configuration, repetition: int, references: TrialsByKey
+) -> tuple[Stages, float]:
     """The stages of `single`: an equal share of its step at the global batch, and at the actual
     shards; and its mean − median step, which is what pauses in some steps cost it, at least 0.
 
@@ -196,26 +201,27 @@ def _alone(trial: TrialSpec, references: TrialsByKey) -> tuple[Stages, float]:
     with the larger shard is waited for.
     """
     # None: the script chooses.
-    sizes: tuple[int | None, ...] = trial.replica_batch_sizes if trial.batch_size else (None,)
-    known = {
-        size: record
-        for size in {*sizes, trial.batch_size}
-        if (record := references.get(_reference_key(replace(trial.single, batch_size=size))))
-    }
+    sizes: tuple[int | None, ...] = settings.replica_batch_sizes if settings.batch_size else (None,)
+    known = {}
+    for size in {*sizes, settings.batch_size}:
+        single = _reference_key(replace(settings.single, batch_size=size), repetition)
+        if (record := references.get(single)) is not None:
+            known[size] = record
     means = {size: slowest_rank_step_seconds(record) for size, record in known.items()}
     stages: Stages = {}
     if means.keys() >= {*sizes}:
         stages[SHARDED] = fmean(means[size] for size in sizes)
-        if trial.scaling == "weak":
+        if settings.scaling == "weak":
             stages[IDEAL] = stages[SHARDED]
-    if trial.scaling == "strong" and trial.batch_size in means:
-        stages[IDEAL] = means[trial.batch_size] / trial.group_size
+    if settings.scaling == "strong" and settings.batch_size in means:
+        stages[IDEAL] = means[settings.batch_size] / settings.group_size
     pauses = [means[size] - _median(known[size].ranks[0].timed) for size in {*sizes} & known.keys()]
     return stages, max(0.0, fmean(pauses or [0.0]))
 
 
-def _reference_key(trial: TrialSpec) -> TrialSpec:
+def _reference_key(settings: Configuration, repetition: int) -> TrialSpec:
     """The trial without settings that do not change its timed steps, which are the same in weak
     and strong scaling of one replica: a lookup key."""
-    scaling = "weak" if trial.group_size == 1 else trial.scaling
-    return replace(trial.without_foreign_settings, scaling=scaling, is_instrumented=False)
+    scaling: Scaling = "weak" if settings.group_size == 1 else settings.scaling
+    essence = replace(settings.without_foreign_settings, scaling=scaling, is_instrumented=False)
+    return TrialSpec(configuration=essence, repetition=repetition)

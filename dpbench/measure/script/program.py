@@ -35,7 +35,7 @@ from dpbench.measure.script.watching import ScriptFault, ScriptWatcher
 from dpbench.records.trial import Mode, RankMeasurement, ScriptFacts, TrialFacts, Window
 from dpbench.rendezvous.placement import LOOPBACK
 from dpbench.rendezvous.process_group import default_group_class
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 
 MIN_TIME_SECONDS = 0.01
 
@@ -44,7 +44,7 @@ MIN_TIME_SECONDS = 0.01
 class ScriptTask:
     """One rank's part of a trial of a script, as the launcher tells it on the command line."""
 
-    trial: TrialSpec
+    settings: Configuration
     rank: int
     port: int
     """Where the launcher's store listens on this host."""
@@ -61,10 +61,10 @@ class ScriptRun:
 
     def __init__(self, task: ScriptTask) -> None:
         self.task, self.started = task, perf_counter()
-        self.watcher = ScriptWatcher(task.trial)
+        self.watcher = ScriptWatcher(task.settings)
         address, forever = (LOOPBACK, task.port), timedelta(days=7)  # the trial has a time limit
         store = TCPStore(*address, is_master=False, wait_for_workers=False, timeout=forever)
-        self.timer = ScriptTimer(task.trial, self.watcher, store, task.rank)
+        self.timer = ScriptTimer(task.settings, self.watcher, store, task.rank)
 
     def run(self, script: list[str]) -> NoReturn:
         """Run the script up to its last measured step, or until it fails or takes too few."""
@@ -104,8 +104,8 @@ class ScriptRun:
 
     def too_short(self, status: object) -> str:
         """Why a script that has ended was not measured."""
-        trial = self.task.trial
-        needed = trial.warmup + len(get_args(Mode)) * trial.steps
+        settings = self.task.settings
+        needed = settings.warmup + len(get_args(Mode)) * settings.steps
         how = "ended" if status in (0, None) else f"called sys.exit({status!r})"
         if self.watcher.steps == 0:
             return (

@@ -24,7 +24,7 @@ from dpbench.measure.script.watching import ScriptWatcher, StepCounts
 from dpbench.measure.window import SegmentTimer
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import MemoryPeaks, Mode, Window
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.trial import MAX_FILLING_STEPS
 
 SEGMENT_SECONDS = 0.1
@@ -66,10 +66,12 @@ class ScriptSegment:
 class ScriptTimer:
     """Times the segments one after the other, while the script takes its steps."""
 
-    def __init__(self, trial: TrialSpec, watcher: ScriptWatcher, store: Store, rank: int) -> None:
+    def __init__(
+        self, settings: Configuration, watcher: ScriptWatcher, store: Store, rank: int
+    ) -> None:
         """`store` is the launcher's, by which the ranks exchange values: the script's own process
         group is not touched, and it need not have one."""
-        self._trial, self._watcher = trial, watcher
+        self._settings, self._watcher = settings, watcher
         self._store, self._rank, self._exchanges = store, rank, 0
         self.measured: list[ScriptSegment] = []
         """The segments of whole rounds."""
@@ -120,17 +122,17 @@ class ScriptTimer:
         """The values of all ranks, once all have called this, copies that train alone as well; []
         if one of them has said with `ended` that it takes no more steps."""
         self._exchanges += 1
-        keys = [f"dpbench {self._exchanges} {rank}" for rank in range(self._trial.group_size)]
+        keys = [f"dpbench {self._exchanges} {rank}" for rank in range(self._settings.group_size)]
         self._store.set(keys[self._rank], json.dumps(values))
         reports = [json.loads(text) for text in self._store.multi_get(keys)]
         return [] if any("ended" in report for report in reports) else reports
 
     def _in_order(self) -> Iterator[ScriptSegment]:
         """The segments; each is asked for when the one before has ended on this rank."""
-        trial, watcher = self._trial, self._watcher
-        together = trial.traits.communicates
-        half = trial.warmup // 2
-        yield ScriptSegment("timed", max(trial.warmup - half, 1))
+        settings, watcher = self._settings, self._watcher
+        together = settings.traits.communicates
+        half = settings.warmup // 2
+        yield ScriptSegment("timed", max(settings.warmup - half, 1))
         earlier_batch = watcher.batch_digest() if together else None
         last = ScriptSegment("timed", max(half, 1))
         yield last
@@ -151,14 +153,14 @@ class ScriptTimer:
             return
         self._compare(reports, earlier_batch)
         size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
-        size = min(max(size, MIN_SCRIPT_SEGMENT_STEPS), max(trial.steps // 2, 1))
+        size = min(max(size, MIN_SCRIPT_SEGMENT_STEPS), max(settings.steps // 2, 1))
         modes: list[Mode] = ["timed"]
-        if together and trial.is_instrumented:
-            synchronizes = trial.group_size > 1 and all(report["syncs"] for report in reports)
+        if together and settings.is_instrumented:
+            synchronizes = settings.group_size > 1 and all(report["syncs"] for report in reports)
             modes += ["unsynced"] * synchronizes
             modes += ["cached"] * all(report["loads"] for report in reports)
-        done, seconds, filled = 0, 0.0, trial.window_seconds or 0.0
-        while done < trial.steps or (seconds < filled and done < MAX_FILLING_STEPS):
+        done, seconds, filled = 0, 0.0, settings.window_seconds or 0.0
+        while done < settings.steps or (seconds < filled and done < MAX_FILLING_STEPS):
             ahead: list[ScriptSegment] = []
             for mode in (*modes, *reversed(modes)):
                 if ahead and ahead[-1].mode == "cached" != mode and self._queued:

@@ -27,7 +27,7 @@ def can_draw(console: Console) -> bool:
 
 
 def _windows(spec: Spec) -> int:
-    return 2 if isinstance(spec, TrialSpec) and spec.has_unsynced_window else 1
+    return 2 if isinstance(spec, TrialSpec) and spec.configuration.has_unsynced_window else 1
 
 
 class TrialProgress:

@@ -151,10 +151,10 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         say(f"starting {now.label} and {then.label}, each in a process of its own")
         trials = plan_trials(measure_now(0, False), 1)
         measure_then(0, False)
-        names = Labels.among(trials)
+        names = Labels.among(trial.configuration for trial in trials)
 
         def title(trial: TrialSpec) -> str:
-            return f"{measured.label}: {names.label(trial)}"
+            return f"{measured.label}: {names.label(trial.configuration)}"
 
         versions = ((then, measure_then), (now, measure_now))
         for goal in looks(options, sides):

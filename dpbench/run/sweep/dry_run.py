@@ -16,7 +16,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.answers.setup import plan_answer
 from dpbench.run.sweep.measuring import kept_records, unusable_configurations
 from dpbench.specs import SweepSpec
-from dpbench.specs.sweep import plan_trials
+from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.specs.trial import MAX_FILLING_STEPS
 
 SECONDS_PER_TRIAL = 0.3
@@ -43,23 +43,23 @@ def describe_plan(sweep: StoredSweep, runner: TrialRunner, options: SweepOptions
     usable = [trial for trial in trials if trial.configuration not in reasons]
     left = missing_trials(usable, kept_records(sweep.records))
     duration = "as long as its steps take"
-    timed = units.span(trial.steps for trial in trials)
+    runs = {trial.configuration: 0 for trial in trials}
+    timed = units.span(configuration.steps for configuration in runs)
     if (window := spec.base.window_seconds) is not None:
-        windows = sum(2 if trial.has_unsynced_window else 1 for trial in left)
+        windows = sum(2 if trial.configuration.has_unsynced_window else 1 for trial in left)
         least = windows * window + len(left) * SECONDS_PER_TRIAL
         duration = f"at least {units.seconds(math.floor(least) if least > 10 else least)}"
         timed = f"{spec.base.steps} to {MAX_FILLING_STEPS:,}"
     if spec.base.workload.script:  # most of its time may be its start
         duration = "each takes as long as the script needs for its start and these steps"
     done = units.stored(len(usable) - len(left), len(usable))
-    warmup = units.span(trial.warmup for trial in trials)
+    warmup = units.span(configuration.warmup for configuration in runs)
     summary = (
         f"{f'Resuming: {done}. ' if options.resume else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
-        f"{units.span((trial.threads for trial in trials), 'thread')} per "
+        f"{units.span((configuration.threads for configuration in runs), 'thread')} per "
         f"replica; {duration}. {needs}This plan stored nothing."
     )
-    runs = dict.fromkeys((trial.configuration for trial in trials), 0)
     runs |= Counter(trial.configuration for trial in left)
     say(*sweep.warnings, *[summary] * options.as_json)
     return plan_answer(runs, reasons, summary)
@@ -70,7 +70,7 @@ def _needs_in_words(spec: SweepSpec, machine: Machine) -> str:
     needed, there_are = len(spec.devices), machine.replica_count
     unit = "GPU" if machine.gpus else "core"
     if needed <= there_are:
-        threads = max(trial.threads for trial in plan_trials(spec))
+        threads = max(configuration.threads for configuration in configurations(spec))
         needed, there_are, unit = threads * max(spec.group_sizes), machine.cores, "core"
     if needed <= there_are:
         return ""

@@ -42,9 +42,9 @@ def measure(
     trials = plan_trials(sweep.spec)
     unusable = unusable_configurations(trials, runner)
     records = kept_records(sweep.records, unusable)
-    busy = load_warning(runner.load, trials[0])
+    busy = load_warning(runner.load, trials[0].configuration)
     say(*sweep.warnings, *_skip_lines(unusable), *busy)
-    label = Labels.among(trials).label
+    labels = Labels.among(trial.configuration for trial in trials)
 
     def stored_words() -> str:
         left = missing_trials(trials, records)
@@ -66,7 +66,10 @@ def measure(
         for count in repetitions or (sweep.spec.repetitions,):
             trials = plan_trials(sweep.spec, count)
             left = left_to_run(trials, records, unusable)
-            progress.planned([one for one in left if one.configuration not in unusable], label)
+            progress.planned(
+                [one for one in left if one.configuration not in unusable],
+                label=lambda trial: labels.label(trial.configuration),
+            )
             for trial in left:
                 _require_same_code(sweep, stored_words)
                 progress.started(trial)
@@ -105,27 +108,32 @@ def run_trial(
     it. One that cannot run here, or is not worth running after what failed, has a record with the
     reason."""
 
+    configuration = trial.configuration
+
     def run_now() -> TrialRecord:
-        lacking = runner.unusable_reason(trial.configuration)
-        if reason := lacking or _failed_before(spec, trial, records, stop_after_failure):
+        lacking = runner.unusable_reason(configuration)
+        if reason := lacking or _failed_before(spec, configuration, records, stop_after_failure):
             return TrialRecord(trial=trial, status=Status.SKIPPED, reason=reason)
         return runner.run(_with_chosen_steps(trial, records), spec.time_limit_seconds)
 
-    machines = runner.machines[: trial.node_count]
+    machines = runner.machines[: configuration.node_count]
     environment_ids = [machine.environment.environment_id for machine in machines]
-    record = recorded(plain_label(trial), run_now, environment_ids)
+    record = recorded(plain_label(configuration), run_now, environment_ids)
     return replace(record, trial=trial)  # with the steps that it was planned with
 
 
 def _failed_before(
-    spec: SweepSpec, trial: TrialSpec, records: Sequence[TrialRecord], stop_after_failure: bool
+    spec: SweepSpec,
+    configuration: Configuration,
+    records: Sequence[TrialRecord],
+    stop_after_failure: bool,
 ) -> str | None:
     """Why a trial is not worth running: its script has failed in the same configuration, or has
     completed nothing, not even all ranks together, who run first (one rank alone some cannot run);
     or, with --stop-after-failure, the same has failed with as many replicas or fewer."""
-    configuration, command = trial.configuration, trial.script_command
+    command = configuration.script_command
     works = any(
-        record.status is Status.COMPLETED and record.trial.script_command == command
+        record.status is Status.COMPLETED and record.configuration.script_command == command
         for record in records
     )
 
@@ -135,7 +143,7 @@ def _failed_before(
     for record in records:
         if record.status in (Status.COMPLETED, Status.SKIPPED):
             continue
-        failed = record.trial.configuration
+        failed = record.configuration
         if command:
             is_broken = not works and is_whole(failed) and failed.script_command == command
             again = failed == configuration or (is_broken and not is_whole(configuration))
@@ -143,7 +151,7 @@ def _failed_before(
             again = (
                 stop_after_failure
                 and failed.of_one_replica == configuration.of_one_replica
-                and failed.group_size <= trial.group_size
+                and failed.group_size <= configuration.group_size
             )
         if again:
             return f"{plain_label(failed)} failed"
@@ -155,11 +163,12 @@ def _with_chosen_steps(trial: TrialSpec, records: Sequence[TrialRecord]) -> Tria
     window. Repetitions of a model then train on the same samples; those of a script, which is timed
     in whole rounds, take about as many steps."""
     configuration = trial.configuration
-    if trial.window_seconds is not None:
+    if configuration.window_seconds is not None:
         for record in records:
-            if record.ranks and record.trial.configuration == configuration:
+            if record.ranks and record.configuration == configuration:
                 steps = len(record.ranks[0].timed.step_seconds)
-                return replace(trial, window_seconds=None, steps=steps)
+                chosen = replace(configuration, window_seconds=None, steps=steps)
+                return replace(trial, configuration=chosen)
     return trial
 
 
@@ -185,7 +194,7 @@ def kept_records(
     return [
         record
         for record in last.values()
-        if record.status is Status.COMPLETED or record.trial.configuration in unusable
+        if record.status is Status.COMPLETED or record.configuration in unusable
     ]
 
 
@@ -230,7 +239,7 @@ def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None =
     failed = any(statuses[status] for status in FAILURES)
     answered = any(
         record.status is Status.COMPLETED
-        and (wanted is None or record.trial.implementation in wanted)
+        and (wanted is None or record.configuration.implementation in wanted)
         for record in counted
     )
     return FAILED if failed or not answered else PASSED

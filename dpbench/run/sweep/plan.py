@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,8 +24,8 @@ from dpbench.rendezvous.placement import Placement
 from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes, devices_for, machine_here, test_runners
-from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.specs.sweep import plan_trials
+from dpbench.specs import SweepSpec
+from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.temporary import temporary_folder
 
 OF_EACH_NODE = ("gpus", "data_dir")
@@ -112,9 +112,9 @@ def runner_for(
     if runners := test_runners():
         yield runners.trial_runner()
         return
-    trials = plan_trials(spec)
     with temporary_folder() as scratch:
-        _prepare_datasets(spec, trials, data_dir, scratch)
+        _prepare_datasets(spec, data_dir, scratch)
+        trials = plan_trials(spec)
         if cluster is None or here.number:
             runner = TrialRunner(here.machine, logs, scratch)
         else:
@@ -124,9 +124,7 @@ def runner_for(
         yield runner
 
 
-def _prepare_datasets(
-    spec: SweepSpec, trials: Sequence[TrialSpec], data_dir: Path | None, cache: Path
-) -> None:
+def _prepare_datasets(spec: SweepSpec, data_dir: Path | None, cache: Path) -> None:
     """Write the datasets in a form that ranks load in milliseconds."""
     counts: dict[str, int | None] = {}
     datasets = dict.fromkeys(each.dataset for each in spec.workloads if not each.script)
@@ -134,12 +132,12 @@ def _prepare_datasets(
         work = partial(prepare_dataset, dataset, data_dir=data_dir, cache=cache)
         theirs = is_function(dataset)
         counts[dataset] = run_user_code(f"dataset {dataset!r}", work) if theirs else work()
-    for trial in trials if datasets else ():
-        samples = counts[trial.workload.dataset]
-        if samples is not None and trial.global_batch_size > samples:
+    for each in configurations(spec) if datasets else ():
+        samples = counts[each.workload.dataset]
+        if samples is not None and each.global_batch_size > samples:
             raise DataError(
-                f"{units.counted(trial.group_size, 'replica')} take {trial.global_batch_size:,} "
-                f"samples in one step, and {trial.workload.dataset} has {samples:,}; expected "
+                f"{units.counted(each.group_size, 'replica')} take {each.global_batch_size:,} "
+                f"samples in one step, and {each.workload.dataset} has {samples:,}; expected "
                 "fewer --gpus, smaller --batch-sizes or --data synthetic"
             )
 

@@ -11,7 +11,7 @@ from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, cla
 from dpbench.errors import NotComparable
 from dpbench.records.environment import Environment
 from dpbench.records.trial import MemoryPeaks, Status
-from tests.analysis.builders import rank, record, runs, side, throughputs, trial, window
+from tests.analysis.builders import rank, record, runs, side, throughputs, trial, varied, window
 from tests.builders import HERE
 
 QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
@@ -101,11 +101,11 @@ def compared(*environments: Environment, force: bool = False) -> Comparison:
 def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said(
     now: str, notes: tuple[str, ...]
 ) -> None:
-    workloads = (
-        replace(trial().workload, architecture="model.py:build", files_sha256=letter * 64)
+    trials = (
+        varied(trial(), architecture="model.py:build", files_sha256=letter * 64)
         for letter in ("a", now)
     )
-    found = compare_sides(*(side("", runs(trial(workload=one), QUIET[:3])) for one in workloads))
+    found = compare_sides(*(side("", runs(one, QUIET[:3])) for one in trials))
     assert len(found.pairs) == 1
     assert found.notes == notes
 

@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.analysis.comparisons.matching import IDENTITY, Side
 from dpbench.errors import NotComparable, UsageError
 from dpbench.records.trial import Status
-from dpbench.specs import TrialSpec, WorkloadSpec
+from dpbench.specs import Configuration, WorkloadSpec
 from tests.analysis.builders import WRONG, record, run, runs, side, trial
 
 SPEEDS = (100.0, 101.0, 99.0)
@@ -20,7 +20,6 @@ NOT_IDENTITY = {
     "replicas_by_node",  # as "nodes"
     "window_seconds",  # how long it was measured
     "is_instrumented",
-    "repetition",
     "lr_scaling",  # the rate that it gives counts
     "script",  # whether other arguments make it slower is what people ask
     "files_sha256",  # whether an edit made it slower is what people ask
@@ -46,7 +45,7 @@ def labels(compared: Comparison) -> list[str]:
 
 
 def test_every_setting_is_either_what_was_run_or_how_it_was_measured() -> None:
-    names = {f.name for spec in (TrialSpec, WorkloadSpec) for f in fields(spec)}
+    names = {f.name for spec in (Configuration, WorkloadSpec) for f in fields(spec)}
     assert names - set(IDENTITY) == NOT_IDENTITY
     assert set(IDENTITY) - names == {"device", "nodes"}
 

@@ -14,7 +14,16 @@ from dpbench.analysis.diagnosis.explanation import explain_rows
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import GpuState, TrialRecord
 from dpbench.report.answers.explain import factors_table, verdict_sentence
-from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window
+from tests.analysis.builders import (
+    PASSED,
+    rank,
+    record,
+    steps_of,
+    trial,
+    varied,
+    weak_sweep,
+    window,
+)
 
 MS = 1e-3
 LABEL = "ddp/gloo ×2, batch 32"
@@ -154,7 +163,7 @@ def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
 
 
 def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
-    records = [replace(one, trial=replace(one.trial, **ON_GPUS)) for one in LOSS]
+    records = [replace(one, trial=varied(one.trial, **ON_GPUS)) for one in LOSS]
     (found,) = causes_on(LABEL, records)
     assert "try --backends nccl, or" in found.remedy
 

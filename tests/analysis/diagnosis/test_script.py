@@ -14,7 +14,7 @@ from dpbench.analysis.diagnosis.factors import IDEAL
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
 from dpbench.report.answers.explain import explanation_answer
-from tests.analysis.builders import window
+from tests.analysis.builders import varied, window
 from tests.analysis.diagnosis.scripts import SAMPLES, STEPS, script_sweep
 
 
@@ -127,7 +127,7 @@ def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
     loads = {"cached": 0.030, "cores": 3}
     assert lines(**loads)[0].endswith("persistent_workers=True); this run had num_workers=0")
     records = [
-        replace(one, trial=replace(one.trial, data_workers=count))
+        replace(one, trial=varied(one.trial, data_workers=count))
         for count in (0, 2)
         for one in sweep(**loads, as_is=0.050 * (1 + count), loader_workers=count)
     ]

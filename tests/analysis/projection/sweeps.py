@@ -12,7 +12,7 @@ from dpbench.analysis.projection.series import Series, series_of
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.shipped import RESULTS
-from tests.analysis.builders import weak_sweep
+from tests.analysis.builders import varied, weak_sweep
 
 PUBLISHED = RESULTS / "published"
 GRADIENTS = 8
@@ -42,14 +42,14 @@ def swept(batch_sizes: Sequence[int] = (32,), **changes: Any) -> list[TrialRecor
     found = []
     for batch_size in batch_sizes:
         for record in (one for repetition in range(3) for one in weak_sweep(repetition)):
-            samples = batch_size * record.trial.steps
+            samples = batch_size * record.configuration.steps
             ranks = [
                 replace(r, windows={**r.windows, "timed": replace(r.timed, samples=samples)})
                 for r in record.ranks
             ]
-            if record.trial.group_size == 1:
+            if record.configuration.group_size == 1:
                 ranks[0] = replace(ranks[0], gradient_trace=gradient_trace(**changes))
-            trial = replace(record.trial, batch_size=batch_size)
+            trial = varied(record.trial, batch_size=batch_size)
             found.append(replace(record, trial=trial, ranks=tuple(ranks)))
     return found
 

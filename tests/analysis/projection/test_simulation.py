@@ -83,7 +83,7 @@ def test_the_band_moves_the_network_to_its_ends() -> None:
 def test_what_cannot_be_simulated_says_why() -> None:
     records = swept()
     [series] = ddp_series(records)
-    [untraced] = ddp_series([r for r in records if r.trial.group_size > 1])
+    [untraced] = ddp_series([r for r in records if r.configuration.group_size > 1])
     with pytest.raises(
         UsageError, match=r"needs the gradient trace of group size 1.*--group-sizes 1,2"
     ):
@@ -92,7 +92,9 @@ def test_what_cannot_be_simulated_says_why() -> None:
         ({"implementation": "dp", "backend": "threads"}, "only ddp, torch-ddp"),
         ({"comm_hook": "bf16"}, "a communication hook cannot be simulated"),
     ):
-        rows = tuple(replace(row, configuration=trial(**changes)) for row in series.rows)
+        rows = tuple(
+            replace(row, configuration=trial(**changes).configuration) for row in series.rows
+        )
         with pytest.raises(UsageError, match=words):
             project_by_simulation(replace(series, rows=rows), FREE, [2])
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dpbench.measure.implementations import wrap
 from dpbench.measure.implementations.comm_hooks import POWER_SGD_FIRST_STEP
-from tests.builders import trial_spec
+from tests.builders import configuration
 from tests.parallel.ranks import run_ranks
 
 NAMES = ("ddp", "torch-ddp", "torch-ddp-static")
@@ -22,8 +22,8 @@ def gradients(implementation: str, hook: str, rank: int) -> list[Tensor]:
     """Of each step, of two layers: 2 × 1,056 numbers."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 32))
-    trial = trial_spec(implementation=implementation, comm_hook=hook, bucket_cap_mb=SMALL_MB)
-    model = wrap(module, trial, rank)
+    settings = configuration(implementation=implementation, comm_hook=hook, bucket_cap_mb=SMALL_MB)
+    model = wrap(module, settings, rank)
     found = []
     for step in range(STEPS):
         module.zero_grad()

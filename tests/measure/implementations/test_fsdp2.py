@@ -9,7 +9,7 @@ from torch import nn
 
 from dpbench.measure.implementations import wrap
 from dpbench.measure.implementations.fsdp2 import sharded_blocks
-from tests.builders import trial_spec
+from tests.builders import configuration
 from tests.measure.implementations.architectures import Rows, TwoTowers
 from tests.parallel.ranks import run_ranks
 
@@ -30,7 +30,7 @@ def held(rank: int) -> tuple[int, int, int]:
     torch.manual_seed(0)
     module = Rows().build_model()
     whole = sum(p.numel() for p in module.parameters())
-    model = wrap(module, trial_spec(implementation="fsdp2"), rank)
+    model = wrap(module, configuration(implementation="fsdp2"), rank)
     shards = sum(p.to_local().numel() for p in module.parameters())  # type: ignore[operator]
     inputs = torch.randn(3, 4)
     with model.accumulate_only():

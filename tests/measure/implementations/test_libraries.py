@@ -1,4 +1,4 @@
-"""Libraries get the devices of the trial, of which they would choose others."""
+"""Libraries get the devices of the settings, of which they would choose others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpbench.measure.implementations import wrap
-from tests.builders import trial_spec
+from tests.builders import configuration
 
 pytestmark = pytest.mark.full
 MODULE = torch.nn.Linear(2, 2)
@@ -29,10 +29,10 @@ def test_accelerate_takes_the_gpu_of_the_rank(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(accelerate, "Accelerator", recorded)
     monkeypatch.setenv("LOCAL_RANK", "1")
     for devices in (GPUS, ("cpu",) * 3):
-        trial = trial_spec(
+        settings = configuration(
             implementation="accelerate", backend="gloo", group_size=3, devices=devices
         )
-        wrap(MODULE, trial, 1)
+        wrap(MODULE, settings, 1)
     assert seen == [(False, "3"), (True, "1")]
     assert os.environ["LOCAL_RANK"] == "1"
 
@@ -56,14 +56,14 @@ def test_fabric_takes_the_gpus_of_its_host(
 
     recorded = Mock()
     monkeypatch.setattr(fabric, "Fabric", recorded)
-    trial = trial_spec(
+    settings = configuration(
         implementation="fabric",
         backend="gloo",
         group_size=len(devices),
         devices=devices,
         replicas_by_node=nodes,
     )
-    wrap(MODULE, trial, rank)
+    wrap(MODULE, settings, rank)
     accelerator, its_devices, num_nodes = expected
     recorded.assert_called_once_with(
         accelerator=accelerator, devices=its_devices, num_nodes=num_nodes, strategy=ANY

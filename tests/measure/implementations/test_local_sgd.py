@@ -10,7 +10,7 @@ from torch import nn
 
 from dpbench.measure.implementations import wrap
 from dpbench.parallel import check_sync
-from tests.builders import trial_spec
+from tests.builders import configuration
 from tests.parallel.ddp.one_process import batches, perceptron
 from tests.parallel.ranks import World
 
@@ -39,7 +39,7 @@ def every_step_with_sgd_is_what_ddp_does(rank: int) -> None:
     """Without batch norm's buffers, which DDP does not average."""
     plain = perceptron()
     reference = nn.parallel.DistributedDataParallel(copy.deepcopy(plain))
-    local = wrap(plain, trial_spec(implementation="local-sgd", sync_every=1), rank)
+    local = wrap(plain, configuration(implementation="local-sgd", sync_every=1), rank)
     for step in range(5):
         train(plain, rank, step)
         local.after_step(step + 1)
@@ -52,7 +52,7 @@ def every_third_step_is_the_mean_of_what_each_rank_did_alone(rank: int) -> None:
     ours = with_buffers()
     with torch.no_grad():
         ours[0].weight += rank  # ranks begin with the weights of rank 0
-    local = wrap(ours, trial_spec(implementation="local-sgd", sync_every=3), rank)
+    local = wrap(ours, configuration(implementation="local-sgd", sync_every=3), rank)
     replicas = [with_buffers(), with_buffers()]
     for step in range(7):
         train(ours, rank, step)

@@ -15,17 +15,17 @@ from dpbench.measure.step import BenchmarkStepper
 from dpbench.measure.verification import checksum, verify
 from dpbench.records.trial import Verification
 from dpbench.rendezvous.process_group import RankGroup
-from dpbench.specs import TrialSpec
-from tests.builders import trial_spec
+from dpbench.specs import Configuration
+from tests.builders import configuration
 from tests.measure.implementations.architectures import Rows
 
 WORLD = 2
 
 
-def uneven(implementation: str, backend: str, **changes: Any) -> TrialSpec:
+def uneven(implementation: str, backend: str, **changes: Any) -> Configuration:
     """Four samples on rank 0, three on rank 1, and two micro-steps."""
     values = {"scaling": "strong", "batch_size": 7, "accumulate": 2, **changes}
-    return trial_spec(implementation=implementation, backend=backend, **values)
+    return configuration(implementation=implementation, backend=backend, **values)
 
 
 def samples(architecture: Rows) -> Dataset:
@@ -43,26 +43,26 @@ def verified(
     implementation: str, backend: str, architecture: Rows, rank: int, ranks: RankGroup
 ) -> Verification | str:
     """The verification, or the first line of the error that the implementation raises."""
-    trial = uneven(implementation, backend)
+    settings = uneven(implementation, backend)
     try:
-        return verify(trial, architecture, samples(architecture), rank, ranks)
+        return verify(settings, architecture, samples(architecture), rank, ranks)
     except (RuntimeError, ValueError) as error:
         return str(error).strip().splitlines()[0]
 
 
 def trained(
-    trial: TrialSpec, architecture: Rows, rank: int, steps: int
+    settings: Configuration, architecture: Rows, rank: int, steps: int
 ) -> tuple[list[str], int | None]:
     """Checksums of the parameters, before the model is wrapped and after that, and at the end; and
     the bytes that the steps have reduced."""
     torch.manual_seed(0)
     module = architecture.build_model()
     checksums = [checksum(module)]
-    parallel = wrap(module, trial, rank)
+    parallel = wrap(module, settings, rank)
     checksums.append(checksum(module))
-    optimizer = parallel.optimizer(build_optimizer(module, trial))
+    optimizer = parallel.optimizer(build_optimizer(module, settings))
     model = RankModel(module=module, parallel=parallel, optimizer=optimizer, loss=architecture.loss)
-    weight = trial.averaging_weight(rank)
+    weight = settings.averaging_weight(rank)
     stepper = BenchmarkStepper(model, samples(architecture).select, weight)
     for step in range(steps):
         batches = torch.arange(16 * step, 16 * step + 16).remainder(64).chunk(2)

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from dpbench.measure.script.timing import ScriptTimer
 from dpbench.measure.script.watching import ScriptWatcher, WatchedIterator
-from dpbench.specs import TrialSpec
-from tests.builders import script_trial
+from dpbench.specs import Configuration
+from tests.builders import script_configuration
 
 SCRIPT = Path("train.py")
 FIRST, SECOND = (torch.optim.SGD([torch.zeros(1)]) for _ in range(2))
@@ -33,8 +33,8 @@ class OfTwo(ScriptTimer):
 class Watched(ScriptWatcher):
     """Of steps whose last batches are given."""
 
-    def __init__(self, trial: TrialSpec, batches: list[int | None]) -> None:
-        super().__init__(trial)
+    def __init__(self, settings: Configuration, batches: list[int | None]) -> None:
+        super().__init__(settings)
         self._left = iter(batches)
 
     def batch_digest(self) -> list[int | None] | None:
@@ -46,9 +46,9 @@ class Script:
     """A script that takes steps, while a timer times them."""
 
     def __init__(self, *batches: int | None, **changes: Any) -> None:
-        trial = script_trial(SCRIPT, **{"warmup": 4, "steps": 10, **changes})
-        self.watcher = Watched(trial, [*batches] or [None, None])
-        self.timer = OfTwo(trial, self.watcher, HashStore(), 0)
+        settings = script_configuration(SCRIPT, **{"warmup": 4, "steps": 10, **changes})
+        self.watcher = Watched(settings, [*batches] or [None, None])
+        self.timer = OfTwo(settings, self.watcher, HashStore(), 0)
 
     def train(self, steps: int = 1000) -> list[str]:
         """The mode of every step until the timer has enough."""
@@ -136,7 +136,7 @@ def test_a_rank_stops_where_the_script_of_another_has_ended_and_counts_no_round_
 
 def fed(labels: torch.Tensor, **loading: Any) -> ScriptWatcher:
     """What was watched of two steps whose loader is made in the line of their loop."""
-    watcher = ScriptWatcher(script_trial(SCRIPT))
+    watcher = ScriptWatcher(script_configuration(SCRIPT))
 
     def batches(loader: DataLoader[Any]) -> Iterator[Any]:
         return WatchedIterator(loader, DataLoader.__iter__(loader), watcher)

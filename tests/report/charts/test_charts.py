@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.rows import Row
 from dpbench.report.charts import figures
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
-from tests.analysis.builders import BACKENDS, run, trial
+from tests.analysis.builders import BACKENDS, run, trial, varied
 from tests.report.charts.pictured import caption, collectives, figure, source, sweep
 
 CURVES: dict[str, Callable[[Row], Estimate | None]] = {
@@ -117,20 +116,17 @@ def test_no_part_of_a_chart_covers_another(kind: str) -> None:
 
 def with_settings() -> Analysis:
     """Every row has a setting that is not the default, and one implementation has two labels."""
-    adamw = replace(trial().workload, optimizer="adamw")
     names = ("single", "independent", "dp", "ddp", "torch-ddp", "fsdp2", "local-sgd", "replicate")
     specs = [
-        replace(trial(name, BACKENDS.get(name, "gloo"), size), workload=adamw)
+        varied(trial(name, BACKENDS.get(name, "gloo"), size), optimizer="adamw")
         for name in names
         for size in ((1,) if name == "single" else (1, 2))
     ]
     bf16 = [
-        replace(spec, workload=replace(adamw, dtype="bf16"))
-        for spec in specs
-        if spec.implementation == "ddp"
+        varied(spec, dtype="bf16") for spec in specs if spec.configuration.implementation == "ddp"
     ]
     speeds = enumerate([*specs, *bf16])
-    return source([run(spec, 100.0 * spec.group_size - k) for k, spec in speeds])
+    return source([run(spec, 100.0 * spec.configuration.group_size - k) for k, spec in speeds])
 
 
 def test_charts_know_rows_by_their_names_whatever_their_labels_say() -> None:

@@ -18,8 +18,8 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.run.sweep.measuring import exit_status
 from dpbench.run.sweep.plan import runner_for, this_node
-from dpbench.specs import TrialSpec, WorkloadSpec, plain_label
-from tests.analysis.builders import record, trial
+from dpbench.specs import Configuration, TrialSpec, WorkloadSpec, plain_label
+from tests.analysis.builders import record, trial, varied
 from tests.builders import sweep_spec
 from tests.launch.synthetic import SyntheticRunner, run_trials
 
@@ -54,8 +54,9 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     original, ran = SyntheticRunner.run, list[int | None]()
 
     def noted(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
-        ran.append(None if trial.window_seconds else trial.steps)
-        filling = trial if ran[-1] else replace(trial, window_seconds=2.0 * len(ran))
+        settings = trial.configuration
+        ran.append(None if settings.window_seconds else settings.steps)
+        filling = trial if ran[-1] else varied(trial, window_seconds=2.0 * len(ran))
         return original(self, filling, limit)
 
     monkeypatch.setattr(SyntheticRunner, "run", noted)
@@ -66,7 +67,7 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     assert ran == [None, None, ddp, single]
     assert single != ddp
     assert (ddp_again, single_again) == (ddp, single)
-    assert {one.trial.window_seconds for one in records} == {1.0}
+    assert {one.configuration.window_seconds for one in records} == {1.0}
 
 
 @pytest.mark.usefixtures("synthetic", "here")
@@ -86,16 +87,16 @@ def test_a_busy_machine_is_named_once_before_the_first_trial(
 class Answering(SyntheticRunner):
     """Ends a trial as `answer` says, and completes it where that is None."""
 
-    def __init__(self, answer: Callable[[TrialSpec], TrialRecord | None]) -> None:
+    def __init__(self, answer: Callable[[Configuration], TrialRecord | None]) -> None:
         super().__init__()
-        self.answer, self.ran = answer, list[TrialSpec]()
+        self.answer, self.ran = answer, list[Configuration]()
 
-    def unusable_reason(self, configuration: TrialSpec) -> str | None:
+    def unusable_reason(self, configuration: Configuration) -> str | None:
         return "no such thing here" if configuration.backend == "nccl" else None
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
-        self.ran.append(trial)
-        return self.answer(trial) or super().run(trial, time_limit_seconds)
+        self.ran.append(trial.configuration)
+        return self.answer(trial.configuration) or super().run(trial, time_limit_seconds)
 
 
 def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
@@ -104,8 +105,8 @@ def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
     lacking = [record for record in records if record.status is Status.SKIPPED]
     assert records[: len(lacking)] == lacking, "they are stored before the others take minutes"
     assert {record.reason for record in lacking} == {"no such thing here"}
-    assert {record.trial.backend for record in lacking} == {"nccl"}
-    assert [record.trial for record in records[len(lacking) :]] == runner.ran
+    assert {record.configuration.backend for record in lacking} == {"nccl"}
+    assert [record.configuration for record in records[len(lacking) :]] == runner.ran
 
 
 def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
@@ -113,9 +114,9 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
         implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
     )
     failed = record(trial(), status=Status.OUT_OF_MEMORY, reason="too large")
-    runner = Answering(lambda trial: failed if trial.group_size >= 2 else None)
+    runner = Answering(lambda one: failed if one.group_size >= 2 else None)
     records = run_trials(spec, runner, stop_after_failure=True)
-    sizes = [trial.group_size for trial in runner.ran if trial.implementation == "ddp"]
+    sizes = [one.group_size for one in runner.ran if one.implementation == "ddp"]
     assert sizes == [1, 2, 1]
     (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
     assert reason == "ddp/gloo ×2, batch 4 failed"
@@ -146,7 +147,7 @@ def test_the_largest_group_of_a_script_runs_first_and_ends_all_only_if_nothing_o
     records = run_trials(spec, runner)
     skipped = {one.reason for one in records if one.status is Status.SKIPPED}
     assert skipped == {f"{label} ×2 failed"}
-    assert Counter(trial.implementation for trial in runner.ran) == ran
+    assert Counter(one.implementation for one in runner.ran) == ran
 
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
@@ -166,7 +167,7 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
         (Status.FAILED, "killed again", "killed"),
     ]
     assert said == [
-        f"{plain_label(record.trial)}: killed; it is tried once more"
+        f"{plain_label(record.configuration)}: killed; it is tried once more"
         for record in (records[0], records[2])
     ]
     assert not answers
