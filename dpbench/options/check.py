@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
 
@@ -49,7 +49,6 @@ JudgedMetric = Annotated[
 class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     """Every option of `dpbench check`: few rows by default, and a fixed number of steps."""
 
-    named_by: ClassVar[str] = "candidate"
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
         (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME", affects=ONLY_MODELS
     )

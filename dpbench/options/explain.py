@@ -13,7 +13,6 @@ from dpbench.options.types import Count, FilePath, Gpus
 class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
     """A training script to measure, or the rows of a sweep; and how much to print."""
 
-    named_by: ClassVar[str] = "results_or_script"
     without_script: ClassVar[Subject] = "results"
     gpus: Gpus | None = shared.gpus_option()
     warmup: Count = Panel.MEASUREMENT.option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")

@@ -1,7 +1,7 @@
 """What models of options are made of: a declaration for help, command line, files and Python.
 
-A field is `name: type = option(default, "Help.", "METAVAR", ...)`. It is the option `--name` on the
-command line, `name` in a config file and an argument `name` in Python.
+A field is `name: type = Panel.SETTINGS.option(default, "Help.", "METAVAR", ...)`. It is the option
+`--name` on the command line, `name` in a config file and an argument `name` in Python.
 """
 
 from __future__ import annotations
@@ -47,8 +47,15 @@ class Panel(StrEnum):
     OUTPUT = "Results and output"
 
     def option(self, default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
-        """Declare a field of a model as an option below this heading."""
-        return option(default, help, metavar, panel=self, **more)
+        """Declare a field of a model as an option below this heading; `more` are fields of
+        `OptionInfo`."""
+        field = Field(default)
+        field.metadata.append(OptionInfo(help=help, metavar=metavar, panel=self, **more))
+        return field
+
+
+option = Panel.OPTIONS.option
+"""Declares one of the options that most people type, or a positional argument."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +64,8 @@ class OptionInfo:
 
     help: str
     metavar: str | None
-    panel: Panel = Panel.OPTIONS
-    """The heading in help; OPTIONS are those that most people type."""
+    panel: Panel
+    """The heading in help."""
     name: str = ""
     """The name on the command line; by default that of the field, or the metavar of an argument."""
     also: tuple[str, ...] = ()
@@ -74,13 +81,6 @@ class OptionInfo:
     argument: bool = False
     repeated: bool = False
     """Whether it may be given more than once; a repeated argument takes everything that follows."""
-
-
-def option(default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
-    """Declare a field of a model as an option; `more` are fields of `OptionInfo`."""
-    field = Field(default)
-    field.metadata.append(OptionInfo(help=help, metavar=metavar, **more))
-    return field
 
 
 class Options(BaseModel):

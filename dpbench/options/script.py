@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, model_validator
 
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
-from dpbench.options.model import Options, Panel, Subject, option
+from dpbench.options.model import Options, Panel, Subject, option, options_of
 
 DEFAULT_SCRIPT_WARMUP = 10
 """Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
@@ -39,8 +39,6 @@ def _words(value: Any) -> Any:
 class TrainingScript(Options):
     """A training script, which the first positional argument of the command may name."""
 
-    named_by: ClassVar[str] = "script"
-    """The field of that argument."""
     without_script: ClassVar[Subject] = "model"
     """The subject if the argument names no script."""
     arguments: Annotated[tuple[str, ...], BeforeValidator(_words)] = option(
@@ -53,16 +51,21 @@ class TrainingScript(Options):
     @property
     def subject(self) -> Subject:
         """What the command measures or reads."""
-        named = getattr(self, self.named_by)
-        is_named = named is not None and (self.module or is_script(str(named)))
+        is_named = self.named is not None and (self.module or is_script(str(self.named)))
         return "script" if is_named else self.without_script
+
+    @property
+    def named(self) -> Any:
+        """The first positional argument of the command."""
+        options = options_of(type(self)).items()
+        return getattr(self, next(name for name, info in options if info.argument))
 
     @property
     def script_and_arguments(self) -> tuple[str, ...]:
         """What python would get: ("train.py", "--lr", "1"), ("-m", "package.train"), or nothing."""
         if self.subject != "script":
             return ()
-        return (*("-m",) * self.module, str(getattr(self, self.named_by)), *self.arguments)
+        return (*("-m",) * self.module, str(self.named), *self.arguments)
 
     @model_validator(mode="after")
     def _affect_the_subject(self) -> Self:
