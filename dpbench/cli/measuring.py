@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpbench.report.answer import Answer
 
 
-@command(SweepOptions, imports_torch=True)
+@command(SweepOptions)
 def sweep(options: SweepOptions) -> Answer | None:
     """Benchmark implementations, backends, group sizes and batch sizes.
 
@@ -29,6 +29,7 @@ def sweep(options: SweepOptions) -> Answer | None:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
+    say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.sweeping import sweep
 
@@ -80,7 +81,7 @@ def check(options: CheckOptions) -> Answer:
     return run_check(options, TrialProgress(quiet=options.quiet))
 
 
-@command(CommOptions, imports_torch=True)
+@command(CommOptions)
 def comm(options: CommOptions) -> Answer:
     """Measure collectives by message size: latency and bandwidth.
 
@@ -90,6 +91,7 @@ def comm(options: CommOptions) -> Answer:
 
     Exit status: 0 all measurements completed; 1 some failed; 2 usage; 130 interrupted.
     """
+    say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.collectives import comm
 

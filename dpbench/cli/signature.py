@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from dpbench.cli.streams import say_preparing
 from dpbench.messages import as_typed, print_result
 from dpbench.options.model import Options, options_of
 from dpbench.options.reading import read_options
@@ -20,18 +19,13 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Options)
 
 
-def command(
-    model: type[M], *, imports_torch: bool = False
-) -> Callable[[Callable[[M], Answer | str | None]], Callable[..., Any]]:
+def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Callable[..., Any]]:
     """Give `function(options)` the signature that typer makes a command from, print the Answer or
-    text that it returns, and return the exit status. With `imports_torch`, say first that it works.
-    """
+    text that it returns, and return the exit status."""
 
     def decorate(function: Callable[[M], Answer | str | None]) -> Callable[..., Any]:
         def wrapper(**typed: Any) -> Any:
             given = {name: value for name, value in typed.items() if value is not None}
-            if imports_torch:
-                say_preparing(quiet=given.get("quiet", False))
             options = read_options(model, given)
             result = function(options)
             if result is None or isinstance(result, str):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,7 +13,12 @@ from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import ONLY_MODELS, Panel, option
-from dpbench.options.script import TrainingScript
+from dpbench.options.script import (
+    DEFAULT_SCRIPT_WARMUP,
+    DEFAULT_SCRIPT_WINDOW_SECONDS,
+    MIN_SCRIPT_STEPS,
+    TrainingScript,
+)
 from dpbench.options.shared import HELP, print_option
 from dpbench.options.types import (
     CommaList,
@@ -155,13 +161,38 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         return self.implementations or (*usual, INDEPENDENT)
 
     @property
-    def fills_window(self) -> bool:
-        """Whether a window takes as many steps as fill its time. Samples that are loaded ahead,
-        and averages of parameters, need a number of steps that is known beforehand; models need
-        two warm-up steps, of which the last one shows how long a step takes."""
-        is_known = any(self.loading) or self.sync_every != (1,)
-        has_warmup = self.subject == "script" or min(self.warmup) > 1
-        return self.steps is None and not is_known and has_warmup
+    def window_seconds(self) -> float | None:
+        """Seconds that a window fills with steps; None where their number is known beforehand, as
+        samples that are loaded ahead, and averages of parameters, need it. Models need two warm-up
+        steps, of which the last one shows how long a step takes."""
+        if self.subject == "script":
+            return DEFAULT_SCRIPT_WINDOW_SECONDS if self.steps is None else None
+        is_known = self.steps is not None or any(self.loading) or self.sync_every != (1,)
+        return None if is_known or min(self.warmup) < 2 else DEFAULT_WINDOW_SECONDS
+
+    @property
+    def settings(self) -> dict[str, tuple[Any, ...]]:
+        """The values of each axis but architectures: those that are given, or else what dpbench
+        chooses; None for threads that depend on the machine."""
+        chosen: dict[str, tuple[Any, ...]] = {
+            "steps": (DEFAULT_STEPS if self.window_seconds is None else MIN_STEPS,),
+            "prefetch": self.loading,
+            "threads": (None,),
+        }
+        if self.subject == "script":
+            # OpenMP takes a number for each level of nesting.
+            of_openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
+            chosen |= {
+                "batch_size": (None,),
+                "warmup": (DEFAULT_SCRIPT_WARMUP,),
+                "steps": (MIN_SCRIPT_STEPS,),
+                # As under torchrun.
+                "threads": (int(of_openmp) if of_openmp.isdecimal() else 1,),
+            }
+        settings = {axis: getattr(self, field) for axis, field in OPTION_FIELDS.items()}
+        del settings["architecture"]
+        unset = (axis for axis in chosen if OPTION_FIELDS[axis] not in self.model_fields_set)
+        return settings | {axis: chosen[axis] for axis in unset}
 
     @property
     def loading(self) -> tuple[int | None, ...]:
@@ -191,7 +222,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 f"{', '.join(names)} has a choice of backend; leave it out"
             )
         for every in self.sync_every:
-            if any(n % every for n in self.steps or (DEFAULT_STEPS,)):
+            if any(n % every for n in self.settings["steps"]):
                 raise UsageError(
                     f"--sync-every {every}: the timed window must hold whole periods; expected "
                     f"--steps to be a multiple of {every}"

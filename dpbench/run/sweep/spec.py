@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -15,16 +14,10 @@ from dpbench.architecture.naming import with_files
 from dpbench.data.registry import unread_notes
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
-from dpbench.options.script import (
-    DEFAULT_SCRIPT_WARMUP,
-    DEFAULT_SCRIPT_WINDOW_SECONDS,
-    MIN_SCRIPT_STEPS,
-)
 from dpbench.options.shared import MAX_WORD
-from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WINDOW_SECONDS, MIN_STEPS, SweepOptions
+from dpbench.options.sweep import DEFAULT_STEPS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
 from dpbench.specs import Configuration, SweepSpec, WorkloadSpec
-from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS
@@ -40,26 +33,29 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     Raises UsageError for what the nodes cannot run.
     """
     group_sizes = _group_sizes(options, nodes)
-    # The orders of other nodes name no steps.
-    fills_window = options.fills_window and len(nodes) == 1
-    settings = _settings(options, nodes, max(group_sizes), fills_window=fills_window)
+    if options.window_seconds and len(nodes) > 1:  # the orders of other nodes name no steps
+        options = options.model_copy(update={"steps": (DEFAULT_STEPS,)})
+    settings = options.settings
+    settings["threads"] = tuple(
+        _threads(options, nodes, max(group_sizes), each) for each in settings["threads"]
+    )
     first = {field: values[0] for field, values in settings.items()}
     of_workload = {field: first.pop(field) for field in settings if field in WORKLOAD_FIELDS}
     workloads, notes = _workloads(options, of_workload)
     notes += unread_notes(options.data_dir, [each.dataset for each in workloads])
     devices = tuple(device for node in nodes for device in node.devices)
-    is_script = bool(options.script_and_arguments)
-    window_seconds = DEFAULT_SCRIPT_WINDOW_SECONDS if is_script else DEFAULT_WINDOW_SECONDS
     base = Configuration(
         workload=workloads[0],
         implementation=SINGLE,
         backend="none",
         group_size=1,
         devices=devices[:1],
-        window_seconds=window_seconds if fills_window else None,
+        window_seconds=options.window_seconds,
         **first,
     )
-    usual_backend = OWN_BACKEND if is_script else "nccl" if nodes[0].machine.gpus else "gloo"
+    usual_backend = "nccl" if nodes[0].machine.gpus else "gloo"
+    if options.subject == "script":
+        usual_backend = OWN_BACKEND
     spec = SweepSpec(
         base=base,
         workloads=tuple(workloads),
@@ -75,35 +71,6 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         time_limit_seconds=options.time_limit,
     )
     return spec, notes
-
-
-def _settings(
-    options: SweepOptions, nodes: Sequence[Node], largest_group: int, *, fills_window: bool
-) -> dict[str, tuple[Any, ...]]:
-    """The values of each setting but architectures, by its field of the specification: those that
-    are given, or else what dpbench chooses."""
-    chosen: dict[str, tuple[Any, ...]] = {
-        "steps": (MIN_STEPS if fills_window else DEFAULT_STEPS,),
-        "prefetch": options.loading,
-        "threads": (None,),
-    }
-    if options.script_and_arguments:
-        # OpenMP takes a number for each level of nesting.
-        of_openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
-        chosen |= {
-            "batch_size": (None,),
-            "warmup": (DEFAULT_SCRIPT_WARMUP,),
-            "steps": (MIN_SCRIPT_STEPS,),
-            # As under torchrun.
-            "threads": (int(of_openmp) if of_openmp.isdecimal() else 1,),
-        }
-    settings = {field: getattr(options, name) for field, name in OPTION_FIELDS.items()}
-    del settings["architecture"]
-    settings |= {f: value for f, value in chosen.items() if OPTION_FIELDS[f] not in options.given}
-    settings["threads"] = tuple(
-        _threads(options, nodes, largest_group, threads) for threads in settings["threads"]
-    )
-    return settings
 
 
 def _group_sizes(options: SweepOptions, nodes: Sequence[Node]) -> tuple[int, ...]:
