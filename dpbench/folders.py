@@ -81,7 +81,7 @@ class Stored(Generic[R]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoredSweep(Stored[TrialRecord]):
+class Sweep(Stored[TrialRecord]):
     """A sweep and its folder; one that is only planned has no records, and no folder yet."""
 
     spec: SweepSpec
@@ -153,12 +153,12 @@ def holds_collectives(folder: Path) -> bool:
     return os.path.lexists(folder / COMM_FILE)
 
 
-def load_sweep(folder: Path) -> StoredSweep:
+def load_sweep(folder: Path) -> Sweep:
     """Read a results folder; raises FileError if it is not one, or is of another dpbench."""
     header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
     if header.sweep is None:
         raise FileError(f"{folder / SWEEP_FILE}: Header.sweep: missing")
-    sweep = StoredSweep(spec=header.sweep, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
+    sweep = Sweep(spec=header.sweep, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
     used = {record.configuration.implementation for record in sweep.records}
     if unknown := used - IMPLEMENTATIONS.keys():
@@ -225,7 +225,7 @@ def missing_trials(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) 
     return [trial for trial in trials if trial.trial_id not in done]
 
 
-def unfinished_warning(sweep: StoredSweep) -> tuple[str, ...]:
+def unfinished_warning(sweep: Sweep) -> tuple[str, ...]:
     """The warning that trials of a sweep are missing, with the command that runs them; () if none
     are. Configurations that were skipped count neither as run nor as missing."""
     run = {one.trial.trial_id for one in sweep.records if one.status is not Status.SKIPPED}

@@ -10,7 +10,7 @@ from dpbench.analysis.fastest import Fastest, find_fastest
 from dpbench.analysis.noise import Disturbance, disturbance_of
 from dpbench.analysis.remarks import environment_notes
 from dpbench.analysis.rows import Row, summarize
-from dpbench.folders import StoredCollectives, StoredSweep, unfinished_warning
+from dpbench.folders import StoredCollectives, Sweep, unfinished_warning
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.specs import Labels
 
@@ -26,7 +26,7 @@ class Analysis:
     rows: tuple[Row, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
-    stored: StoredSweep | StoredCollectives | None = None
+    stored: Sweep | StoredCollectives | None = None
     """The content of the results folder."""
     warnings: tuple[str, ...] = ()
     """Warnings before a number is believed: about machines, or the model's loss."""
@@ -36,8 +36,8 @@ class Analysis:
     """The work of its rows, where it is one of several; their names leave it out."""
 
     @property
-    def sweep(self) -> StoredSweep | None:
-        return self.stored if isinstance(self.stored, StoredSweep) else None
+    def sweep(self) -> Sweep | None:
+        return self.stored if isinstance(self.stored, Sweep) else None
 
     @property
     def collectives(self) -> StoredCollectives | None:
@@ -69,7 +69,7 @@ class Analysis:
         return {one.work: find_fastest(one.rows, is_busy=is_busy) for one in parts}
 
 
-def analyze(stored: StoredSweep | StoredCollectives) -> Analysis:
+def analyze(stored: Sweep | StoredCollectives) -> Analysis:
     """Analyze the content of a results folder."""
     name = stored.folder.resolve().name
     if isinstance(stored, StoredCollectives):

@@ -14,7 +14,7 @@ from dpbench import units
 from dpbench.analysis import frames
 from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.errors import UnknownName, UsageError
-from dpbench.folders import StoredCollectives, StoredSweep
+from dpbench.folders import StoredCollectives, Sweep
 from dpbench.options.reading import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
@@ -37,9 +37,9 @@ class Results:
     Frames keep the numbers that tables replace by "too noisy".
     """
 
-    def __init__(self, stored: StoredSweep | StoredCollectives) -> None:
+    def __init__(self, stored: Sweep | StoredCollectives) -> None:
         self._stored = stored
-        self._trials = stored.records if isinstance(stored, StoredSweep) else ()
+        self._trials = stored.records if isinstance(stored, Sweep) else ()
 
     @cached_property
     def _analysis(self) -> Analysis:
@@ -132,7 +132,7 @@ class Results:
     @property
     def spec(self) -> SweepSpec | None:
         """The specification of the sweep; None if the folder holds collectives."""
-        return self._stored.spec if isinstance(self._stored, StoredSweep) else None
+        return self._stored.spec if isinstance(self._stored, Sweep) else None
 
     @property
     def environments(self) -> Mapping[str, Environment]:

@@ -11,7 +11,7 @@ from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
     from dpbench.analysis.projection.series import Projection, Series
-    from dpbench.folders import StoredSweep
+    from dpbench.folders import Sweep
     from dpbench.report.answer import Answer
 
 FURTHER = (8, 64, 1000)
@@ -54,7 +54,7 @@ def project(options: ProjectOptions) -> Answer:
     return projection_answer(projections, notes=[*dict.fromkeys(notes)], verbose=options.verbose)
 
 
-def _read_series(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[Series], list[str]]:
+def _read_series(options: ProjectOptions) -> tuple[Sweep | None, Sequence[Series], list[str]]:
     """The sweep, None for a published table; the series, and why others are left out."""
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.published import from_csv
@@ -81,7 +81,7 @@ def _read_series(options: ProjectOptions) -> tuple[StoredSweep | None, Sequence[
     return sweep, series, [*left_out]
 
 
-def _gpus_per_node(series: Series, sweep: StoredSweep | None) -> int | None:
+def _gpus_per_node(series: Series, sweep: Sweep | None) -> int | None:
     """GPUs of each host that measured; None for CPUs, a published table, or hosts that differ."""
     configuration = series.configuration
     if sweep is None or configuration is None or not configuration.devices[0].startswith("cuda"):

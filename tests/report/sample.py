@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.analysis.analyze import Analysis, analyze
-from dpbench.folders import StoredCollectives, StoredSweep
+from dpbench.folders import StoredCollectives, Sweep
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import MemoryPeaks, Status, TrialRecord
@@ -77,9 +77,9 @@ def stored(
     command: Sequence[str] = ("sweep",),
     environments: dict[str, Environment] | None = None,
     **changes: Any,
-) -> StoredSweep:
+) -> Sweep:
     """A sweep as if it were read from the folder `name`; `changes` are of its specification."""
-    return StoredSweep(
+    return Sweep(
         folder=Path(name),
         spec=sweep_spec(**changes),
         command=tuple(command),

@@ -18,7 +18,7 @@ from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
 if TYPE_CHECKING:
-    from dpbench.folders import StoredSweep
+    from dpbench.folders import Sweep
 
 Typed = str | int | float
 Identity = tuple[Typed, ...]
@@ -66,7 +66,7 @@ class Side:
 
     @classmethod
     def of(
-        cls, stored: StoredSweep, label: str, run_id: str, where: Mapping[str, str] | None = None
+        cls, stored: Sweep, label: str, run_id: str, where: Mapping[str, str] | None = None
     ) -> Side:
         """A stored sweep, or the part of it that `where` selects."""
         return cls(

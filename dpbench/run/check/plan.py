@@ -13,7 +13,7 @@ from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
 from dpbench.files import write_inside
-from dpbench.folders import StoredSweep
+from dpbench.folders import Sweep
 from dpbench.messages import say
 from dpbench.options.check import CheckOptions
 from dpbench.options.model import options_of
@@ -61,7 +61,7 @@ def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepO
     return read_options(SweepOptions, given)
 
 
-def for_verdict(plan: StoredSweep, options: SweepOptions, command: Sequence[str]) -> StoredSweep:
+def for_verdict(plan: Sweep, options: SweepOptions, command: Sequence[str]) -> Sweep:
     """The planned sweep of the options without what no verdict uses: `single`, steps without
     synchronization and the phases of a step; its folder names the command of the check."""
     base = replace(plan.spec.base, is_instrumented=False)

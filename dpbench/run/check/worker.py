@@ -19,7 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dpbench.folders import StoredSweep
+    from dpbench.folders import Sweep
 
 
 def main() -> int:
@@ -40,12 +40,12 @@ def main() -> int:
 
     said = list[str]()
 
-    def answer(plan: StoredSweep) -> None:
+    def answer(plan: Sweep) -> None:
         content = {"sweep": encode(plan.spec), "said": said}
         os.write(answers, json.dumps(content).encode() + b"\n")
         said.clear()
 
-    def repetitions(plan: StoredSweep, first: str) -> Iterator[int]:
+    def repetitions(plan: Sweep, first: str) -> Iterator[int]:
         for line in chain([first], sys.stdin):
             count, anew = json.loads(line)
             if anew:

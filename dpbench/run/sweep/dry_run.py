@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 from dpbench import units
-from dpbench.folders import StoredSweep, missing_trials
+from dpbench.folders import Sweep, missing_trials
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.messages import say
@@ -24,7 +24,7 @@ SECONDS_PER_TRIAL = 0.3
 CPU."""
 
 
-def describe_plan(sweep: StoredSweep, runner: TrialRunner, options: SweepOptions) -> Answer:
+def describe_plan(sweep: Sweep, runner: TrialRunner, options: SweepOptions) -> Answer:
     """The configurations that the plan measures, in the order of their first run, and a summary
     with a lower bound of its time, which is said beside JSON; nothing is stored. With --resume only
     what is left counts.

@@ -11,7 +11,7 @@ from dpbench.analysis.noise import load_warning
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.architecture.naming import named_files, with_files
 from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, UsageError
-from dpbench.folders import ResultsFolder, StoredSweep, missing_trials
+from dpbench.folders import ResultsFolder, Sweep, missing_trials
 from dpbench.launch.trial_runner import TrialRunner, recorded
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
@@ -27,12 +27,12 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 
 
 def measure(
-    sweep: StoredSweep,
+    sweep: Sweep,
     options: SweepOptions,
     runner: TrialRunner,
     progress: TrialProgress,
     repetitions: Iterable[int] | None = None,
-) -> StoredSweep:
+) -> Sweep:
     """Run the trials of a sweep that are not stored yet, and store each record as it comes.
 
     `repetitions` are numbers to reach one after the other, in place of the sweep's own.
@@ -172,7 +172,7 @@ def _with_chosen_steps(trial: TrialSpec, records: Sequence[TrialRecord]) -> Tria
     return trial
 
 
-def _require_same_code(sweep: StoredSweep, stored_words: Callable[[], str]) -> None:
+def _require_same_code(sweep: Sweep, stored_words: Callable[[], str]) -> None:
     """Raise UsageError if the user's code has changed, since every trial loads it again."""
     for workload in sweep.spec.workloads:
         if with_files(workload) != workload:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from dpbench.errors import UsageError
-from dpbench.folders import StoredSweep
+from dpbench.folders import Sweep
 from dpbench.launch.cluster import Cluster, follow_orders, open_cluster
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
 from dpbench.launch.trial_runner import TrialRunner
@@ -39,7 +39,7 @@ def joined_nodes(
         yield cluster
 
 
-def follow(sweep: StoredSweep, cluster: Cluster, runner: TrialRunner) -> None:
+def follow(sweep: Sweep, cluster: Cluster, runner: TrialRunner) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
     NodeLost."""
     say(*sweep.warnings)

@@ -14,7 +14,7 @@ from dpbench.codec import content_hash, differing_fields
 from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.errors import DataError, FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_inside, folder_name
-from dpbench.folders import LOGS_FOLDER, StoredSweep
+from dpbench.folders import LOGS_FOLDER, Sweep
 from dpbench.launch.cluster import Cluster, ClusterRunner, Node, NodeLost
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
@@ -35,7 +35,7 @@ OF_EACH_NODE = ("gpus", "data_dir")
 @contextmanager
 def plan_sweep(
     options: SweepOptions, cluster: Cluster | None = None
-) -> Iterator[tuple[StoredSweep, TrialRunner]]:
+) -> Iterator[tuple[Sweep, TrialRunner]]:
     """The sweep of these options, with the records that --resume found in its folder, and the
     runner of its trials on the nodes of a cluster, or on this one alone.
 
@@ -50,7 +50,7 @@ def plan_sweep(
     spec, notes = build_sweep_spec(options, nodes)
     # All nodes name the folder of the first, which has the results.
     named = options.model_copy(update={"name": nodes[0].folder}) if cluster else options
-    sweep = earlier or StoredSweep(
+    sweep = earlier or Sweep(
         folder=folder,
         command=("sweep", *named.command_line()),
         environments={},
@@ -142,7 +142,7 @@ def _prepare_datasets(spec: SweepSpec, data_dir: Path | None, cache: Path) -> No
             )
 
 
-def _require_resumable(sweep: StoredSweep, spec: SweepSpec) -> None:
+def _require_resumable(sweep: Sweep, spec: SweepSpec) -> None:
     """Raise UsageError if a stored sweep is not the one to be finished, and FileError if another
     command measured it."""
     if sweep.to_finish is None:
