@@ -144,7 +144,10 @@ class Bucket:
         gradient, user_view = self._parameters[place].grad, self._user_views[place]
         if gradient is None or gradient is user_view or gradient.is_sparse:
             return
-        torch.mul(gradient.detach(), self.scale, out=self.views[place])
+        if self.scale == 1.0:  # takes three quarters of the time
+            self.views[place].copy_(gradient.detach())
+        else:
+            torch.mul(gradient.detach(), self.scale, out=self.views[place])
         self._copied_early.add(place)
         if self._gives_views:
             self._parameters[place].grad = user_view
@@ -159,7 +162,7 @@ class Bucket:
         gradients: list[Any] = list(map(_GRADIENT, self._parameters))
         if not self.scale:
             gradients = [None] * len(gradients)
-        own, views = [*range(len(gradients))], self.views  # places whose gradient is to be copied
+        views, replaced = self.views, list(zip(self._parameters, self._user_views, strict=True))
         # Passes over the lists take a fraction of the time of the loop.
         are_all_own = (
             not self._copied_early
@@ -168,7 +171,7 @@ class Bucket:
             and not any(map(is_, gradients, self._user_views))
         )
         if not are_all_own:
-            own = []
+            own = []  # places whose gradient is to be copied
             for place, gradient in enumerate(gradients):
                 if place in self._copied_early:
                     continue
@@ -179,8 +182,8 @@ class Bucket:
                     own.append(place)
                 if gradient is None or self.indices[place] not in used_here:
                     self._saved[place] = gradient.detach().clone() if is_view else gradient
-            views = [views[place] for place in own]
-            gradients = [gradients[place] for place in own]
+            views, gradients = [views[n] for n in own], [gradients[n] for n in own]
+            replaced = [pair for n, pair in enumerate(replaced) if n not in self._saved]
         copy_all(views, gradients)
         unscaled = [self.flat]
         if self._copied_early:
@@ -188,9 +191,8 @@ class Bucket:
         for part in unscaled if self.scale != 1.0 else ():
             part.mul_(self.scale)
         # Now and not at the end, so that the memory of the gradients can be used again.
-        for place in own if self._gives_views else ():
-            if place not in self._saved:
-                self._parameters[place].grad = self._user_views[place]
+        for parameter, user_view in replaced if self._gives_views else ():
+            parameter.grad = user_view
 
     def finalize(self, used: Collection[int]) -> None:
         """Put the averages into `.grad` of the parameters with the indices `used`."""

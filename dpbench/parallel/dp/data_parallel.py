@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -16,7 +15,7 @@ from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
 from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replicator, tensors_on
-from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter, weighted_sum
+from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter
 from dpbench.parallel.phase_clock import PhaseClock
 from dpbench.parallel.state_dicts import LoadsUnwrapped
 from dpbench.parallel.tree import tensors
@@ -128,9 +127,8 @@ class DataParallel(LoadsUnwrapped, nn.Module):
             sizes = [next(t.size(self.dim) for t in tensors(call) if t.dim()) for call in calls]
             weights = [size / sum(sizes) for size in sizes]
         outputs = self._run_replicas(calls)
-        join = partial(weighted_sum, weights=weights)
         self.clock.enter("gather")
-        output = gather_outputs(outputs, self.output_device, self.dim, join)
+        output = gather_outputs(outputs, self.output_device, self.dim, weights)
         self.clock.enter(None)
         losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
         if len(losses) != 1:

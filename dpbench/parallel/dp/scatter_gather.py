@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import torch
@@ -99,17 +99,18 @@ def gather(outputs: Sequence[Any], device: DeviceLike, dim: int = 0) -> Any:
             or in a dimension other than `dim`; the message names the replica.
         IndexError: a tensor has no dimension `dim`.
     """
-    return gather_outputs(outputs, parse_device(device), dim, torch.stack)
+    return gather_outputs(outputs, parse_device(device), dim)
 
 
 def gather_outputs(
     outputs: Sequence[Any],
     device: torch.device,
     dim: int,
-    join_scalars: Callable[[list[Tensor]], Tensor],
+    weights: Sequence[float] = (),
     path: str = "output",
 ) -> Any:
-    """Like `gather`, with `join_scalars` for 0-dim tensors, which are already on `device`."""
+    """Like `gather`, for a parsed device; with `weights` of the replicas, 0-dim tensors are not
+    stacked, but become Σ weight · tensor."""
     if not outputs:
         raise ValueError("got no outputs to gather, expected one per replica")
 
@@ -120,9 +121,7 @@ def gather_outputs(
         if _are_iterables_of_tensors(parts):
             # As torch's gather does it, for which transformers' caches have their constructor.
             items = zip(*parts, strict=True)
-            return type(first)(
-                gather_outputs(item, device, dim, join_scalars, path) for item in items
-            )
+            return type(first)(gather_outputs(item, device, dim, weights, path) for item in items)
         for index, part in enumerate(parts):
             if not _fits(part, first, dim):
                 raise ValueError(
@@ -132,9 +131,14 @@ def gather_outputs(
         if not isinstance(first, Tensor):
             return first
         moved = [part.to(device) for part in parts]
+        if first.dim() == 0 and not weights:
+            return torch.stack(moved)
+        if len(moved) == 1:
+            return moved[0]
         if first.dim() == 0:
-            return join_scalars(moved)
-        return moved[0] if len(moved) == 1 else torch.cat(moved, dim)
+            weighted = [one * weight for one, weight in zip(moved, weights, strict=True)]
+            return torch.stack(weighted).sum()
+        return torch.cat(moved, dim)
 
     return zip_leaves(join, outputs, path)
 
@@ -162,10 +166,3 @@ def _fits(part: Any, first: Any, dim: int) -> bool:
 
 def _described(leaf: Any) -> str:
     return f"{leaf.dtype} of shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else repr(leaf)
-
-
-def weighted_sum(losses: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Σ weight · loss over the replicas, whose losses are on one device."""
-    if len(losses) == 1:
-        return losses[0]
-    return torch.stack([loss * w for loss, w in zip(losses, weights, strict=True)]).sum()

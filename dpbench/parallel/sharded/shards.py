@@ -146,12 +146,12 @@ class BucketShard:
         state, parts = self._optimizer.state, group["params"]
         group.update({k: v for k, v in settings.items() if k not in ("params", "param_names")})
         if settings.get("fused") is None and settings.get("foreach") is None:
-            started = {bool(state.get(part)) for part in parts if part.grad is not None}
-            group["fused"] = (
-                isinstance(self._optimizer, _FUSED)
-                and (parts[0].is_cuda or parts[0].dtype in (torch.float32, torch.float64))
-                and not (isinstance(self._optimizer, optim.SGD) and len(started) > 1)
+            is_fused = isinstance(self._optimizer, _FUSED) and (
+                parts[0].is_cuda or parts[0].dtype in (torch.float32, torch.float64)
             )
+            if is_fused and isinstance(self._optimizer, optim.SGD):
+                is_fused = len({bool(state.get(p)) for p in parts if p.grad is not None}) < 2
+            group["fused"] = is_fused
         if parts[0].is_cuda and (group.get("fused") or group.get("capturable")):
             for part in parts:  # such a kernel reads these numbers on the GPU
                 numbers = state.get(part, {})
