@@ -243,6 +243,11 @@ def summarize(
         for reason, count in again.items():
             trials = units.counted(count, "trial")
             notes.append(f"{trials} tried again, as the first try was ended: {reason}")
+        if measured and configuration.sync_every > 1:
+            notes.append(
+                f"averages parameters every {configuration.sync_every} steps, gradients never: a "
+                "different algorithm from ddp, so a higher speed may bring less progress per step"
+            )
         if measured and not usable.get(reference):
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
         status, why = worst_status(group)

@@ -20,7 +20,7 @@ from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
 from dpbench.report.formatting import NOISY, SPEEDS, field_column, quantity
-from dpbench.report.notes import Rows, table_notes
+from dpbench.report.notes import table_notes
 from dpbench.report.table import MISSING, Column, Table, text_column
 
 if TYPE_CHECKING:
@@ -46,7 +46,11 @@ _UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
 def rows_text(
-    rows: Rows, *, format: str | None = None, columns: str | None = None, width: int | None = None
+    rows: Sequence[Row],
+    *,
+    format: str | None = None,
+    columns: str | None = None,
+    width: int | None = None,
 ) -> str:
     """The rows in a format.
 
@@ -70,7 +74,7 @@ def rows_text(
 
 
 def configurations_table(
-    rows: Rows, columns: str | None = None, *, command: Sequence[str] = ()
+    rows: Sequence[Row], columns: str | None = None, *, command: Sequence[str] = ()
 ) -> Table:
     """The table of terminals, Markdown and pages; raises as `rows_text` does.
 
@@ -126,7 +130,7 @@ def configurations_table(
     )
 
 
-def _gem_table(rows: Rows) -> Table:
+def _gem_table(rows: Sequence[Row]) -> Table:
     """The columns of the gem's README, with its headers, order and number format."""
     shown = sorted(rows, key=lambda row: (row.backend or "", row.group_size, row.batch_size or 0))
     speeds = (row.throughput for row in shown)
@@ -159,7 +163,7 @@ def cell(metric: Metric, row: Row, *, with_rate: bool = False) -> str:
     return NOISY if is_noisy else quantity(value, metric.style, with_rate=with_rate)
 
 
-def _claimed_metrics(rows: Rows) -> tuple[Metric, ...]:
+def _claimed_metrics(rows: Sequence[Row]) -> tuple[Metric, ...]:
     """Everything that a published file claims and nobody measured."""
     names = dict.fromkeys(name for row in rows for name in row.stated if name.endswith(CLAIMED))
     words = {name: name.removesuffix(CLAIMED).replace("_", " ").capitalize() for name in names}

@@ -16,8 +16,6 @@ from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT
 
-Rows = Sequence[Row]
-
 
 def warnings(analysis: Analysis) -> tuple[str, ...]:
     """What to know before a number is believed, the most important first: one line each."""
@@ -58,11 +56,13 @@ def notes(analysis: Analysis) -> tuple[str, ...]:
     """How to read the numbers: one line each."""
     rows = analysis.rows
     environments = analysis.stored.environments if analysis.stored else {}
-    parts = (note(rows) for note in (_intervals, _scaling, _local_sgd, _own))
+    parts = (note(rows) for note in (_intervals, _scaling, _own))
     return tuple(map(one_line, chain(*parts, hints(rows, environments))))
 
 
-def table_notes(rows: Rows, common: Sequence[str], bare: Sequence[Metric]) -> tuple[str, ...]:
+def table_notes(
+    rows: Sequence[Row], common: Sequence[str], bare: Sequence[Metric]
+) -> tuple[str, ...]:
     """What stands below a table of rows: what they have in `common`, what the signs in its cells
     mean and which metrics are `bare` of an interval, what failed, who published the rows, and how
     many repetitions were or would be enough."""
@@ -82,7 +82,7 @@ def table_notes(rows: Rows, common: Sequence[str], bare: Sequence[Metric]) -> tu
     )
 
 
-def reasons(rows: Rows) -> Iterator[str]:
+def reasons(rows: Sequence[Row]) -> Iterator[str]:
     """The full reason of every row that has one; equal reasons share a line."""
     ended = [row for row in rows if row.reason or row.status is Status.WRONG_GRADIENTS]
     for status, reason in dict.fromkeys((row.status, row.reason) for row in ended):
@@ -90,7 +90,7 @@ def reasons(rows: Rows) -> Iterator[str]:
         yield f"{status.words}, {_some_of(same, rows)}{f': {reason}' if reason else ''}"
 
 
-def _intervals(rows: Rows) -> Iterator[str]:
+def _intervals(rows: Sequence[Row]) -> Iterator[str]:
     """The meaning of ±."""
     estimates = chain.from_iterable((row.throughput, row.speedup) for row in rows)
     repeated = [e for e in estimates if e is not None and e.basis == "repetitions"]
@@ -102,13 +102,13 @@ def _intervals(rows: Rows) -> Iterator[str]:
         )
 
 
-def relative_to(rows: Rows) -> str:
+def relative_to(rows: Sequence[Row]) -> str:
     """What their speedups are over, in words; empty without speedups."""
     references = dict.fromkeys(row.speedup_reference for row in rows if row.speedup_reference)
     return f"relative to {' or '.join(references)}" if references else ""
 
 
-def _scaling(rows: Rows) -> Iterator[str]:
+def _scaling(rows: Sequence[Row]) -> Iterator[str]:
     """What speedups and efficiencies are relative to."""
     larger = [row for row in rows if row.speedup and row.group_size > 1]
     if larger:
@@ -116,26 +116,13 @@ def _scaling(rows: Rows) -> Iterator[str]:
         yield f"speedup is {reference}; efficiency = speedup ÷ group size"
 
 
-def _local_sgd(rows: Rows) -> Iterator[str]:
-    """Which rows are another algorithm, as they average parameters."""
-    averaging = {
-        row.implementation_label: row.configuration.sync_every for row in rows if row.configuration
-    }
-    for name, steps in averaging.items():
-        if steps > 1:
-            yield (
-                f"{name} averages parameters every {steps} steps, gradients never: a different "
-                "algorithm from ddp, so a higher speed may bring less progress per step"
-            )
-
-
-def _own(rows: Rows) -> Iterator[str]:
+def _own(rows: Sequence[Row]) -> Iterator[str]:
     """What the analysis noted about rows; equal notes share a line."""
     for note in dict.fromkeys(note for row in rows for note in row.notes):
         yield f"{_some_of([row for row in rows if note in row.notes], rows)}: {note}"
 
 
-def _some_of(some: Rows, rows: Rows) -> str:
+def _some_of(some: Sequence[Row], rows: Sequence[Row]) -> str:
     """The labels of some rows of a table; "all rows" where it has no others."""
     if len(some) == len(rows) > 1:
         return "all rows"

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.fastest import Fastest
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
-from dpbench.report.answers.comm import collective_notes, collectives_table
+from dpbench.report.answers.comm import collectives_table
 from dpbench.report.answers.explain import READING, cause_lines, factor_notes, factors_table
 from dpbench.report.answers.report import headline_sentences, next_command
 from dpbench.report.answers.setup import environment_lines, environment_table
@@ -173,8 +172,7 @@ def _sections(
         tables[PageSection.TIME] = factors_table(clear)
         below[PageSection.TIME] = [READING, *factor_notes(clear)]
     if timings := analysis.collectives:
-        tables[PageSection.COMMUNICATION] = collectives_table(collective_rows(timings.records))
-        below[PageSection.COMMUNICATION] = [*collective_notes(timings)]
+        tables[PageSection.COMMUNICATION] = collectives_table(timings)
     if analysis.stored and analysis.stored.environments:
         # Warnings tell how other environments differ from the first.
         first, *_ = analysis.stored.environments.values()

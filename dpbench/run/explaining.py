@@ -62,7 +62,6 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
         analysis,
         shown,
         noise=[*noise_lines(noisy, all_rows, "explain")],
-        notes=analysis.warnings,
         verbose=options.verbose,
     )
     following = ""

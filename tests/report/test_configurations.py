@@ -102,7 +102,9 @@ def test_eighty_columns_hold_the_four_quantities_and_a_rule_between_batch_sizes(
 
 
 def test_local_sgd_is_marked_as_another_optimization() -> None:
-    words = "local-sgd(4) averages parameters every 4 steps, gradients never: a different algorithm"
+    words = (
+        "×1, batch 32: averages parameters every 4 steps, gradients never: a different algorithm"
+    )
     plain, rare = (run(trial("local-sgd", "gloo", sync_every=n), 100.0) for n in (1, 4))
     for runs in ([plain], [plain, rare]):
         found = notes(Analysis(name="", rows=summarize(runs)))

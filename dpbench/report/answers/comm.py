@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 from dpbench import units
-from dpbench.analysis.collectives import COLLECTIVE_FIELDS, CollectiveRow, collective_rows
+from dpbench.analysis.collectives import COLLECTIVE_FIELDS, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
 from dpbench.analysis.metric import Style, Value
 from dpbench.folders import StoredCollectives
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.answer import Answer
 from dpbench.report.formatting import NOISY, field_column, write
-from dpbench.report.table import Table, keep_on_line
+from dpbench.report.table import Table
 
 LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal, in their order."""
 
 
-def comm_answer(stored: StoredCollectives, *, page: Path | None = None) -> Answer:
-    """What could not be read, a row for each collective, backend, group size and message size, with
-    notes, and where the page is."""
-    warnings = "\n".join(f"Warning: {one_line(warning)}" for warning in stored.warnings)
-    table = collectives_table(collective_rows(stored.records))
-    place = keep_on_line(f"Report: {page}") if page else ""
-    return Answer(paragraphs=(warnings, table, [*collective_notes(stored)], place))
-
-
-def collectives_table(rows: Sequence[CollectiveRow]) -> Table:
-    """The rows with numbers."""
-    measured = [row for row in rows if row.nbytes is not None]
+def collectives_table(stored: StoredCollectives) -> Table:
+    """A row for each collective, backend, group size and message size that has numbers; below it
+    what failed, on what the others ran, and how to read them."""
+    measured = [row for row in collective_rows(stored.records) if row.nbytes is not None]
     columns = []
     for field in COLLECTIVE_FIELDS:
         if field.header:
             leaves = LEAVE.index(field.key) + 1 if field.key in LEAVE else 0
             texts = [_text(row[field.key], field.style) for row in measured]
             columns.append(field_column(field, measured, texts, leaves=leaves))
-    return Table(groups=3, columns=tuple(columns))
+    return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(stored)))
 
 
 def _text(value: Value, style: Style) -> str:
@@ -47,8 +37,7 @@ def _text(value: Value, style: Style) -> str:
     return NOISY if is_noisy else write(value, style)
 
 
-def collective_notes(stored: StoredCollectives) -> Iterator[str]:
-    """What failed and why, on what the others ran, and how to read the table."""
+def _notes(stored: StoredCollectives) -> Iterator[str]:
     failed = Counter(
         (record.spec.label, record.status, record.reason)
         for record in stored.records

@@ -19,7 +19,7 @@ from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.formatting import NOISY, percentage, plus_minus, time_text, write
-from dpbench.report.notes import reasons
+from dpbench.report.notes import reasons, warnings
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -44,7 +44,6 @@ def explanation_answer(
     shown: Sequence[Explanation],
     *,
     noise: Sequence[str] = (),
-    notes: Sequence[str] = (),
     verbose: bool = False,
 ) -> Answer:
     """Warnings, the verdict, factors and causes of the explanations that are `shown`, and the
@@ -54,14 +53,12 @@ def explanation_answer(
     The data has all explanations; its outcome and the exit status are then inconclusive.
     """
     is_script = bool(shown[0].configuration.workload.script)
-    stored = analysis.stored.warnings if analysis.stored else ()
-    first = (*stored, *analysis.unfinished, *filter(None, [analysis.disturbance.note]))
+    first = warnings(analysis)
     is_explained = not shown[0].is_too_noisy
     remarks = [
         *factor_notes(shown),
         *reasons(analysis.rows),
         *(noise if is_explained else ()),
-        *notes,
     ]
     others = [e for e in analysis.explanations if not (e.is_too_noisy or e in shown)]
     if verbose:
@@ -84,7 +81,7 @@ def explanation_answer(
         data={
             "outcome": "explained" if is_explained else "inconclusive",
             "configurations": [_plain(explanation) for explanation in analysis.explanations],
-            "notes": [*first, *noise, *notes],
+            "notes": [*first, *noise],
         },
         exit_status=0 if is_explained else INCONCLUSIVE,
     )

@@ -12,7 +12,7 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.fastest import Fastest
 from dpbench.messages import escaped, one_line
 from dpbench.report.answer import Answer
-from dpbench.report.answers.comm import comm_answer
+from dpbench.report.answers.comm import collectives_table
 from dpbench.report.commands import command_to_decide, command_to_measure
 from dpbench.report.configurations import configurations_table
 from dpbench.report.formatting import percentage, plus_minus, quantity
@@ -32,13 +32,10 @@ def report_answer(
     verbose: bool = False,
 ) -> Answer:
     """The headline, at most one warning, the table, and below it where the report is, what to run
-    next (see `next_command`), and how many notes `verbose` would print. Collectives have a table of
-    their own.
+    next (see `next_command`), and how many notes `verbose` would print.
 
     Raises UnknownName or UsageError for unknown columns.
     """
-    if analysis.collectives:
-        return comm_answer(analysis.collectives, page=page)
     first, others = warnings(analysis), notes(analysis)
     following = next_command(analysis, typed)
     parts = [f"Report: {page}"] if page else []
@@ -48,10 +45,14 @@ def report_answer(
     if counts and not verbose:
         parts.append(f"({', '.join(counts)}: --verbose)")
     warned = [f"Warning: {warning}" for warning in first[:1]]
+    if analysis.collectives:
+        table = collectives_table(analysis.collectives)
+    else:
+        table = configurations_table(analysis.rows, columns)
     return Answer(
         paragraphs=(
             "\n".join((*headline_sentences(analysis.fastest), *warned)),
-            configurations_table(analysis.rows, columns),
+            table,
             [*first[1:], *others] if verbose else [],
             "   ".join(map(keep_on_line, parts)),
         )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.analysis.analyze import analyze
 from dpbench.records.trial import HostLoad
-from dpbench.report.answers.comm import comm_answer
 from dpbench.report.answers.report import headline_sentences, next_command, report_answer
 from dpbench.report.commands import command_to_decide
 from dpbench.report.page import build_page
@@ -152,7 +152,7 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
 
 
 def test_collectives_that_did_not_complete_have_their_reason() -> None:
-    text = " ".join(comm_answer(stored_collectives(sample_collectives())).text.split())
+    text = " ".join(report_answer(analyze(stored_collectives(sample_collectives()))).text.split())
     assert "all_reduce on nccl ×2: failed (1 repetition): rank 1 died" in text
     assert "float32, 1 thread per rank, cpu" in text
 
@@ -162,7 +162,7 @@ def test_the_largest_error_of_collectives_stays_beside_the_time_in_eighty_column
     spread: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = comm_answer(stored_collectives(sample_collectives(spread=spread))).text
+    text = report_answer(analyze(stored_collectives(sample_collectives(spread=spread)))).text
     lines = text.splitlines()
     assert ("too noisy" in text) == (spread > 0.02)
     assert {"Time", "Error", "busbw"} <= {*lines[0].split()}
