@@ -19,7 +19,7 @@ from dpbench.messages import one_line, option_words
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
-from dpbench.report.formatting import NOISY, SPEEDS, field_column, quantity
+from dpbench.report.formatting import NOISY, SPEEDS, field_column, quantity, write
 from dpbench.report.notes import table_notes
 from dpbench.report.table import MISSING, Column, Table, text_column
 
@@ -160,7 +160,9 @@ def cell(metric: Metric, row: Row, *, with_rate: bool = False) -> str:
     # A ratio without an interval would look the most exact of all beside a speed that is too noisy.
     follows = metric.follows_throughput or (_is_bare(value) and metric.style in SPEEDS)
     is_noisy = follows and row.throughput is not None and row.throughput.is_too_noisy
-    return NOISY if is_noisy else quantity(value, metric.style, with_rate=with_rate)
+    if is_noisy:
+        return NOISY
+    return quantity(value, metric.style) if with_rate else write(value, metric.style)
 
 
 def _claimed_metrics(rows: Sequence[Row]) -> tuple[Metric, ...]:

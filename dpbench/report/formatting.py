@@ -119,13 +119,12 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     return max(0, min(supported, _places(abs(value), MAX_DIGITS)))
 
 
-def quantity(value: Value, style: Style, *, with_rate: bool = True) -> str:
-    """Writes "1.23 ± 0.04 ms", "297 MiB", "86 ± 2 %", "1,337 ± 15 images/s", the last without its
-    unit unless `with_rate`; "too noisy" as in other tables."""
+def quantity(value: Value, style: Style) -> str:
+    """Writes it as `write` does, and a rate with its unit: "1,337 ± 15 images/s"."""
     number = write(value, style)
-    if not isinstance(value, Estimate) or style != "rate" or not with_rate or number == NOISY:
-        return number
-    return f"{number} {one_line(value.unit)}"
+    if isinstance(value, Estimate) and style == "rate" and number != NOISY:
+        return f"{number} {one_line(value.unit)}"
+    return number
 
 
 def _rounded(value: float, places: int) -> str:

@@ -16,7 +16,7 @@ from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collectives_table
-from dpbench.report.answers.explain import READING, cause_lines, factor_notes, factors_table
+from dpbench.report.answers.explain import READING, cause_lines, factors_table
 from dpbench.report.answers.report import headline_sentences, next_command
 from dpbench.report.answers.setup import environment_lines, environment_table
 from dpbench.report.charts.figures import house_style, inline_svg
@@ -170,7 +170,7 @@ def _sections(
         below[PageSection.RESULTS] = notes(analysis)
     if clear := [each for each in analysis.explanations if not each.is_too_noisy]:
         tables[PageSection.TIME] = factors_table(clear)
-        below[PageSection.TIME] = [READING, *factor_notes(clear)]
+        below[PageSection.TIME] = [READING]
     if timings := analysis.collectives:
         tables[PageSection.COMMUNICATION] = collectives_table(timings)
     if analysis.stored and analysis.stored.environments:

@@ -234,7 +234,7 @@ def _of_factor(factor: Factor, explanation: Explanation) -> Cause:
     part, configuration = factor.parts[0], explanation.configuration
     # One process has one clock: it hides the work of driving all replicas.
     if len(factor.parts) > 1 and factor.parts != ONE_CLOCK:
-        remedy = "measure what separates them, see below"
+        remedy = "measure what separates them, see the table"
         return Cause(kind="not separated", text=" or ".join(factor.parts), remedy=remedy)
     match part:
         case "granularity":

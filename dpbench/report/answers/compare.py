@@ -11,7 +11,7 @@ from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
-from dpbench.report.formatting import or_missing, plus_minus, quantity
+from dpbench.report.formatting import or_missing, plus_minus, quantity, write
 from dpbench.report.table import MISSING, Column, Table, column, text_column
 
 
@@ -88,16 +88,11 @@ def side_columns(
     images/s, stands in both headers, after a `gap`."""
     rates = {row.unit for row in rows if row.baseline or row.candidate}
     rate = one_line(rates.pop()) if len(rates) == 1 and min(rates).endswith("/s") else ""
+    text = write if rate else quantity
     for name, side in zip(names, ("baseline", "candidate"), strict=True):
-        yield column(
-            f"{name}{gap}({rate})" if rate else name,
-            [
-                quantity(getattr(row, side), COMPARED_METRICS[row.metric].style, with_rate=not rate)
-                for row in rows
-            ],
-            key=name,
-            leaves=leaves,
-        )
+        styles = (COMPARED_METRICS[row.metric].style for row in rows)
+        cells = [text(getattr(row, side), style) for row, style in zip(rows, styles, strict=True)]
+        yield column(f"{name}{gap}({rate})" if rate else name, cells, leaves=leaves)
 
 
 def sample_sizes(row: ComparedRow) -> str:

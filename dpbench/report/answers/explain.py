@@ -56,7 +56,6 @@ def explanation_answer(
     first = warnings(analysis)
     is_explained = not shown[0].is_too_noisy
     remarks = [
-        *factor_notes(shown),
         *reasons(analysis.rows),
         *(noise if is_explained else ()),
     ]
@@ -155,6 +154,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
     is_one = len(explanations) == 1
     return Table(
         groups=1,
+        notes=tuple(_factor_notes(explanations)),
         columns=(
             text_column("Configuration", [label for label, _, _ in rows]),
             text_column(
@@ -192,7 +192,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
     )
 
 
-def factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
+def _factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
     """Notes on parts that could not be separated, and on what has no causes."""
     notes = (explanation.not_separated for explanation in explanations)
     yield from dict.fromkeys(chain.from_iterable(notes))

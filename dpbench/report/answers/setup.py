@@ -136,8 +136,8 @@ def environment_table(lines: Iterable[tuple[str, str]]) -> Table:
     labels, texts = zip(*lines, strict=True)
     return Table(
         columns=(
-            text_column("", labels, key="label"),
-            text_column("", texts, key="text"),
+            text_column("", labels),
+            text_column("", texts),
         ),
     )
 
