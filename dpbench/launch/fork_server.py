@@ -39,18 +39,17 @@ def fork_server() -> ForkServerContext:
     return context
 
 
-def fork_server_process() -> int:
-    """Process id of the running server."""
-    fork_server()
-    pid = _running_server()
-    assert pid is not None
+def server_pid() -> int | None:
+    """Process id of the server; None unless it was started here."""
+    # Private, but there is no other way to learn it.
+    pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
     return pid
 
 
 def end_fork_server() -> None:
     """Kill the server and all ranks that it has forked for this process; the next call of
     `fork_server` starts another one."""
-    pid = _running_server()
+    pid = server_pid()
     if pid is None:
         return
     with suppress(psutil.NoSuchProcess, ChildProcessError):
@@ -61,12 +60,6 @@ def end_fork_server() -> None:
                 process.kill()
         # Python sees that it has ended, and collects it, before it starts the next one.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-
-
-def _running_server() -> int | None:
-    # Private, but there is no other way to learn it.
-    pid: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
-    return pid
 
 
 def _clean_up() -> None:

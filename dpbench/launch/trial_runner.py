@@ -15,7 +15,7 @@ from typing import TypeVar
 import psutil
 
 from dpbench.launch.failures import RanksFailed
-from dpbench.launch.fork_server import fork_server_process
+from dpbench.launch.fork_server import fork_server, server_pid
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_one_rank, run_ranks, scratch_folder
 from dpbench.launch.script import measure_script
@@ -140,7 +140,8 @@ class LoadMeter:
     """
 
     def __init__(self) -> None:
-        self._server = fork_server_process()
+        fork_server()
+        self._server = server_pid()
         self._start = self._read()
 
     def load(self) -> HostLoad | None:

@@ -218,17 +218,14 @@ def rank_group(
     sent through what is measured. `device` is the one on which this rank computes, and `timeout`
     bounds every wait for another rank, in all groups.
     """
-    if backend in BACKENDS:
-        with process_group(backend, timeout=timeout, device=device) as ranks:
-            if backend == "gloo":
-                yield ranks
-            else:
-                yield replace(ranks, control=dist.new_group(backend="gloo", timeout=timeout))
-    elif size > 1:
-        with process_group("gloo", timeout=timeout, device=CPU) as ranks:
-            yield replace(ranks, device=device)
-    else:
+    has_group = backend in BACKENDS
+    if not has_group and size == 1:
         yield RankGroup(device=device)
+        return
+    name, bound = (backend, device) if has_group else ("gloo", CPU)
+    with process_group(name, timeout=timeout, device=bound) as ranks:
+        beside = None if name == "gloo" else dist.new_group(backend="gloo", timeout=timeout)
+        yield replace(ranks, control=beside or ranks.control, device=device)
 
 
 def enable_debug_logging() -> None:

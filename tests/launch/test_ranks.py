@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dpbench.launch.fork_server import fork_server_process
+from dpbench.launch.fork_server import server_pid
 from dpbench.launch.ranks import run_ranks
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Status, TrialRecord
@@ -102,7 +102,7 @@ def test_a_rank_that_hangs_is_named_soon_after_the_limit(
 
 
 def test_a_server_that_is_killed_takes_its_ranks_along(runner: TrialRunner) -> None:
-    server, ranks = fork_server_process(), list[psutil.Process]()
+    server, ranks = server_pid(), list[psutil.Process]()
 
     def kill() -> None:
         deadline = time.monotonic() + 30
