@@ -65,12 +65,10 @@ def time_phases(
             with model.clock.running(now) as marks, model.parallel.clock.running(now) as within:
                 stepper.step(indices, unsynced=mode == "unsynced")
             seconds.append(seconds_by_phase(marks))
-            if inner := seconds_by_phase(within):
-                inner["compute"] = inner["forward"] + inner["backward"]
-                replicas.append(inner)
+            replicas.append(seconds_by_phase(within))
 
     def by_phase(names: tuple[Any, ...], steps: Sequence[Counter[str]]) -> dict[Any, Seconds]:
-        return {name: tuple(step.get(name, 0.0) for step in steps) for name in names if steps}
+        return {name: tuple(float(step[name]) for step in steps) for name in names if any(steps)}
 
     return by_phase(get_args(Phase), seconds), by_phase(get_args(ReplicaPhase), replicas)
 

@@ -6,7 +6,7 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import NoSyncModel, device_ids
+from dpbench.measure.implementations.model import ParallelModel, device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -18,7 +18,7 @@ TRAITS = {
 }
 
 
-class OurDistributedDataParallel(NoSyncModel):
+class OurDistributedDataParallel(ParallelModel):
     """dpbench.DistributedDataParallel: backward returns with averaged gradients."""
 
     wrapped: parallel.DistributedDataParallel
@@ -27,7 +27,7 @@ class OurDistributedDataParallel(NoSyncModel):
         return self.wrapped.reduced_bytes
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> NoSyncModel:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:
     """Wrap `module`, and register the communication hook of `settings`."""
     wrapped = parallel.DistributedDataParallel(
         module,
@@ -40,4 +40,4 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> NoSyncMo
     register_hook(wrapped, settings)
     if settings.comm_hook == "none":
         return OurDistributedDataParallel(wrapped)
-    return NoSyncModel(wrapped)  # a hook does not report the bytes that it sends
+    return ParallelModel(wrapped)  # a hook does not report the bytes that it sends

@@ -46,8 +46,9 @@ class ParallelModel:
 
     def accumulate_only(self) -> AbstractContextManager[None]:
         """A context for all micro-steps of a step but the last, which reduces their gradients with
-        its own."""
-        return nullcontext()
+        its own: `no_sync` of the wrapper, if it has that."""
+        unreduced: AbstractContextManager[None] = getattr(self.wrapped, "no_sync", nullcontext)()
+        return unreduced
 
     def unsynced(self) -> AbstractContextManager[None]:
         """A context for whole steps that exchange nothing: their gradients are wrong, and only
@@ -72,15 +73,6 @@ class ParallelModel:
     def reduced_bytes(self) -> int | None:
         """Bytes that this rank has given to reductions; None if they are not counted."""
         return None
-
-
-class NoSyncModel(ParallelModel):
-    """A module in a wrapper with `no_sync`, such as DistributedDataParallel, torch's or
-    dpbench's."""
-
-    def accumulate_only(self) -> AbstractContextManager[None]:
-        unreduced: AbstractContextManager[None] = self.wrapped.no_sync()  # type: ignore[operator]
-        return unreduced
 
 
 class LibraryModel(ParallelModel):

@@ -8,7 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import NoSyncModel, device_ids
+from dpbench.measure.implementations.model import ParallelModel, device_ids
 from dpbench.specs import ParallelSpec
 
 TRAITS = {
@@ -20,9 +20,9 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> NoSyncModel:
+def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:
     """Wrap `module` without static_graph."""
-    return NoSyncModel(torch_ddp(module, settings, rank, static_graph=False))
+    return ParallelModel(torch_ddp(module, settings, rank, static_graph=False))
 
 
 def torch_ddp(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dpbench.data.batch import Samples
-from dpbench.measure.implementations.model import NoSyncModel
+from dpbench.measure.implementations.model import ParallelModel
 from dpbench.measure.implementations.torch_ddp import torch_ddp
 from dpbench.specs import ParallelSpec
 
@@ -20,7 +20,7 @@ TRAITS = {
 }
 
 
-class TorchStaticGraph(NoSyncModel):
+class TorchStaticGraph(ParallelModel):
     """A wrapper with static_graph: its first backward must reduce, or it fails.
 
     Reducing early does no harm where gradients accumulate, as the mean of a mean is the same mean.

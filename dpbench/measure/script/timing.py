@@ -25,7 +25,6 @@ from dpbench.measure.window import SegmentTimer
 from dpbench.parallel.devices import synchronize
 from dpbench.records.trial import MemoryPeaks, Mode, Window
 from dpbench.specs import Configuration
-from dpbench.specs.trial import MAX_FILLING_STEPS
 
 SEGMENT_SECONDS = 0.1
 MIN_SCRIPT_SEGMENT_STEPS = 5
@@ -152,15 +151,15 @@ class ScriptTimer:
         if not reports:
             return
         self._compare(reports, earlier_batch)
-        size = math.ceil(SEGMENT_SECONDS / max(report["pace"] for report in reports))
-        size = min(max(size, MIN_SCRIPT_SEGMENT_STEPS), max(settings.steps // 2, 1))
+        pace = max(report["pace"] for report in reports)
+        size = max(math.ceil(SEGMENT_SECONDS / pace), MIN_SCRIPT_SEGMENT_STEPS)
+        size = min(size, max(settings.steps // 2, 1))
         modes: list[Mode] = ["timed"]
         if together and settings.is_instrumented:
             synchronizes = settings.group_size > 1 and all(report["syncs"] for report in reports)
             modes += ["unsynced"] * synchronizes
             modes += ["cached"] * all(report["loads"] for report in reports)
-        done, seconds, filled = 0, 0.0, settings.window_seconds or 0.0
-        while done < settings.steps or (seconds < filled and done < MAX_FILLING_STEPS):
+        for _ in range(math.ceil(settings.filling_steps(pace) / (2 * size))):
             ahead: list[ScriptSegment] = []
             for mode in (*modes, *reversed(modes)):
                 if ahead and ahead[-1].mode == "cached" != mode and self._queued:
@@ -170,13 +169,9 @@ class ScriptTimer:
                 yield ahead[-1]
                 # Later segments need memory that the script does not, for a kept batch.
                 self.peaks = self.peaks or memory_peaks(self.device)
-            own = sum(segment.window.seconds for segment in ahead if segment.mode == "timed")
-            reports = self.exchange(seconds=own)
-            if not reports:  # another script has ended in this round, which counts on no rank
+            if not self.exchange():  # a script has ended in this round, which counts on no rank
                 return
-            seconds += max(report["seconds"] for report in reports)
             self.measured += ahead
-            done += 2 * size
 
     def _compare(self, reports: Sequence[Mapping[str, Any]], earlier_batch: Any) -> None:
         """Note what all ranks have reported after the warm-up; this one had an `earlier_batch` in

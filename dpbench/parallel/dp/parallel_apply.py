@@ -91,7 +91,7 @@ class ParallelApply:
                 return replica.module(*args, **kwargs)
 
         in_turn = random.draws is None
-        self._clock.enter("forward")
+        self._clock.enter("compute")
         with random.streams(len(replicas)) as streams:
             jobs = [
                 partial(call, replica, *pair, stream)
@@ -129,7 +129,7 @@ class ParallelApply:
         every_end = list(zip(outputs, received, strict=True))
         ends_left = iter(every_end)
         device = self._workers.devices[0]
-        self._clock.enter("backward")
+        self._clock.enter("compute")
         if device.type == "cuda":
             # A worker would wait for its device's autograd thread, which may be the thread that
             # waits here. A nested backward is served, on all devices at the same time.

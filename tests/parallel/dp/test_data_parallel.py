@@ -191,8 +191,8 @@ def test_unsynced_the_gradients_are_those_of_replica_zero() -> None:
     assert_same(got, gradients(module))
     with wrapper.clock.running(lambda: 0.0) as marks:
         wrapper(x).sum().backward()
-    forward = ("scatter", "replicate", "forward", "gather", None)
-    assert [phase for phase, _ in marks] == [*forward, "backward", "reduce", None]
+    forward = ("scatter", "replicate", "compute", "gather", None)
+    assert [phase for phase, _ in marks] == [*forward, "compute", "reduce", None]
     assert wrapper.reduced_bytes == sum(p.nbytes for p in module.parameters())
 
 
