@@ -35,7 +35,7 @@ from dpbench.run.sweep.measuring import left_to_run, run_trial, unusable_configu
 from dpbench.run.this_machine import TEST_RUNNERS
 from dpbench.specs import Configuration, SweepSpec, TrialSpec
 from dpbench.specs.collective import CollectiveSpec
-from dpbench.specs.sweep import plan_trials
+from dpbench.specs.sweep import configurations, plan_trials
 from tests.builders import MACHINE
 
 VARIABLES = {TEST_RUNNERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -104,7 +104,9 @@ def run_trials(
     """The records of all trials, as a sweep runs them."""
     runner, records = runner or SyntheticRunner(), list[TrialRecord]()
     trials = plan_trials(spec)
-    for trial in left_to_run(trials, records, unusable_configurations(trials, runner)):
+    for trial in left_to_run(
+        trials, records, unusable_configurations(configurations(spec), runner)
+    ):
         records.append(
             run_trial(spec, trial, records, runner, stop_after_failure=stop_after_failure)
         )

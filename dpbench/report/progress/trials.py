@@ -71,22 +71,26 @@ class TrialProgress:
     def planned(
         self, specs: Sequence[Spec], label: Callable[[Any], str] = attrgetter("label")
     ) -> None:
-        """These run next, and nothing else until they have ended; `label` names each."""
+        """These run next, and nothing else until they have ended; `label` names each, a trial by
+        its configuration."""
         self._label = label
         self._planned, self._done, self._took = specs, 0, {}
         self._bar.update(self._task, total=len(specs), completed=0, rest="")
 
+    def _name(self, spec: Spec) -> str:
+        return self._label(spec.configuration if isinstance(spec, TrialSpec) else spec)
+
     def started(self, spec: Spec) -> None:
-        self._bar.update(self._task, description=escape(self._label(spec)))
+        self._bar.update(self._task, description=escape(self._name(spec)))
 
     def finished(self, record: TrialRecord | CollectiveRecord) -> None:
         spec = record.trial if isinstance(record, TrialRecord) else record.spec
-        self._took[self._label(spec)] = record.duration_seconds / _windows(spec)
+        self._took[self._name(spec)] = record.duration_seconds / _windows(spec)
         self._done += 1
         # Rows that have not run are larger than those that have.
         longest = max(self._took.values())
         left = sum(
-            self._took.get(self._label(spec), longest) * _windows(spec)
+            self._took.get(self._name(spec), longest) * _windows(spec)
             for spec in self._planned[self._done :]
         )
         rest = f", {units.seconds(ceil(left))} of measuring left" if left else ""
@@ -96,7 +100,7 @@ class TrialProgress:
         if record.status is Status.SKIPPED or (self._draws and is_complete):
             return
         took = units.seconds(record.duration_seconds)
-        line = f"{self._label(spec)}, repetition {spec.repetition + 1}: {_result(record)} ({took})"
+        line = f"{self._name(spec)}, repetition {spec.repetition + 1}: {_result(record)} ({took})"
         if not self._draws:
             rest = rest if is_complete else ""  # others may be skipped then
             line = f"[{self._done}/{len(self._planned)}] {line}{rest}"

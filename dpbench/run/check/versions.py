@@ -36,7 +36,7 @@ from dpbench.run.check.plan import Sides, keep_records, looks, sweep_of_check
 from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
 from dpbench.run.results import new_folder
-from dpbench.specs import Labels, SweepSpec, TrialSpec
+from dpbench.specs import Configuration, Labels, SweepSpec
 from dpbench.specs.sweep import palindrome, plan_trials
 from dpbench.temporary import temporary_folder
 
@@ -153,8 +153,8 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         measure_then(0, False)
         names = Labels.among(trial.configuration for trial in trials)
 
-        def title(trial: TrialSpec) -> str:
-            return f"{measured.label}: {names.label(trial.configuration)}"
+        def title(configuration: Configuration) -> str:
+            return f"{measured.label}: {names.label(configuration)}"
 
         versions = ((then, measure_then), (now, measure_now))
         for goal in looks(options, sides):

@@ -38,13 +38,12 @@ def describe_plan(sweep: Sweep, runner: TrialRunner, options: SweepOptions) -> A
     needs = "" if options.oversubscribe else _needs_in_words(spec, machine)
     if needs and machine.gpus:  # where it is to run, each replica has its own GPU
         spec = replace(spec, devices=tuple(f"cuda:{n}" for n in range(len(spec.devices))))
-    trials = plan_trials(spec)
-    reasons = unusable_configurations(trials, runner)
-    usable = [trial for trial in trials if trial.configuration not in reasons]
+    planned = configurations(spec)
+    reasons = unusable_configurations(planned, runner)
+    usable = [trial for trial in plan_trials(spec) if trial.configuration not in reasons]
     left = missing_trials(usable, kept_records(sweep.records))
     duration = "as long as its steps take"
-    runs = {trial.configuration: 0 for trial in trials}
-    timed = units.span(configuration.steps for configuration in runs)
+    timed = units.span(each.steps for each in planned)
     if (window := spec.base.window_seconds) is not None:
         windows = sum(2 if trial.configuration.has_unsynced_window else 1 for trial in left)
         least = windows * window + len(left) * SECONDS_PER_TRIAL
@@ -53,14 +52,14 @@ def describe_plan(sweep: Sweep, runner: TrialRunner, options: SweepOptions) -> A
     if spec.base.workload.script:  # most of its time may be its start
         duration = "each takes as long as the script needs for its start and these steps"
     done = units.stored(len(usable) - len(left), len(usable))
-    warmup = units.span(configuration.warmup for configuration in runs)
+    warmup = units.span(each.warmup for each in planned)
     summary = (
         f"{f'Resuming: {done}. ' if options.resume else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
-        f"{units.span((configuration.threads for configuration in runs), 'thread')} per "
+        f"{units.span((each.threads for each in planned), 'thread')} per "
         f"replica; {duration}. {needs}This plan stored nothing."
     )
-    runs |= Counter(trial.configuration for trial in left)
+    runs = dict.fromkeys(planned, 0) | Counter(trial.configuration for trial in left)
     say(*sweep.warnings, *[summary] * options.as_json)
     return plan_answer(runs, reasons, summary)
 
@@ -70,7 +69,7 @@ def _needs_in_words(spec: SweepSpec, machine: Machine) -> str:
     needed, there_are = len(spec.devices), machine.replica_count
     unit = "GPU" if machine.gpus else "core"
     if needed <= there_are:
-        threads = max(configuration.threads for configuration in configurations(spec))
+        threads = max(each.threads for each in configurations(spec))
         needed, there_are, unit = threads * max(spec.group_sizes), machine.cores, "core"
     if needed <= there_are:
         return ""

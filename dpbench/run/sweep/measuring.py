@@ -19,7 +19,7 @@ from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.specs import Configuration, Labels, SweepSpec, TrialSpec, plain_label
-from dpbench.specs.sweep import plan_trials
+from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.specs.traits import BACKENDS
 
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
@@ -39,12 +39,12 @@ def measure(
     Raises UsageError if none of the backends can be used, or the user's code changes meanwhile, and
     Interrupted, whose message says what is stored, if a signal ends the sweep.
     """
-    trials = plan_trials(sweep.spec)
-    unusable = unusable_configurations(trials, runner)
+    trials, planned = plan_trials(sweep.spec), configurations(sweep.spec)
+    unusable = unusable_configurations(planned, runner)
     records = kept_records(sweep.records, unusable)
-    busy = load_warning(runner.load, trials[0].configuration)
+    busy = load_warning(runner.load, planned[0])
     say(*sweep.warnings, *_skip_lines(unusable), *busy)
-    labels = Labels.among(trial.configuration for trial in trials)
+    label = Labels.among(planned).label
 
     def stored_words() -> str:
         left = missing_trials(trials, records)
@@ -66,10 +66,7 @@ def measure(
         for count in repetitions or (sweep.spec.repetitions,):
             trials = plan_trials(sweep.spec, count)
             left = left_to_run(trials, records, unusable)
-            progress.planned(
-                [one for one in left if one.configuration not in unusable],
-                label=lambda trial: labels.label(trial.configuration),
-            )
+            progress.planned([one for one in left if one.configuration not in unusable], label)
             for trial in left:
                 _require_same_code(sweep, stored_words)
                 progress.started(trial)
@@ -107,7 +104,6 @@ def run_trial(
     """Run a trial of the sweep after those of the records, once more if something outside killed
     it. One that cannot run here, or is not worth running after what failed, has a record with the
     reason."""
-
     configuration = trial.configuration
 
     def run_now() -> TrialRecord:
@@ -199,19 +195,18 @@ def kept_records(
 
 
 def unusable_configurations(
-    trials: Sequence[TrialSpec], runner: TrialRunner
+    planned: Sequence[Configuration], runner: TrialRunner
 ) -> dict[Configuration, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none can, or none of those with a process group."""
-    configurations = dict.fromkeys(trial.configuration for trial in trials)
     unusable = {
         configuration: reason
-        for configuration in configurations
+        for configuration in planned
         if (reason := runner.unusable_reason(configuration))
     }
-    in_groups = [each for each in configurations if each.backend in BACKENDS]
-    if all(each in unusable for each in in_groups or configurations):
-        words = "; ".join(dict.fromkeys(unusable[each] for each in in_groups or configurations))
+    in_groups = [each for each in planned if each.backend in BACKENDS]
+    if all(each in unusable for each in in_groups or planned):
+        words = "; ".join(dict.fromkeys(unusable[each] for each in in_groups or planned))
         raise UsageError(
             f"nothing can be measured here: {words} (dpbench list names what can be used)"
         )

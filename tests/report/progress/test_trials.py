@@ -18,10 +18,6 @@ A2, B2 = replace(A, repetition=1), replace(B, repetition=1)
 PALINDROME = [A, B, B2, A2]
 
 
-def label(spec: TrialSpec) -> str:
-    return plain_label(spec.configuration)
-
-
 def took(spec: TrialSpec, seconds: float) -> TrialRecord:
     """A completed trial of 1,000 images/s that lasted so long in all."""
     return run(spec, 1000.0, duration_seconds=seconds)
@@ -36,10 +32,10 @@ def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
     out = io.StringIO()
     skipped = record(A, status=Status.SKIPPED, reason="no GPU", duration_seconds=0.0)
     with TrialProgress(Console(file=out, width=40)) as progress:
-        progress.planned(PALINDROME, label)
+        progress.planned(PALINDROME, plain_label)
         for one in (skipped, took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
             progress.finished(one)
-        progress.planned([A, B], label)  # the second one has two windows
+        progress.planned([A, B], plain_label)  # the second one has two windows
         progress.finished(took(A, 2.0))
     assert out.getvalue().splitlines() == [
         "[2/4] ddp/gloo ×2, batch 8, repetition 1: 1,000 images/s (9 s), 9 s of measuring left",
@@ -55,7 +51,7 @@ def test_a_terminal_has_a_bar_and_keeps_failures(monkeypatch: pytest.MonkeyPatch
     terminal = Console(file=out, width=100, force_terminal=True, highlight=False)
     failed = record(B, status=Status.FAILED, reason="rank 1 raised [oops]", duration_seconds=2.0)
     with TrialProgress(terminal, noun="measurement") as progress:
-        progress.planned(PALINDROME, label)
+        progress.planned(PALINDROME, plain_label)
         progress.started(A)
         progress.finished(took(A, 10.0))
         progress.finished(failed)
@@ -72,6 +68,6 @@ def test_nothing_is_drawn_on_a_dumb_terminal_and_quiet_is_silent(
         monkeypatch.setenv("TERM", name)
         assert can_draw(Console(file=Terminal())) == (name == "xterm")
     with TrialProgress(quiet=True) as progress:
-        progress.planned(PALINDROME, label)
+        progress.planned(PALINDROME, plain_label)
         progress.finished(took(A, 1.0))
     assert capsys.readouterr() == ("", "")
