@@ -6,6 +6,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +18,6 @@ from dpbench.errors import UsageError
 
 IMAGENET_SIDE = 224
 IMAGENET_CLASSES = 1000
-EXPECTED_PARTS = (
-    "; expected (model, batch, loss), where batch(samples, generator) returns (inputs, targets), "
-    "as in the file that dpbench init writes, or an object like dpbench.architecture.Architecture"
-)
 
 
 @dataclass(eq=False)
@@ -62,8 +59,7 @@ class UserArchitecture:
                 f"architecture {self.name!r}: batch({n}) returned {described(made)}; expected "
                 f"(inputs, targets){code_place(self.batch)}"
             )
-        inputs, targets = made
-        return inputs, targets
+        return made[0], made[1]
 
 
 class TorchvisionClassifier(ImageClassifier):  # type: ignore[misc]
@@ -84,12 +80,9 @@ class TorchvisionClassifier(ImageClassifier):  # type: ignore[misc]
         self.name = f"torchvision:{model}"
         self.image = image or fields.get("image_size") or IMAGENET_SIDE
         self.classes = fields.get("num_classes", IMAGENET_CLASSES)
-        self._model = model
-        self._fields = fields
+        self._build = partial(models.get_model, model, weights=None, **fields)
 
     def build_model(self) -> torch.nn.Module:
         """A new model, initialized from torch's current random state."""
-        from torchvision import models
-
-        built: torch.nn.Module = models.get_model(self._model, weights=None, **self._fields)
+        built: torch.nn.Module = self._build()
         return built

@@ -15,7 +15,7 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
@@ -67,7 +67,7 @@ def load_architecture(text: str) -> Architecture:
         return architecture
     import torch
 
-    from dpbench.architecture.built import EXPECTED_PARTS, UserArchitecture
+    from dpbench.architecture.built import UserArchitecture
 
     if isinstance(factory, torch.nn.Module):
         raise UsageError(
@@ -81,15 +81,18 @@ def load_architecture(text: str) -> Architecture:
             return UserArchitecture(name.text, make, batch, loss)
     returned = f"{name.title}: {name.factory}() returned {described(made)}"
     if not (hasattr(made, "build_model") or hasattr(made, "synthetic_batch")):
-        raise UsageError(f"{returned}{EXPECTED_PARTS}")
+        raise UsageError(
+            f"{returned}; expected (model, batch, loss), where batch(samples, generator) returns "
+            "(inputs, targets), as in the file that dpbench init writes, or an object like "
+            "dpbench.architecture.Architecture"
+        )
     methods = [member for member in vars(Architecture) if not member.startswith("_")]
     members = [*Architecture.__annotations__, *methods]
     if missing := [member for member in members if not hasattr(made, member)]:
         raise UsageError(
             f"{returned} without {', '.join(missing)}; see dpbench.architecture.Architecture"
         )
-    user_architecture: Architecture = made
-    return user_architecture
+    return cast("Architecture", made)
 
 
 def architecture_options(text: str) -> dict[str, str]:

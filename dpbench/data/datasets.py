@@ -163,8 +163,7 @@ def load_splits(
 def synthetic_samples(architecture: Architecture) -> int:
     """The default number of synthetic samples; at least 1."""
     one = synthetic_dataset(architecture, seed=0, samples=1)
-    tensors_of_one = tensors([one.inputs, one.targets])
-    nbytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of_one)
+    nbytes = sum(tensor.nbytes for tensor in tensors([one.inputs, one.targets]))
     return max(1, min(SYNTHETIC_SAMPLES, SYNTHETIC_BYTES // nbytes))
 
 

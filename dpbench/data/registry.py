@@ -51,11 +51,8 @@ def prepared_file(folder: Path, name: str) -> Path:
 def prepare_dataset(name: str, *, data_dir: Path | None, cache: Path) -> int | None:
     """Write the samples of dataset `name` into the folder `cache`, from which ranks load them.
 
-    A user's dataset is only loaded and counted: ranks load it themselves. Returns the number of
-    training samples; None if as many as asked for are generated.
-
-    Args:
-        data_dir: folder with the MNIST files.
+    The files of MNIST are in `data_dir`. A user's dataset is only loaded and counted: ranks load it
+    themselves. Returns the number of training samples; None if as many as asked for are generated.
 
     Raises:
         DataError: it is missing or damaged, or `cache` cannot be written.

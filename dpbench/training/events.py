@@ -129,7 +129,8 @@ class EndLine:
     """Number of whole epochs; as many as were asked for unless it was stopped."""
     steps: int
     state_sha256: str
-    """Hash of the model's parameters and buffers, the same on every rank."""
+    """Hash of the names, dtypes, shapes and bytes in the model's state dict, the same on every
+    rank."""
     elapsed_seconds: float
     """Seconds of this process; a resumed training begins at 0."""
     samples: int

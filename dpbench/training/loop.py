@@ -351,7 +351,7 @@ class TrainingLoop:
                     final_loss=position.epoch_loss_sum / trained,
                     epochs=epochs,
                     steps=position.step,
-                    state_sha256=state_sha256(self.model.module),
+                    state_sha256=tensors_sha256(sorted(self.model.module.state_dict().items())),
                     elapsed_seconds=perf_counter() - self._began,
                     samples=self._samples,
                     peaks=tuple(decode(MemoryPeaks, peaks) for peaks in memory),
@@ -400,12 +400,3 @@ def time_forward(module: torch.nn.Module, device: torch.device) -> list[float]:
 
 def is_due(every: int | None, step: int) -> bool:
     return every is not None and step % every == 0
-
-
-def state_sha256(module: torch.nn.Module) -> str:
-    """SHA-256 over the names, dtypes, shapes and bytes of parameters and buffers, in hexadecimal.
-
-    `module` is the bare module, without a wrapper. The order of construction makes no difference.
-    Buffers that are in no checkpoint do not count. This waits for the device.
-    """
-    return tensors_sha256(sorted(module.state_dict().items()))

@@ -43,8 +43,7 @@ def train_rank(job: TrainingJob, rank: int) -> EndLine:
     set_tf32(job.spec.workload.dtype)
     if run.debug:
         enable_debug_logging()
-    size = job.spec.process_count
-    with rank_group(job.spec.backend, size, devices[0], timeout=timeout) as ranks:
+    with rank_group(job.spec.backend, job.spec.process_count, devices[0], timeout=timeout) as ranks:
         return train_in_group(job, ranks, devices)
 
 
