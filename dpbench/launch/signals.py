@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from dpbench.temporary import clean_up
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
@@ -34,11 +36,18 @@ def handle_endings(handler: Handler) -> None:
             signal.signal(number, handler)
 
 
-@contextmanager
-def on_second_signal(end: Callable[[int], None]) -> Iterator[None]:
-    """A context in which `end` is called when a signal of ENDING comes for the second time.
+def end_process(number: int, _: FrameType | None = None) -> None:
+    """End this process at once, with the exit status of the signal."""
+    clean_up()
+    os.write(2, b"dpbench: interrupted\n")
+    os._exit(128 + number)
 
-    A separate thread calls it, since the main thread waits for the work that the first signal ends.
+
+@contextmanager
+def ended_by_second_signal() -> Iterator[None]:
+    """A context in which a signal of ENDING ends this process when it comes for the second time.
+
+    A separate thread does it, since the main thread waits for the work that the first signal ends.
     Signals without a Python handler are left alone. Enter it in the main thread.
     """
     reading, writing = os.pipe()
@@ -49,7 +58,7 @@ def on_second_signal(end: Callable[[int], None]) -> Iterator[None]:
         heard: set[int] = set()
         while number := int.from_bytes(os.read(reading, 1)):
             if number in heard and number in ENDING:
-                end(number)
+                end_process(number)
             heard.add(number)
         os.close(reading)
 

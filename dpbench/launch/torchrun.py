@@ -28,7 +28,7 @@ from torch.distributed.launcher.api import elastic_launch
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.failures import FailureKind, RanksFailed, failure_of_end, is_of_lost_peer
-from dpbench.launch.signals import on_second_signal
+from dpbench.launch.signals import ended_by_second_signal
 from dpbench.parent_death import tied_to_this_process
 from dpbench.rendezvous.placement import (
     GLOO_INTERFACE,
@@ -40,7 +40,7 @@ from dpbench.rendezvous.placement import (
     parse_endpoint,
 )
 from dpbench.rendezvous.store import file_variables, reach_store, serve_store
-from dpbench.temporary import clean_up, temporary_folder, temporary_variables
+from dpbench.temporary import temporary_folder, temporary_variables
 
 RENDEZVOUS_BACKENDS = ("static", "c10d")
 """Backends of a rendezvous; torchrun's others need a server of their own."""
@@ -160,7 +160,7 @@ def run_workers(chosen: Namespace, threads: int) -> None:
     """
     with (
         temporary_folder() as folder,
-        on_second_signal(_end_at_once),
+        ended_by_second_signal(),  # and the workers with this process
         temporary_variables(worker_variables(chosen, threads, folder)),
     ):
         logs = chosen.log_dir or str(folder)
@@ -200,13 +200,6 @@ def run_workers(chosen: Namespace, threads: int) -> None:
         except RuntimeError as error:
             reason = str(error) or type(error).__name__
             raise LaunchError(f"torchrun could not start the workers: {reason}") from error
-
-
-def _end_at_once(number: int) -> None:
-    """End at once on a second signal: workers get no more time to end."""
-    os.write(2, b"dpbench: interrupted twice: workers are killed\n")
-    clean_up()
-    os._exit(128 + number)  # the workers die with this process
 
 
 def workers_failed(ends: Mapping[int, ProcessFailure], logs: Path) -> RanksFailed:

@@ -8,20 +8,18 @@ handlers: only those that `end_at_once` has set are ever replaced.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from dpbench.errors import Interrupted
-from dpbench.launch.signals import ENDING, handle_endings
-from dpbench.temporary import clean_up
+from dpbench.launch.signals import ENDING, end_process, handle_endings
 
 
 def end_at_once() -> None:
     """Let every signal that is not ignored end the process with status 128 + n from now on."""
-    handle_endings(_end)
+    handle_endings(end_process)
 
 
 @contextmanager
@@ -30,7 +28,7 @@ def as_exceptions() -> Iterator[None]:
 
     So a view on the terminal, for example, is closed properly.
     """
-    ours = [number for number in ENDING if signal.getsignal(number) is _end]
+    ours = [number for number in ENDING if signal.getsignal(number) is end_process]
     for number in ours:
         interrupt = signal.default_int_handler if number == signal.SIGINT else _interrupt
         signal.signal(number, interrupt)
@@ -38,7 +36,7 @@ def as_exceptions() -> Iterator[None]:
         yield
     finally:
         for number in ours:
-            signal.signal(number, _end)
+            signal.signal(number, end_process)
 
 
 @contextmanager
@@ -50,12 +48,6 @@ def interruptible(stored_words: Callable[[], str]) -> Iterator[None]:
     except (KeyboardInterrupt, Interrupted) as error:
         number = getattr(error, "signal_number", signal.SIGINT)
         raise Interrupted(number, f"interrupted: {stored_words()}") from None
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    clean_up()
-    os.write(2, b"dpbench: interrupted\n")
-    os._exit(128 + number)
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
