@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dpbench.analysis.fastest import Fastest
 from dpbench.messages import escaped, option_words
@@ -26,19 +26,23 @@ def command_to_decide(command: Sequence[str], fastest: Fastest) -> str:
     repetitions = fastest.repetitions_to_decide(rival) if rival else None
     if not repetitions or repetitions > MAX_REPETITIONS:
         return ""
-    configurations = [one.configuration for one in (row, rival) if one and one.configuration]
-    return command_to_measure(command, configurations, repetitions)
+    both = [one.configuration for one in (row, rival) if one]
+    return command_to_measure(command, both, repetitions)
 
 
 def command_to_measure(
-    command: Sequence[str], configurations: Sequence[Configuration], repetitions: int | None = None
+    command: Sequence[str],
+    measured: Iterable[Configuration | None],
+    repetitions: int | None = None,
 ) -> str:
     """The command that measures configurations of a sweep again, in all combinations of their
-    values; empty for those of other commands, which do not measure rows alone.
+    values; empty for those of other commands, which do not measure rows alone, and for published
+    rows, which have none.
 
     It is the `command` of the sweep with the values of the configurations in place of its lists,
     and without the name of its folder and options that none of them has.
     """
+    configurations = [one for one in measured if one]
     if not configurations or not command or command[0] != "sweep":
         return ""
     script = positional_words(configurations[0].workload.script)

@@ -114,10 +114,7 @@ def configurations_table(
         stays = columns or key in STAYING
         leaves = 0 if stays else 1 + leaving.index(key)
         laid_out.append(field_column(metric, rows, texts, leaves=leaves, by_default=is_shown))
-    again = [
-        command_to_measure(command, [row.configuration] if row.configuration else [])
-        for row in rows
-    ]
+    again = [command_to_measure(command, [row.configuration]) for row in rows]
     if any(again):
         laid_out.append(text_column("", again, key=COMMAND, by_default=False))
     starts = [
@@ -169,14 +166,11 @@ def _claimed_metrics(rows: Sequence[Row]) -> tuple[Metric, ...]:
     """Everything that a published file claims and nobody measured."""
     names = dict.fromkeys(name for row in rows for name in row.stated if name.endswith(CLAIMED))
     words = {name: name.removesuffix(CLAIMED).replace("_", " ").capitalize() for name in names}
+    headers = (_UNITS.sub(lambda match: match[0].upper(), words[name]) for name in names)
+    meaning = "As the source of the numbers states it; not measured here."
     return tuple(
-        Metric(
-            key=name,
-            header=f"{_UNITS.sub(lambda match: match[0].upper(), words[name])} (claimed)",
-            meaning="As the source of the numbers states it; not measured here.",
-            by_default=True,
-        )
-        for name in names
+        Metric(key=name, header=f"{header} (claimed)", meaning=meaning, by_default=True)
+        for name, header in zip(names, headers, strict=True)
     )
 
 

@@ -73,7 +73,7 @@ def next_command(analysis: Analysis, typed: Sequence[str] = ()) -> str:
         disturbed = [row.configuration for row in analysis.rows if row.is_disturbed]
         if typed and 2 * len(disturbed) > len(analysis.rows):
             return escaped(shlex.join(["dpbench", *typed]))
-        return command_to_measure(sweep.command, [*filter(None, disturbed)])
+        return command_to_measure(sweep.command, disturbed)
     if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
         return ""
     if (*typed[1:3],) == FIRST_LOOK:

@@ -128,7 +128,7 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     assert "Next:" not in report_answer(alone).text
 
 
-def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
+def test_terminal_and_page_have_the_same_notes() -> None:
     """Both explain why the copies, which are faster, are not called the fastest."""
     sweep = analysis(
         [
@@ -139,14 +139,9 @@ def test_terminal_and_page_have_the_same_notes_and_columns() -> None:
         ]
     )
     (results,) = (s for s in build_page(sweep).sections if s.kind.name == "RESULTS")
-    table = results.table
-    assert table is not None
     text = report_answer(sweep).text
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
-    header = next(line for line in text.splitlines() if line.startswith("Implementation"))
-    shown = [column.header for column in table.columns if column.by_default]
-    assert header.split() == " ".join(shown).split()
-    upper_bound, *_ = table.notes
+    upper_bound = "* copies without communication: an upper bound, not a way to train"
     assert f"\n{upper_bound}\n" in text
     assert upper_bound in to_html(build_page(sweep))
 
