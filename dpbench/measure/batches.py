@@ -51,23 +51,21 @@ class StepSamples:
         count = micro_steps or self._settings.accumulate
         return [[*islice(self._micro_steps, count)] for _ in range(steps)]
 
-    def segments(self, steps: int) -> list[tuple[Mode, Sequence[Sequence[torch.Tensor]]]]:
+    def segments(self, steps: int) -> Iterator[tuple[Mode, Sequence[Sequence[torch.Tensor]]]]:
         """The next `steps` in segments: consecutive steps of one mode.
 
         Segments with and without synchronization take turns, both on the same samples. Two
         neighboring pairs have the opposite order, so that a drift of the machine's speed affects
         both alike.
         """
-        modes: list[Mode] = (
-            ["timed", "unsynced"] if self._settings.has_unsynced_window else ["timed"]
-        )
+        modes: list[Mode] = ["timed"]
+        modes += ["unsynced"] * self._settings.has_unsynced_window
         count = max(1, min(SEGMENTS, steps // MIN_SEGMENT_STEPS))
         size, longer = divmod(steps, count)
-        segments = list[tuple[Mode, Sequence[Sequence[torch.Tensor]]]]()
         for number in range(count):
             dealt = self.deal(size + (number < longer))
-            segments += [(mode, dealt) for mode in (modes if number % 2 == 0 else modes[::-1])]
-        return segments
+            yield from ((mode, dealt) for mode in modes)
+            modes.reverse()
 
     def in_order(self) -> Iterator[torch.Tensor]:
         """The indices of all micro-steps as the trial takes them, if its number of steps is known

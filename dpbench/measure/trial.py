@@ -122,7 +122,7 @@ def time_windows(
     timed: dict[Mode, list[Window]] = {}
     peaks: MemoryPeaks | None = None
     with unused_parameters_named(module):
-        segments = samples.segments(take_warmup_steps(settings, stepper, samples))
+        segments = [*samples.segments(take_warmup_steps(settings, stepper, samples))]
         before = parallel.reduced_bytes()  # unsynced steps add nothing to it
         for mode, steps in segments:
             timed.setdefault(mode, []).append(stepper.time(steps, mode))

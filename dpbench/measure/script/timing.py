@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter
@@ -128,34 +128,15 @@ class ScriptTimer:
 
     def _in_order(self) -> Iterator[ScriptSegment]:
         """The segments; each is asked for when the one before has ended on this rank."""
-        settings, watcher = self._settings, self._watcher
-        together = settings.traits.communicates
-        half = settings.warmup // 2
-        yield ScriptSegment("timed", max(settings.warmup - half, 1))
-        earlier_batch = watcher.batch_digest() if together else None
-        last = ScriptSegment("timed", max(half, 1))
-        yield last
-        seen: dict[str, Any] = {}
-        if together:
-            seen = {
-                "digests": watcher.digests(self.optimizer),
-                "batch": watcher.batch_digest(),
-                "unused": watcher.has_unused_parameters(),
-            }
-        reports = self.exchange(
-            pace=median(last.window.step_seconds),
-            syncs=any(counts.reducing_forwards for counts in last.counts),
-            loads=any(counts.samples for counts in last.counts),
-            **seen,
-        )
+        settings = self._settings
+        reports = yield from self._warmup()
         if not reports:
             return
-        self._compare(reports, earlier_batch)
         pace = max(report["pace"] for report in reports)
         size = max(math.ceil(SEGMENT_SECONDS / pace), MIN_SCRIPT_SEGMENT_STEPS)
         size = min(size, max(settings.steps // 2, 1))
         modes: list[Mode] = ["timed"]
-        if together and settings.is_instrumented:
+        if settings.traits.communicates and settings.is_instrumented:
             synchronizes = settings.group_size > 1 and all(report["syncs"] for report in reports)
             modes += ["unsynced"] * synchronizes
             modes += ["cached"] * all(report["loads"] for report in reports)
@@ -173,21 +154,36 @@ class ScriptTimer:
                 return
             self.measured += ahead
 
-    def _compare(self, reports: Sequence[Mapping[str, Any]], earlier_batch: Any) -> None:
-        """Note what all ranks have reported after the warm-up; this one had an `earlier_batch` in
-        the middle of it."""
+    def _warmup(self) -> Generator[ScriptSegment, None, list[dict[str, Any]]]:
+        """The warm-up in two halves. Returns what all ranks report after it, [] if the script of
+        one has ended, and keeps what they find by comparing that."""
+        watcher, together = self._watcher, self._settings.traits.communicates
+        half = self._settings.warmup // 2
+        yield ScriptSegment("timed", max(self._settings.warmup - half, 1))
+        earlier_batch = watcher.batch_digest() if together else None
+        last = ScriptSegment("timed", max(half, 1))
+        yield last
+        reports = self.exchange(
+            pace=median(last.window.step_seconds),
+            syncs=any(counts.reducing_forwards for counts in last.counts),
+            loads=any(counts.samples for counts in last.counts),
+            batch=watcher.batch_digest() if together else None,
+            digests=watcher.digests(self.optimizer) if together else {},
+        )
+        if not reports:
+            return []
         self.counts_samples = any(report["loads"] for report in reports)
-        batches = [report.get("batch") for report in reports]
-        is_same = len(reports) > 1 and batches == batches[:1] * len(batches)
-        is_new = None not in (batches[0], earlier_batch) and batches[0] != earlier_batch
-        digests = [report.get("digests", {}) for report in reports]
+        first, *others = reports
+        is_same = bool(others) and all(report["batch"] == first["batch"] for report in others)
+        is_new = None not in (first["batch"], earlier_batch) and first["batch"] != earlier_batch
         differing = (
             name
-            for name, number in digests[0].items()
-            if any(own.get(name, number) != number for own in digests)
+            for name, number in first["digests"].items()
+            if any(report["digests"].get(name, number) != number for report in others)
         )
         self.findings = {
-            "has_unused": reports[self._rank].get("unused", False),
+            "has_unused": together and watcher.has_unused_parameters(),
             "differing_parameter": next(differing, None),
             "same_samples": is_same and is_new,
         }
+        return reports
