@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
-from dpbench.parallel.dp.random_streams import RandomUse
 from dpbench.parallel.dp.replicate import Replicator, tensors_on
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter
 from dpbench.parallel.phase_clock import PhaseClock
@@ -99,9 +98,6 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         self.loss_reduction = loss_reduction
         self.module = module
         self._replicator = Replicator(self.devices, cache=cache)
-        # By whether some part of the module is in training mode.
-        on_cpu = self.devices[0].type == "cpu"
-        self._random = {mode: RandomUse(None if on_cpu else False) for mode in (False, True)}
         self.clock = PhaseClock()
         self._parallel_apply = ParallelApply(self.devices, self.clock)
         self._reduces = True
@@ -150,8 +146,7 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         self.clock.enter("replicate")
         replicas = self._replicator.replicate(self.module, len(calls))
         trained = [p for p in self.module.parameters() if p.requires_grad]
-        random = self._random[any(child.training for child in self.module.modules())]
-        return self._parallel_apply.forward(replicas, calls, trained, random, reduces=self._reduces)
+        return self._parallel_apply.forward(replicas, calls, trained, reduces=self._reduces)
 
     def backward(self, scale: float = 1.0) -> Tensor:
         """Add `scale` × the gradient of the last forward's loss to the parameters' `.grad`.

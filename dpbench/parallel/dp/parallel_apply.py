@@ -13,7 +13,7 @@ outputs, and its backward runs every replica's graph in that replica's worker:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -47,6 +47,9 @@ class ParallelApply:
 
     def __init__(self, devices: Sequence[torch.device], clock: PhaseClock) -> None:
         self._workers, self._clock = WorkerPool(devices), clock
+        on_cpu = devices[0].type == "cpu"
+        # By whether some part of the module is in training mode.
+        self._random = {mode: RandomUse(None if on_cpu else False) for mode in (False, True)}
         self.reduced_bytes = 0
 
     def forward(
@@ -54,7 +57,6 @@ class ParallelApply:
         replicas: Sequence[Replica],
         calls: Sequence[Call],
         originals: list[nn.Parameter],
-        random: RandomUse,
         *,
         reduces: bool,
     ) -> list[Any]:
@@ -65,7 +67,6 @@ class ParallelApply:
             originals: the trained parameters of the module itself, which get the gradients. A CPU
                 replica reaches them through what it shares with the module, such as a forward hook
                 that is a bound method; on CUDA, torch refuses tensors of another device.
-            random: of the module. Until it is known, the replicas run one after another.
             reduces: False gives the originals the gradients of replica 0 alone.
 
         Raises:
@@ -84,17 +85,17 @@ class ParallelApply:
         sources: list[Tensor] = []
         if torch.is_grad_enabled():
             calls = [_cut(*pair, sources) for pair in zip(calls, leaves, strict=True)]
-        entered = caller_modes(replica.device for replica in replicas)
 
-        def call(replica: Replica, args: Any, kwargs: Any, stream: Any) -> Any:
-            with entered(replica.device), stream:
+        def call(replica: Replica, modes: Any, args: Any, kwargs: Any, stream: Any) -> Any:
+            with modes(), stream:
                 return replica.module(*args, **kwargs)
 
-        in_turn = random.draws is None
+        random = self._random[any(child.training for child in replicas[0].module.modules())]
+        in_turn = random.draws is None  # until the first forward has shown it
         self._clock.enter("compute")
         with random.streams(len(replicas)) as streams:
             jobs = [
-                partial(call, replica, *pair, stream)
+                partial(call, replica, caller_modes(replica.device), *pair, stream)
                 for replica, pair, stream in zip(replicas, calls, streams, strict=True)
             ]
             outputs = self._workers.run(jobs, in_turn=in_turn)
@@ -315,32 +316,28 @@ def _limit_threads(count: int) -> None:
     torch.set_num_threads(count)
 
 
-def caller_modes(
-    replica_devices: Iterable[torch.device],
-) -> Callable[[torch.device], AbstractContextManager[Any]]:
-    """Capture grad mode, inference mode, autocast and CUDA streams of the calling thread.
+def caller_modes(device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """Capture grad mode, inference mode, autocast and CUDA stream of the calling thread.
 
     Returns:
-        A function from a device to the context to enter in its worker.
+        A function that enters them in the worker of a replica on `device`.
     """
-    used = set(replica_devices)
-    gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    modes: list[Callable[[], AbstractContextManager[Any]]] = [
+        partial(torch.inference_mode, torch.is_inference_mode_enabled()),
+        partial(torch.set_grad_enabled, torch.is_grad_enabled()),
+    ]
     cache = torch.is_autocast_cache_enabled()
-    autocast = {
-        kind: torch.get_autocast_dtype(kind)
-        for kind in {"cpu", *(device.type for device in used)}
-        if torch.is_autocast_enabled(kind)
-    }
-    streams = {d: devices.cuda.current_stream(d) for d in used if d.type == "cuda"}
+    for kind in {"cpu", device.type}:
+        if torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+            modes.append(partial(torch.autocast, kind, dtype=dtype, cache_enabled=cache))
+    if device.type == "cuda":
+        modes.append(partial(devices.cuda.stream, devices.cuda.current_stream(device)))
 
-    def entered(device: torch.device) -> AbstractContextManager[Any]:
+    def enter() -> AbstractContextManager[Any]:
         with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(inference))
-            stack.enter_context(torch.set_grad_enabled(gradients))
-            for kind, dtype in autocast.items():
-                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
-            if stream := streams.get(device):
-                stack.enter_context(devices.cuda.stream(stream))
+            for mode in modes:
+                stack.enter_context(mode())
             return stack.pop_all()
 
-    return entered
+    return enter
