@@ -12,7 +12,7 @@ from dpbench.analysis.diagnosis.explanation import Explanation, choose
 from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.rows import noise_lines
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
-from dpbench.folders import LOGS_FOLDER, load_sweep
+from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
 from dpbench.messages import say
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.shared import MAX_WORD, RowFilter
@@ -38,23 +38,23 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     Raises UsageError if no row can be explained, FileError, and TrainingFailed.
     """
     if options.script_and_arguments:
-        folder = _measure(options, progress)
+        sweep = _measure(options, progress)
     else:
-        folder = options.results_or_script or latest_folder("explain")
-    analysis = analyze(load_sweep(folder))
+        sweep = load_sweep(options.results_or_script or latest_folder("explain"))
+    analysis = analyze(sweep)
     all_rows = analysis.rows
     if not analysis.explanations:
         failed = next((row for row in analysis.rows if row.reason), None)
         why = f" ({failed.label} {failed.status.words}: {failed.reason})" if failed else ""
         raise UsageError(
-            f"{folder}: nothing to explain, because no row has a speed to compare with "
+            f"{sweep.folder}: nothing to explain, because no row has a speed to compare with "
             f"`single`{why}"
         )
     there = filter_choices([explanation.row for explanation in analysis.explanations])
     analysis = select_rows(analysis, options)
     if not (explanations := analysis.explanations):
         what = f"nothing to explain in {analysis.rows[0].label}"
-        raise UsageError(f"{folder}: {what}; there are {there}")
+        raise UsageError(f"{sweep.folder}: {what}; there are {there}")
     by_user = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     shown = choose(explanations, by_user=by_user)
     noisy = [e.row for e in explanations if by_user or e.trains_together or e in shown]
@@ -66,7 +66,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     )
     following = ""
     if shown[0].configuration.workload.script:
-        following = _next(options, folder, shown[0])
+        following = _next(options, sweep.folder, shown[0])
     return replace(answer, paragraphs=(*answer.paragraphs, following))
 
 
@@ -95,8 +95,8 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> st
     return keep_on_line(f"Next: {shlex.join(['dpbench', *command])}")  # one line, to be copied
 
 
-def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
-    """Measure the script as `dpbench sweep` does, in the largest group only, and return the folder.
+def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
+    """Measure the script as `dpbench sweep` does, in the largest group only.
 
     A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do,
     whose folder stays only if something was measured, and Interrupted, which says how to finish and
@@ -121,7 +121,7 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Path:
     failed = next((one for one in of_script if one.status is not Status.COMPLETED), None)
     if failed is None:
         say(f"records are in {stored.folder}")
-        return stored.folder
+        return stored
     reason = f"{failed.configuration.workload.architecture}: {failed.reason}"
     logs = stored.folder / LOGS_FOLDER
     if any(record.ranks for record in stored.records):

@@ -69,13 +69,8 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
 
 def _last_measured(folder: Path) -> float:
     """The time when something was last measured into it; 0 where that is unknown."""
-    times = [0.0]
-    for name in WRITTEN:
-        try:
-            times.append((folder / name).stat().st_mtime)
-        except OSError:
-            continue
-    return max(times)
+    files = (folder / name for name in WRITTEN)
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
 
 
 def is_table(path: Path) -> bool:
