@@ -55,7 +55,7 @@ def sweep(
         measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
         with plan_sweep(measured) as (plan, runner):
             shown = TrialProgress(quiet=not progress)
-            results = Results(measure(plan, measured, runner, shown))
+            results = Results(measure(plan, runner, shown, resume=measured.resume))
     if report:
         results.write_report(charts=measured.charts)
     return results

@@ -113,7 +113,7 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
     )
     with plan_sweep(sweep) as (plan, runner):
         try:
-            stored = measure(plan, sweep, runner, progress)
+            stored = measure(plan, runner, progress)
         except Interrupted as stopped:
             afterwards = shlex.join(["dpbench", "explain", str(plan.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None

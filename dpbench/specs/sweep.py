@@ -37,6 +37,8 @@ class SweepSpec:
     time_limit_seconds: float
     largest_group_only: tuple[str, ...] = ()
     """Implementations that are measured at the largest group size alone."""
+    stop_after_failure: bool = False
+    """Whether a configuration that failed is not run with more replicas."""
     axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
     """The values of each of AXES that has several, but of architectures, which `workloads` has."""
     devices_by_node: tuple[ReplicaCount, ...] = ()

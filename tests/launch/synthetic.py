@@ -98,18 +98,13 @@ class SyntheticRunner(TrialRunner):
         return TrialRecord(trial=trial, status=Status.COMPLETED, ranks=ranks)
 
 
-def run_trials(
-    spec: SweepSpec, runner: TrialRunner | None = None, *, stop_after_failure: bool = False
-) -> list[TrialRecord]:
+def run_trials(spec: SweepSpec, runner: TrialRunner | None = None) -> list[TrialRecord]:
     """The records of all trials, as a sweep runs them."""
     runner, records = runner or SyntheticRunner(), list[TrialRecord]()
     trials = plan_trials(spec)
-    for trial in left_to_run(
-        trials, records, unusable_configurations(configurations(spec), runner)
-    ):
-        records.append(
-            run_trial(spec, trial, records, runner, stop_after_failure=stop_after_failure)
-        )
+    unusable = unusable_configurations(configurations(spec), runner)
+    for trial in left_to_run(trials, records, unusable):
+        records.append(run_trial(spec, trial, records, runner))
     return records
 
 

@@ -94,7 +94,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
 
     with plan_sweep(sweep) as (planned, runner):
         plan = for_verdict(planned, sweep, ["check", *options.command_line()])
-        measure(plan, sweep, runner, progress, looks(options, sides))
+        measure(plan, runner, progress, looks(options, sides))
     keep_records(folder)
     return sides()
 

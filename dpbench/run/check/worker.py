@@ -14,7 +14,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -55,20 +54,17 @@ def main() -> int:
 
     end_at_once()
     sweep = json.loads(sys.argv[1])
-    with ExitStack() as stack:
-        stack.enter_context(said_to(said.append))
-        try:
-            options = read_options(SweepOptions, sweep["options"])
-            planned, runner = stack.enter_context(plan_sweep(options))
+    try:
+        options = read_options(SweepOptions, sweep["options"])
+        with said_to(said.append), plan_sweep(options) as (planned, runner):
             plan = for_verdict(planned, options, sweep["command"])
             sys.stdin.readline()
             answer(plan)
             if first := sys.stdin.readline():  # the other version can be measured, too
-                quiet = TrialProgress(quiet=True)
-                measure(plan, options, runner, quiet, repetitions(plan, first))
-        except DpbenchError as error:
-            print(error, file=sys.stderr)
-            return error.exit_status
+                measure(plan, runner, TrialProgress(quiet=True), repetitions(plan, first))
+    except DpbenchError as error:
+        print(error, file=sys.stderr)
+        return error.exit_status
     return 0
 
 

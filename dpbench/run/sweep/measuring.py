@@ -14,7 +14,6 @@ from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, UsageError
 from dpbench.folders import ResultsFolder, Sweep, missing_trials
 from dpbench.launch.trial_runner import TrialRunner, recorded
 from dpbench.messages import say
-from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
@@ -28,12 +27,14 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 
 def measure(
     sweep: Sweep,
-    options: SweepOptions,
     runner: TrialRunner,
     progress: TrialProgress,
     repetitions: Iterable[int] | None = None,
+    *,
+    resume: bool = False,
 ) -> Sweep:
-    """Run the trials of a sweep that are not stored yet, and store each record as it comes.
+    """Run the trials of a sweep that are not stored yet, and store each record as it comes, in a
+    new folder or, to `resume`, in the one that it has.
 
     `repetitions` are numbers to reach one after the other, in place of the sweep's own.
     Raises UsageError if none of the backends can be used, or the user's code changes meanwhile, and
@@ -55,13 +56,13 @@ def measure(
 
     opened = (
         ResultsFolder(sweep.folder)
-        if options.resume
+        if resume
         else ResultsFolder.create(sweep.folder, sweep.command, sweep.spec)
     )
     with opened as results, interruptible(interrupted_words), progress:
         for machine in runner.machines:
             results.add_environment(machine.environment)
-        if options.resume:
+        if resume:
             say(f"resuming: {stored_words()}")
         for count in repetitions or (sweep.spec.repetitions,):
             trials = plan_trials(sweep.spec, count)
@@ -70,13 +71,7 @@ def measure(
             for trial in left:
                 _require_same_code(sweep, stored_words)
                 progress.started(trial)
-                record = run_trial(
-                    sweep.spec,
-                    trial,
-                    records,
-                    runner,
-                    stop_after_failure=options.stop_after_failure,
-                )
+                record = run_trial(sweep.spec, trial, records, runner)
                 records.append(record)
                 results.append(record)
                 if trial.configuration not in unusable:
@@ -94,12 +89,7 @@ def left_to_run(
 
 
 def run_trial(
-    spec: SweepSpec,
-    trial: TrialSpec,
-    records: Sequence[TrialRecord],
-    runner: TrialRunner,
-    *,
-    stop_after_failure: bool,
+    spec: SweepSpec, trial: TrialSpec, records: Sequence[TrialRecord], runner: TrialRunner
 ) -> TrialRecord:
     """Run a trial of the sweep after those of the records, once more if something outside killed
     it. One that cannot run here, or is not worth running after what failed, has a record with the
@@ -108,7 +98,7 @@ def run_trial(
 
     def run_now() -> TrialRecord:
         lacking = runner.unusable_reason(configuration)
-        if reason := lacking or _failed_before(spec, configuration, records, stop_after_failure):
+        if reason := lacking or _failed_before(spec, configuration, records):
             return TrialRecord(trial=trial, status=Status.SKIPPED, reason=reason)
         return runner.run(_with_chosen_steps(trial, records), spec.time_limit_seconds)
 
@@ -119,10 +109,7 @@ def run_trial(
 
 
 def _failed_before(
-    spec: SweepSpec,
-    configuration: Configuration,
-    records: Sequence[TrialRecord],
-    stop_after_failure: bool,
+    spec: SweepSpec, configuration: Configuration, records: Sequence[TrialRecord]
 ) -> str | None:
     """Why a trial is not worth running: its script has failed in the same configuration, or has
     completed nothing, not even all ranks together, who run first (one rank alone some cannot run);
@@ -145,7 +132,7 @@ def _failed_before(
             again = failed == configuration or (is_broken and not is_whole(configuration))
         else:
             again = (
-                stop_after_failure
+                spec.stop_after_failure
                 and failed.of_one_replica == configuration.of_one_replica
                 and failed.group_size <= configuration.group_size
             )

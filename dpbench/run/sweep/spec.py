@@ -69,6 +69,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         repetitions=options.repetitions,
         axes={field: values for field, values in settings.items() if len(values) > 1},
         time_limit_seconds=options.time_limit,
+        stop_after_failure=options.stop_after_failure,
     )
     return spec, notes
 

@@ -56,7 +56,7 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
         if cluster is not None and cluster.this_node.number:
             follow(plan, cluster, runner)
             return None
-        stored = measure(plan, options, runner, progress)
+        stored = measure(plan, runner, progress, resume=options.resume)
     typed = ["sweep", *short_command(options)]
     answer = measured_answer(stored, options, typed=typed, verbose=options.verbose)
     status = exit_status(stored.records, options.measured_implementations)

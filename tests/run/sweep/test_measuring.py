@@ -115,7 +115,7 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     )
     failed = record(trial(), status=Status.OUT_OF_MEMORY, reason="too large")
     runner = Answering(lambda one: failed if one.group_size >= 2 else None)
-    records = run_trials(spec, runner, stop_after_failure=True)
+    records = run_trials(replace(spec, stop_after_failure=True), runner)
     sizes = [one.group_size for one in runner.ran if one.implementation == "ddp"]
     assert sizes == [1, 2, 1]
     (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
