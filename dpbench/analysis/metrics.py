@@ -19,6 +19,7 @@ from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
 from dpbench.analysis.losses import SLOPE_BLOCKS, finite_losses, loss_slope_per_second
 from dpbench.analysis.metric import ITEMS, Metric, PlainValue, Value, value_type_of
+from dpbench.analysis.scaling import serial_fraction
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, Configuration, WorkloadSpec, plain_label
 from dpbench.specs.nodes import node_counts
@@ -83,10 +84,6 @@ def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
     return if_timed(
         lambda record: float(np.percentile(throughput.slowest_of_each_step(record), percent))
     )
-
-
-def only_stated(_: Row) -> None:
-    """No value, except in rows that state it."""
 
 
 def series_words(row: Row) -> str:
@@ -224,7 +221,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
         of_trial=attrgetter("duration_seconds"),
-        of_row=only_stated,
+        of_row=lambda row: None,
         header="Time",
         style="time",
         by_default=True,
@@ -263,7 +260,11 @@ METRICS: tuple[Metric, ...] = (
         key="serial_fraction",
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
-        of_row=only_stated,
+        of_row=lambda row: (
+            serial_fraction(row.speedup.value, row.group_size)
+            if row.speedup and row.group_size > 1 and not row.configuration
+            else None
+        ),
         header="Serial",
         style="fraction",
         by_default=True,
@@ -334,7 +335,11 @@ METRICS: tuple[Metric, ...] = (
         follows_throughput=True,
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
-        of_row=only_stated,
+        of_row=lambda row: (
+            row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
+            if row.throughput and row.peak_items_per_second
+            else None
+        ),
         header="MFU",
         style="percent",
         by_default=True,

@@ -19,9 +19,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dpbench.analysis.estimate import Estimate, single_value
+from dpbench.analysis.estimate import single_value
 from dpbench.analysis.rows import Row, in_order
-from dpbench.analysis.scaling import UNITY, serial_fraction
+from dpbench.analysis.scaling import UNITY
 from dpbench.errors import FileError
 from dpbench.files import protect
 from dpbench.messages import escaped
@@ -66,30 +66,28 @@ class _Line(BaseModel):
         return self.implementation, self.backend, self.batch_size
 
     @property
+    def key(self) -> object:
+        """What it is the only line of."""
+        return self.series, self.group_size
+
+    @property
     def is_single(self) -> bool:
         return self.implementation == SINGLE and self.group_size == 1
 
     @property
+    def samples(self) -> int | None:
+        """Samples of all replicas together in a step."""
+        return self.batch_size and self.batch_size * self.group_size
+
+    @property
     def rate(self) -> float:
         """Items per second; 0 if that is not stated."""
-        items = self.group_size * (self.batch_size or 0)
-        return self.images_per_second or items / (self.seconds_per_step or math.inf)
+        return self.images_per_second or (self.samples or 0) / (self.seconds_per_step or math.inf)
 
     @property
     def duration(self) -> float:
         """Seconds for a fixed amount of work; 0 if that is not stated."""
         return sum((getattr(self, unit) or 0.0) * seconds for unit, seconds in SECONDS.items())
-
-    def speedup_over(self, other: _Line | None) -> Estimate | None:
-        """How many times as fast as another line it is, or states to be."""
-        if self.speedup is not None:
-            return single_value(self.speedup, "×")
-        if other is None:
-            return None
-        if other is self:
-            return UNITY
-        ratio = self.rate / other.rate if self.rate else other.duration / self.duration
-        return single_value(ratio, "×")
 
 
 def from_csv(path: Path) -> tuple[Row, ...]:
@@ -103,39 +101,43 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     unread = [name for name in extra if name not in claims]
     singles = {line.batch_size: line for line in lines if line.is_single}
     alone = {line.series: line for line in lines if line.group_size == 1}
-    rows: dict[tuple[object, ...], Row] = {}
+    rows: dict[object, Row] = {}
     # References come before the rows that have them.
     for line in sorted(lines, key=lambda line: (line.group_size, not line.is_single)):
         one_replica = alone.get(line.series)
         reference = singles.get(line.batch_size) if singles else one_replica
-        speedup = line.speedup_over(reference)
         notes = [f"columns not read: {', '.join(unread)}"] if unread else []
-        if speedup is None:
+        if line.speedup is None and reference is None:
             missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
             notes.append(f"no speedup, no {missing}")
-        n, rate, duration = line.group_size, line.rate, line.duration
-        rows[*line.series, line.group_size] = Row(
+        stated = {
+            "gpus_per_node": line.gpus_per_node,
+            "source": line.source,
+            # For times and speedups it is unknown whether the batch was per replica.
+            "global_batch_size": line.samples if line.rate else None,
+            **{name: (line.model_extra or {}).get(name) for name in claims},
+        }
+        stated |= {"speedup": UNITY} if line is reference else {}
+        stated |= {"speedup_relative": UNITY} if line is one_replica else {}
+        for key, value, unit in (
+            ("images_per_second", line.rate, f"{line.item}/s"),
+            ("duration_seconds", line.duration, "s"),
+            ("speedup", line.speedup, "×"),
+            ("speedup_relative", line.speedup, "×"),
+        ):
+            stated |= {key: single_value(value, unit)} if value else {}
+        rows[line.key] = Row(
             implementation=line.implementation,
             implementation_label=line.implementation,
             backend=line.backend,
-            group_size=n,
+            group_size=line.group_size,
             batch_size=line.batch_size,
             item=line.item,
             repetitions=1,
-            reference=rows.get((*reference.series, 1)) if reference else None,
+            reference=rows.get(reference.key) if reference else None,
+            one_replica=rows.get(one_replica.key) if one_replica else None,
             notes=tuple(notes),
-            stated={
-                "images_per_second": single_value(rate, f"{line.item}/s") if rate else None,
-                # For times and speedups it is unknown whether the batch was per replica.
-                "global_batch_size": line.batch_size and line.batch_size * n if rate else None,
-                "duration_seconds": single_value(duration, "s") if duration else None,
-                "speedup": speedup,
-                "speedup_relative": line.speedup_over(one_replica),
-                "serial_fraction": serial_fraction(speedup.value, n) if speedup and n > 1 else None,
-                "gpus_per_node": line.gpus_per_node,
-                "source": line.source,
-                **{name: (line.model_extra or {}).get(name) for name in claims},
-            },
+            stated=stated,
         )
     return in_order(rows.values())
 
@@ -166,7 +168,7 @@ def _read_lines(path: Path) -> list[_Line]:
         if not (line.speedup or line.rate or line.duration):
             needed = "batch_size" if line.seconds_per_step else speeds[-1]
             raise FileError(f"{place}, column {needed!r}: expected a number, got ''")
-        earlier = found.setdefault((line.series, line.group_size), number)
+        earlier = found.setdefault(line.key, number)
         if earlier != number:
             repeated = f"it is on line {earlier}, too"
             raise FileError(f"{place}: expected each configuration once ({repeated})")

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.change import change_between
-from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate, single_value
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import (
     MAX_ADVISED,
@@ -71,9 +71,11 @@ class Row:
     """The row of the same implementation and backend at group size 1; None there."""
     notes: tuple[str, ...] = ()
     """What to know about its values."""
+    peak_items_per_second: float | None = None
+    """The throughput that would use its GPUs' peak, if that is known."""
     stated: Mapping[str, Any] = field(default_factory=dict)
     """Values of metrics that do not follow from its records, by key: the speedup of a reference, 1,
-    and all that a published table states, its source and claims included."""
+    and what a published table states, its source and claims included."""
 
     def __getitem__(self, key: str) -> Any:
         """The value of a metric, or of what is stated; None if this row does not have it. Raises
@@ -108,15 +110,18 @@ class Row:
     def speedup_over(self, other: Row | None) -> Estimate | None:
         """How many times as fast it is as another row, within each repetition if they ran in turn;
         1 over itself. None if one of them has no speed."""
-        if other is None or self.throughput is None or other.throughput is None:
-            return None
-        if other is self:
-            return UNITY
-        if not self.records:  # of published rows the values are all there is
-            return single_value(self.throughput.value / other.throughput.value, "×")
-        paired = self.ran_in_turn_with(other)
-        change = change_between(other.speeds, self.speeds, paired=paired)
-        return None if change is None else change.estimate
+        if other is None or other is self:
+            return None if other is None else UNITY
+        if self.speeds and other.speeds:
+            paired = self.ran_in_turn_with(other)
+            change = change_between(other.speeds, self.speeds, paired=paired)
+            return None if change is None else change.estimate
+        # Published rows have their values alone: speeds, or times of the same work.
+        times = other["duration_seconds"], self["duration_seconds"]
+        for mine, theirs in ((self.throughput, other.throughput), times):
+            if mine and theirs:
+                return single_value(mine.value / theirs.value, "×")
+        return None
 
     def ran_in_turn_with(self, other: Row) -> bool:
         """Whether both have the same repetitions, passes of the palindrome, and enough to be
@@ -228,15 +233,12 @@ def summarize(
         group, measured = final[configuration], usable[configuration]
         one_replica = configuration.of_one_replica
         reference = configuration.single if has_single else one_replica
-        stated, notes = dict[str, Any](), list[str]()
+        stated, notes, peak = dict[str, Any](), list[str](), None
         if measured:
             hosts = map((environments or {}).get, measured[-1].environment_ids)
             operations = flops.get(configuration.workload)
             peak, note = peak_items_per_second(configuration, operations, hosts)
             notes += filter(None, [note])
-            if peak is not None:
-                speed = geometric_mean([*map(items_per_second, measured)], unit="items/s")
-                stated["mfu"] = speed.scaled(1 / peak, unit="of peak")
             stated |= {"speedup": UNITY} if configuration == reference else {}
             stated |= {"speedup_relative": UNITY} if configuration == one_replica else {}
         again = Counter(filter(None, (r.tried_again_after for r in group)))
@@ -270,6 +272,7 @@ def summarize(
             reference=rows.get(reference),
             one_replica=rows.get(one_replica),
             notes=tuple(notes),
+            peak_items_per_second=peak,
             stated=stated,
         )
     return in_order(rows.values())
