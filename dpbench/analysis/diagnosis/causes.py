@@ -219,62 +219,69 @@ def _factors(explanation: Explanation) -> Iterator[Cause]:
     any script has it."""
     slowest = explanation.slowest_rank
     has_slow_rank = slowest is not None and slowest.is_slow
-    is_script = bool(explanation.configuration.workload.script)
-    ordinary = ORDINARY_WAITING if is_script and not has_slow_rank else 0.0
+    ordinary = ORDINARY_WAITING if explanation.is_script and not has_slow_rank else 0.0
     offset = [loss for loss, _ in explanation.offset_losses]
+    backend = _faster_backend(explanation)
+    is_new = replace(explanation.configuration, backend=backend) not in explanation.breakdowns
+    option = f"--backends gloo,{backend}" if backend and is_new and explanation.is_script else ""
     for factor in explanation.breakdown.factors:
         is_ordinary = "waiting" in factor.parts and factor.share.value < ordinary
         if factor.is_large_loss and not is_ordinary and factor not in offset:
-            cause = _of_factor(factor, explanation)
-            yield replace(cause, share=factor.share, parts=factor.parts)
-
-
-def _of_factor(factor: Factor, explanation: Explanation) -> Cause:
-    """The cause of a loss, without its share."""
-    part, configuration = factor.parts[0], explanation.configuration
-    # One process has one clock: it hides the work of driving all replicas.
-    if len(factor.parts) > 1 and factor.parts != ONE_CLOCK:
-        remedy = "measure what separates them, see the table"
-        return Cause(kind="not separated", text=" or ".join(factor.parts), remedy=remedy)
-    match part:
-        case "granularity":
-            text = "granularity, as a small shard takes longer per sample"
-            remedy = "try a larger --batch-sizes or fewer replicas"
-            return Cause(kind=part, text=text, remedy=remedy)
-        case "contention":
-            copies, is_on_cpu = configuration.group_size, configuration.devices[0] == "cpu"
-            return Cause(
-                kind=part,
-                text=f"contention, as {copies} copies slow each other without communicating",
-                remedy="no setting removes it, as they share cores and memory bandwidth"
-                if is_on_cpu
-                else "try fewer replicas per host, as they share power, PCIe and its cores",
+            is_separate = len(factor.parts) == 1 or factor.parts == ONE_CLOCK
+            text, remedy = _of_factor(factor, explanation)
+            yield Cause(
+                kind=factor.parts[0] if is_separate else "not separated",
+                share=factor.share,
+                parts=factor.parts,
+                text=text,
+                remedy=remedy,
+                option=option if factor.parts == ("communication",) else "",
             )
-        case "waiting":
+
+
+def _of_factor(factor: Factor, explanation: Explanation) -> tuple[str, str]:
+    """What a loss is, and what to do about it."""
+    configuration = explanation.configuration
+    match factor.parts:
+        case ("granularity",):
+            return (
+                "granularity, as a small shard takes longer per sample",
+                "try a larger --batch-sizes or fewer replicas",
+            )
+        case ("contention",):
+            on_gpus = "try fewer replicas per host, as they share power, PCIe and its cores"
+            on_cpu = "no setting removes it, as they share cores and memory bandwidth"
+            return (
+                f"contention, as {configuration.group_size} copies slow each other without "
+                "communicating",
+                on_cpu if configuration.devices[0] == "cpu" else on_gpus,
+            )
+        case ("waiting",):
             return _waiting(explanation)
-    is_script = bool(configuration.workload.script)
-    return (_of_script if is_script else _of_implementation)(part, explanation)
+        # One process has one clock: it hides the work of driving all replicas.
+        case ("wrapper",) | ("wrapper", "waiting"):
+            return _wrapper(explanation)
+        case ("communication",):
+            return _communication(explanation)
+    return " or ".join(factor.parts), "measure what separates them, see the table"
 
 
-def _waiting(explanation: Explanation) -> Cause:
-    """The cause of waiting: copies that differ, one slow rank, or now one rank and now another."""
+def _waiting(explanation: Explanation) -> tuple[str, str]:
+    """Copies that differ, one slow rank, or now one rank and now another."""
     slowest = explanation.slowest_rank
     if not explanation.communicates:
-        text = "copies that are slower than the typical one"
-        return Cause(kind="waiting", text=text, remedy="end other work on their devices")
+        return "copies that are slower than the typical one", "end other work on their devices"
     if slowest is None or not slowest.is_slow:
-        return Cause(
-            kind="waiting",
-            text="waiting for the rank that is slowest in each step, not always the same one",
-            remedy="make samples equally long, end other work on the devices, or pin ranks to "
-            "cores (dpbench.load(DIR).steps has the time of each step and rank)",
+        return (
+            "waiting for the rank that is slowest in each step, not always the same one",
+            "make samples equally long, end other work on the devices, or pin ranks to cores "
+            "(dpbench.load(DIR).steps has the time of each step and rank)",
         )
     clock = _slow_clock(explanation, slowest.rank)
-    return Cause(
-        kind="waiting",
-        text=f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
+    return (
+        f"waiting for rank {slowest.rank} ({slowest.device}), the slowest in all "
         f"{slowest.repetitions} repetitions{clock}",
-        remedy="improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"
+        "improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"
         if clock
         else "end other work on its device, and compare the number and length of its samples with "
         "those of other ranks",
@@ -296,62 +303,57 @@ def _slow_clock(explanation: Explanation, slowest: int) -> str:
     return f", with an SM clock of {mine:,.0f} MHz against {theirs:,.0f}{why}"
 
 
-def _of_script(part: Part, explanation: Explanation) -> Cause:
-    """What ranks of a script lose to the wrapper or to communication, and what to change in it."""
-    facts = explanation.script_facts
-    accumulates = bool(facts) and fmean(one.forwards / one.steps for one in facts) >= SEVERAL
-    if part == "wrapper":
-        return Cause(
-            kind=part,
-            text="what a rank does beside its own training (hooks, buckets, other collectives)",
-            remedy="remove collectives of its own, such as a loss that is averaged to log"
-            if accumulates
+def _wrapper(explanation: Explanation) -> tuple[str, str]:
+    """What is done beside the plain step, and what makes it shorter or rarer."""
+    traits = explanation.configuration.traits
+    if explanation.is_script:
+        return (
+            "what a rank does beside its own training (hooks, buckets, other collectives)",
+            "remove collectives of its own, such as a loss that is averaged to log"
+            if _accumulates(explanation)
             else _try(SCRIPT_ACCUMULATES, "a larger batch: it is a cost per step"),
         )
-    name = _faster_backend(explanation)
-    imports = "import dpbench.parallel and " if name == "shm" else ""
-    words = f'{imports}init_process_group("{name}")' if name else ""
-    change = _setting(explanation, words, part, backend=name)
-    others = [SCRIPT_ACCUMULATES, "a larger batch"]
-    if accumulates:
-        others = ["a larger batch or more micro-steps per optimizer step"]
-    return Cause(
-        kind=part,
-        text="exposed communication",
-        remedy=_try(change, *others),
-        # A setting that the sweep does not have is advised in no more than its words.
-        option=f"--backends gloo,{name}" if words and change == words else "",
-    )
+    if traits.one_process and explanation.row.group_size > 1:
+        return (
+            "driving all replicas from one process, where they wait for each other",
+            "try ddp, which has a process for each replica",
+        )
+    other = _setting(explanation, "wrapper", traits.alternative, implementation=traits.alternative)
+    remedies = other, _less_often(explanation, "wrapper"), "a larger --batch-sizes"
+    return "the wrapper's own work, a cost per step", _try(*remedies)
 
 
-def _of_implementation(part: Part, explanation: Explanation) -> Cause:
-    """What an implementation loses to the wrapper or to communication, and settings to try."""
+def _communication(explanation: Explanation) -> tuple[str, str]:
+    """Communication that is exposed, and what makes it faster or rarer."""
+    configuration, name = explanation.configuration, _faster_backend(explanation)
+    part: Part = "communication"
+    if explanation.is_script:
+        imports = "import dpbench.parallel and " if name == "shm" else ""
+        words = name and f'{imports}init_process_group("{name}")'
+        others = [SCRIPT_ACCUMULATES, "a larger batch"]
+        if _accumulates(explanation):
+            others = ["a larger batch or more micro-steps per optimizer step"]
+        return f"exposed {part}", _try(_setting(explanation, part, words, backend=name), *others)
+    less_often = _less_often(explanation, part)
+    if configuration.traits.one_process:
+        return "gathering gradients in one process", _try("ddp", less_often)
+    faster = _setting(explanation, part, name and option_words("backends", name), backend=name)
+    what = "averaging of parameters" if configuration.traits.averages_parameters else part
+    return f"exposed {what} on {configuration.backend}", _try(faster, less_often)
+
+
+def _accumulates(explanation: Explanation) -> bool:
+    """Whether ranks of a script take several forward passes per optimizer step."""
+    facts = explanation.script_facts
+    return bool(facts) and fmean(one.forwards / one.steps for one in facts) >= SEVERAL
+
+
+def _less_often(explanation: Explanation, part: Part) -> str:
+    """The setting that averages gradients, or parameters, less often."""
     configuration = explanation.configuration
-    traits, backend = configuration.traits, configuration.backend
-    option, field = "accumulate", "accumulate"
-    if traits.averages_parameters:
-        option = field = "sync_every"
-    steps = LESS_OFTEN * getattr(configuration, field)
-    words = f"{option_words(option, steps)}{LEAVES}"
-    less_often = _setting(explanation, words, part, **{field: steps})
-    if part == "wrapper":
-        if traits.one_process and configuration.group_size > 1:
-            text = "driving all replicas from one process, where they wait for each other"
-            return Cause(
-                kind=part, text=text, remedy="try ddp, which has a process for each replica"
-            )
-        other = traits.alternative or ""
-        other = _setting(explanation, other, part, implementation=other)
-        larger = "a larger --batch-sizes"
-        text = "the wrapper's own work, a cost per step"
-        return Cause(kind=part, text=text, remedy=_try(other, less_often, larger))
-    if traits.one_process:
-        text = "gathering gradients in one process"
-        return Cause(kind=part, text=text, remedy=_try("ddp", less_often))
-    name = _faster_backend(explanation)
-    faster = _setting(explanation, name and option_words("backends", name), part, backend=name)
-    what = "averaging of parameters" if traits.averages_parameters else "communication"
-    return Cause(kind=part, text=f"exposed {what} on {backend}", remedy=_try(faster, less_often))
+    option = "sync_every" if configuration.traits.averages_parameters else "accumulate"
+    steps = LESS_OFTEN * getattr(configuration, option)
+    return _setting(explanation, part, option_words(option, steps), LEAVES, **{option: steps})
 
 
 def _faster_backend(explanation: Explanation) -> str:
@@ -364,16 +366,18 @@ def _faster_backend(explanation: Explanation) -> str:
     return "shm" if is_on_gloo and configuration.node_count == 1 else ""
 
 
-def _setting(explanation: Explanation, words: str, part: Part, **settings: Any) -> str:
-    """The words of settings to try; if the sweep has them, that they lose less to a part of the
-    step, or "" where it does not show that."""
+def _setting(
+    explanation: Explanation, part: Part, words: str | None, effect: str = "", **settings: Any
+) -> str:
+    """The words of settings to try, with their effect; if the sweep has them, that they lose less
+    to a part of the step, or "" where it does not show that; "" without words."""
     measured = explanation.breakdowns.get(replace(explanation.configuration, **settings))
-    if measured is None or not words:
-        return words
+    if not words or measured is None:
+        return words + effect if words else ""
     # Whole steps differ less clearly: they include all disturbances that backends share.
     mine, theirs = explanation.breakdown.of(part), measured.of(part)
     is_less = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
-    return f"{words.removesuffix(LEAVES)}, which reduces it in this sweep" if is_less else ""
+    return f"{words}, which reduces it in this sweep" if is_less else ""
 
 
 def _try(*remedies: str) -> str:

@@ -58,7 +58,6 @@ class Explanation:
     """One configuration: its row of the table, its factors, and what else was found."""
 
     row: Row
-    breakdown: Breakdown
     breakdowns: Mapping[Configuration, Breakdown]
     """Those of all explained configurations of the sweep, this one included."""
     is_busy: bool = False
@@ -69,6 +68,15 @@ class Explanation:
         """The settings of its row."""
         assert self.row.configuration is not None, "a row that was measured has settings"
         return self.row.configuration
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Its factors, and what they rest on."""
+        return self.breakdowns[self.configuration]
+
+    @property
+    def is_script(self) -> bool:
+        return bool(self.configuration.workload.script)
 
     @cached_property
     def slowest_rank(self) -> SlowestRank | None:
@@ -140,15 +148,14 @@ class Explanation:
     def _not_measured(self, stage: int) -> str:
         """Why a stage of a step was not measured, and how it can be."""
         settings, name = self.configuration, self.configuration.implementation
-        is_script = bool(settings.workload.script)
-        if is_script and SHARDED in self.breakdown.missing and stage in (SHARDED, CONTENDED):
+        if self.is_script and SHARDED in self.breakdown.missing and stage in (SHARDED, CONTENDED):
             return "the script does not run on one rank alone"
         if stage == SHARDED:
             sizes = ",".join(map(str, sorted({*settings.replica_batch_sizes})))
             return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
         if stage == CONTENDED:
             return "no `independent` rows; add independent to --implementations"
-        if is_script:
+        if self.is_script:
             return "the script has no DistributedDataParallel whose averaging could be left out"
         if settings.process_count == 1:
             return f"{name} drives all replicas from one process, which has one clock"
@@ -194,12 +201,7 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
         if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
     }
     return tuple(
-        Explanation(
-            row=row,
-            breakdown=breakdowns[row.configuration],
-            breakdowns=breakdowns,
-            is_busy=is_busy,
-        )
+        Explanation(row=row, breakdowns=breakdowns, is_busy=is_busy)
         for row in rows
         if row.configuration in breakdowns
     )
