@@ -79,13 +79,6 @@ def mean_of_a_seed(values: Sequence[float], unit: str) -> Estimate:
     return single_value(fmean(values), unit)
 
 
-def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
-    """Reads the seconds that so many percent of the timed steps did not exceed."""
-    return if_timed(
-        lambda record: float(np.percentile(throughput.slowest_of_each_step(record), percent))
-    )
-
-
 def series_words(row: Row) -> str:
     """Writes the implementation with its backend, and marks copies that do not communicate and
     rows that other programs disturbed."""
@@ -93,16 +86,9 @@ def series_words(row: Row) -> str:
     return f"{row.series}{copies}{DISTURBED if row.is_disturbed else ''}"
 
 
-def size_words(row: Row) -> str:
-    """Writes the group size with the replicas of each node: "3 (2+1)"."""
-    nodes = f" ({node_counts(row.replicas_by_node)})" if row.replicas_by_node else ""
-    return f"{row.group_size}{nodes}"
-
-
-def learning_rate_words(row: Row) -> str:
-    """Writes the rate with the rule that scaled it: "0.02 (linear)"."""
-    rate, rule = row["lr"], row["lr_scaling"]
-    return f"{rate:g}" if rule in (None, "none") else f"{rate:g} ({rule})"
+def with_remark(number: str, remark: str | None) -> str:
+    """Writes a number with what belongs to it, if anything does: "0.02 (linear)", "3 (2+1)"."""
+    return number if remark in (None, "", "none") else f"{number} ({remark})"
 
 
 DISTURBED = "†"
@@ -138,7 +124,7 @@ METRICS: tuple[Metric, ...] = (
         of_row=attrgetter("group_size"),
         of_trial=attrgetter("configuration.group_size"),
         header="Size",
-        words=size_words,
+        words=lambda row: with_remark(str(row.group_size), node_counts(row.replicas_by_node)),
         by_default=True,
     ),
     Metric(
@@ -171,7 +157,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
         header="Learning rate",
-        words=learning_rate_words,
+        words=lambda row: with_remark(f"{row['lr']:g}", row["lr_scaling"]),
     ),
     setting(
         "lr_scaling",
@@ -336,9 +322,9 @@ METRICS: tuple[Metric, ...] = (
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
         of_row=lambda row: (
-            row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
-            if row.throughput and row.peak_items_per_second
-            else None
+            (peak := row.peak_items_per_second)
+            and row.throughput
+            and row.throughput.scaled(1 / peak, unit="of peak")
         ),
         header="MFU",
         style="percent",
@@ -363,7 +349,11 @@ METRICS: tuple[Metric, ...] = (
         repeated(
             f"step_seconds_p{percent}",
             geometric_mean,
-            step_percentile(percent),
+            if_timed(
+                lambda record, percent=percent: float(
+                    np.percentile(throughput.slowest_of_each_step(record), percent)
+                )
+            ),
             meaning=meaning,
             unit="s",
             has_interval=True,

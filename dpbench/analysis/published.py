@@ -75,14 +75,10 @@ class _Line(BaseModel):
         return self.implementation == SINGLE and self.group_size == 1
 
     @property
-    def samples(self) -> int | None:
-        """Samples of all replicas together in a step."""
-        return self.batch_size and self.batch_size * self.group_size
-
-    @property
     def rate(self) -> float:
         """Items per second; 0 if that is not stated."""
-        return self.images_per_second or (self.samples or 0) / (self.seconds_per_step or math.inf)
+        items = self.group_size * (self.batch_size or 0)
+        return self.images_per_second or items / (self.seconds_per_step or math.inf)
 
     @property
     def duration(self) -> float:
@@ -104,8 +100,8 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     rows: dict[object, Row] = {}
     # References come before the rows that have them.
     for line in sorted(lines, key=lambda line: (line.group_size, not line.is_single)):
-        one_replica = alone.get(line.series)
-        reference = singles.get(line.batch_size) if singles else one_replica
+        batch, one_replica = line.batch_size, alone.get(line.series)
+        reference = singles.get(batch) if singles else one_replica
         notes = [f"columns not read: {', '.join(unread)}"] if unread else []
         if line.speedup is None and reference is None:
             missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
@@ -114,7 +110,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
             "gpus_per_node": line.gpus_per_node,
             "source": line.source,
             # For times and speedups it is unknown whether the batch was per replica.
-            "global_batch_size": line.samples if line.rate else None,
+            "global_batch_size": line.group_size * batch if line.rate and batch else None,
             **{name: (line.model_extra or {}).get(name) for name in claims},
         }
         stated |= {"speedup": UNITY} if line is reference else {}
@@ -131,7 +127,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
             implementation_label=line.implementation,
             backend=line.backend,
             group_size=line.group_size,
-            batch_size=line.batch_size,
+            batch_size=batch,
             item=line.item,
             repetitions=1,
             reference=rows.get(reference.key) if reference else None,

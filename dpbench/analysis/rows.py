@@ -112,16 +112,14 @@ class Row:
         1 over itself. None if one of them has no speed."""
         if other is None or other is self:
             return None if other is None else UNITY
-        if self.speeds and other.speeds:
-            paired = self.ran_in_turn_with(other)
-            change = change_between(other.speeds, self.speeds, paired=paired)
-            return None if change is None else change.estimate
+        paired = self.ran_in_turn_with(other)
+        if change := change_between(other.speeds, self.speeds, paired=paired):
+            return change.estimate
         # Published rows have their values alone: speeds, or times of the same work.
-        times = other["duration_seconds"], self["duration_seconds"]
-        for mine, theirs in ((self.throughput, other.throughput), times):
-            if mine and theirs:
-                return single_value(mine.value / theirs.value, "×")
-        return None
+        mine, theirs = self.throughput, other.throughput
+        if not (mine and theirs):
+            mine, theirs = other["duration_seconds"], self["duration_seconds"]
+        return single_value(mine.value / theirs.value, "×") if mine and theirs else None
 
     def ran_in_turn_with(self, other: Row) -> bool:
         """Whether both have the same repetitions, passes of the palindrome, and enough to be

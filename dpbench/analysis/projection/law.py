@@ -55,31 +55,19 @@ ACROSS_NODES = Band(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prediction:
-    """The logarithm of a step time: the last measured one, and a part of the measured rise."""
-
-    log_seconds: float
-    part: float
-    """Rise beyond the last measured group size ÷ the whole measured rise."""
-    scale: float
-    """Scale of its error: the steeper the curve and the farther away, the larger."""
-
-
-def continued(sizes: Sequence[int], seconds: Sequence[float], group_size: int) -> Prediction:
-    """The step time at a larger group size than the two or more measured ones, which ascend;
-    `seconds` may have any unit."""
+def continued(
+    sizes: Sequence[int], seconds: Sequence[float], group_size: int
+) -> tuple[float, float, float]:
+    """The logarithm of the step time at a larger group size than the two or more measured ones,
+    which ascend; the rise beyond the last of them ÷ the whole measured rise; and the scale of the
+    error, see `error_scale`. `seconds` may have any unit."""
     first, last = math.log(seconds[0]), math.log(seconds[-1])
     measured, beyond = math.log2(sizes[-1] / sizes[0]), math.log2(group_size / sizes[-1])
     part = 0.0
     if last > first:
         part = GOES_ON * (1 - DAMPING**beyond) / (1 - DAMPING) / measured
     rise = max(0.0, last - first)
-    return Prediction(
-        log_seconds=last + part * rise,
-        part=part,
-        scale=error_scale(rise / measured, beyond),
-    )
+    return last + part * rise, part, error_scale(rise / measured, beyond)
 
 
 def error_scale(rise: float, doublings: float) -> float:
@@ -124,13 +112,14 @@ def project_by_law(
         if reason is not None:
             points.append(ProjectedPoint(group_size=n, origin="refused", reason=reason))
             continue
-        predicted, across = continued(sizes, seconds, n), crosses(sizes, n, per_node)
+        log_seconds, part, scale = continued(sizes, seconds, n)
+        across = crosses(sizes, n, per_node)
         band = ACROSS_NODES if across else WITHIN_NODE
-        errors = [(end - band.middle) * predicted.scale for end in (band.low, band.high)]
+        errors = [(end - band.middle) * scale for end in (band.low, band.high)]
         # The first and the last measured step may be off, independently.
         first, last = noise_of(speeds[0]), noise_of(speeds[-1])
-        noise = math.hypot(predicted.part * first, (1 + predicted.part) * last)
-        speed = n * math.exp(-predicted.log_seconds - band.middle * predicted.scale)
+        noise = math.hypot(part * first, (1 + part) * last)
+        speed = n * math.exp(-log_seconds - band.middle * scale)
         origin: Origin = "next node" if across else "extrapolated"
         errors += [noise, -noise]
         points.append(series.predicted_point(n, origin, speed, errors, len(sizes)))

@@ -49,10 +49,10 @@ def errors(*, across: bool) -> list[Error]:
             for count in range(2, place + 1):
                 known = sizes[:count]
                 if n <= MAX_MULTIPLE * known[-1] and crosses(known, n, per_node) is across:
-                    predicted = continued(known, seconds[:count], n)
-                    error = math.log(seconds[place]) - predicted.log_seconds
+                    log_seconds, _, scale = continued(known, seconds[:count], n)
+                    error = math.log(seconds[place]) - log_seconds
                     kept = math.log(seconds[place] / seconds[count - 1])
-                    found.append((series, error, error / predicted.scale, kept))
+                    found.append((series, error, error / scale, kept))
     return found
 
 
