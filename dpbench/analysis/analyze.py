@@ -76,8 +76,7 @@ def analyze(stored: Sweep | StoredCollectives) -> Analysis:
         return Analysis(name=name, stored=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
-    verifications = [record.facts.verification for record in records]
-    means = [one.is_sample_mean for one in verifications if one]
+    means = [one.is_sample_mean for record in records if (one := record.facts.verification)]
     loss = [NOT_A_MEAN] if False in means else []
     return Analysis(
         name=name,

@@ -122,17 +122,17 @@ def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
     slow = slow_steps(explanation.row.records, first.steps if first else 0)
     if slow is None or not is_large_loss(slow.share):
         return
-    remedy = (
-        "find what runs now and then, such as garbage collection (gc.freeze() after the warm-up), "
-        "logging or a branch of the model; dpbench.load(DIR).steps has the time of each step"
-    )
     longer = units.seconds(float(f"{slow.extra_seconds:.2g}"))
     yield Cause(
         kind="slow steps",
         share=slow.share,
         explains=("contention", "wrapper", "waiting"),
         text=f"rare slow steps (1 in {slow.interval:.0f}, {longer} longer than the others)",
-        remedy=WAS_BUSY if explanation.row.is_disturbed else remedy,
+        remedy=WAS_BUSY
+        if explanation.row.is_disturbed
+        else "find what runs now and then, such as garbage collection (gc.freeze() after the "
+        "warm-up), logging or a branch of the model; dpbench.load(DIR).steps has the time of each "
+        "step",
     )
 
 
@@ -427,14 +427,14 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     def slowest(windows: Iterable[Window]) -> float:
         return max(after_first_segment(window).mean_step_seconds for window in windows)
 
-    as_is, kept = list[float](), list[float]()
-    for record in explanation.row.records:
-        if all("cached" in rank.windows for rank in record.ranks):
-            as_is.append(slowest(rank.timed for rank in record.ranks))
-            kept.append(slowest(rank.windows["cached"] for rank in record.ranks))
-    if not kept:
+    steps = [
+        [slowest(rank.windows[mode] for rank in record.ranks) for mode in ("timed", "cached")]
+        for record in explanation.row.records
+        if all("cached" in rank.windows for rank in record.ranks)
+    ]
+    if not steps:
         return
-    share = mean([1 - a / b for a, b in zip(kept, as_is, strict=True)], unit="of the step")
+    share = mean([1 - kept / as_is for as_is, kept in steps], unit="of the step")
     if share.value < SLOW_INPUT or not is_large_loss(share):
         return
     facts, record = explanation.script_facts[0], explanation.row.records[0]
@@ -464,7 +464,7 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
         wanted += ["pin_memory=True"] * (facts.gpu is not None and not facts.pins_memory)
         remedy = f"try DataLoader({', '.join(wanted)}); this run had num_workers={workers}"
         option = f"--data-workers {workers},{more}"
-    at_best, now = (units.seconds(float(f"{fmean(steps):.2g}")) for steps in (kept, as_is))
+    now, at_best = (units.seconds(float(f"{fmean(side):.2g}")) for side in zip(*steps, strict=True))
     yield Cause(
         kind="input pipeline",
         share=share,
