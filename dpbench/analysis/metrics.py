@@ -79,6 +79,13 @@ def mean_of_a_seed(values: Sequence[float], unit: str) -> Estimate:
     return single_value(fmean(values), unit)
 
 
+def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
+    """Reads the seconds that so many percent of the timed steps did not exceed."""
+    return if_timed(
+        lambda record: float(np.percentile(throughput.slowest_of_each_step(record), percent))
+    )
+
+
 def series_words(row: Row) -> str:
     """Writes the implementation with its backend, and marks copies that do not communicate and
     rows that other programs disturbed."""
@@ -322,9 +329,9 @@ METRICS: tuple[Metric, ...] = (
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
         of_row=lambda row: (
-            (peak := row.peak_items_per_second)
+            row.peak_items_per_second
             and row.throughput
-            and row.throughput.scaled(1 / peak, unit="of peak")
+            and row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
         ),
         header="MFU",
         style="percent",
@@ -349,11 +356,7 @@ METRICS: tuple[Metric, ...] = (
         repeated(
             f"step_seconds_p{percent}",
             geometric_mean,
-            if_timed(
-                lambda record, percent=percent: float(
-                    np.percentile(throughput.slowest_of_each_step(record), percent)
-                )
-            ),
+            step_percentile(percent),
             meaning=meaning,
             unit="s",
             has_interval=True,
