@@ -49,8 +49,8 @@ def open_to_read(path: Path) -> IO[bytes]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file, under the rules of `open_to_read`."""
-    with open_to_read(path) as file:
+    """The content of a file, under the rules of `open_to_read`; raises FileError."""
+    with _errors_as("cannot read", path), open_to_read(path) as file:
         return file.read()
 
 
@@ -126,7 +126,7 @@ def write_object(path: Path, value: Any) -> None:
 
 
 def read_object(path: Path, kind: type[T]) -> T:
-    """Read what `write_object` wrote; raises FileError, and OSError."""
+    """Read what `write_object` wrote; raises FileError."""
     content = read_bytes(path)
     try:
         return from_json(kind, content)

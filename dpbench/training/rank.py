@@ -14,7 +14,7 @@ import torch
 from dpbench.architecture import load_architecture
 from dpbench.codec import differing_fields, encode
 from dpbench.data import datasets
-from dpbench.errors import UsageError
+from dpbench.errors import FileError, UsageError
 from dpbench.files import read_bytes
 from dpbench.measure.device import reset_peak_device_memory, set_devices_and_threads, set_tf32
 from dpbench.measure.unused import unused_parameters_named
@@ -106,8 +106,8 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
             return None
         try:
             data = read_bytes(path)
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+        except FileError as error:
+            raise UsageError(str(error)) from None
         # The number of epochs may differ, and so may the content of the user's files.
         earlier = from_bytes(data, str(path)).spec.with_files_of(job.spec)
         if differences := differing_fields(job.spec, replace(earlier, epochs=job.spec.epochs)):
