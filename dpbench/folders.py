@@ -101,7 +101,7 @@ class Sweep(Stored[TrialRecord]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoredCollectives(Stored[CollectiveRecord]):
+class Collectives(Stored[CollectiveRecord]):
     """The collectives in a results folder."""
 
 
@@ -169,11 +169,11 @@ def load_sweep(folder: Path) -> Sweep:
     return sweep
 
 
-def load_collectives(folder: Path) -> StoredCollectives:
+def load_collectives(folder: Path) -> Collectives:
     """Read the collectives of a results folder; raises FileError if it holds none, or is of
     another dpbench."""
     header = _read_header(folder, COMM_FILE, "dpbench comm")
-    return StoredCollectives(**_read_rest(folder, header, COLLECTIVES_FILE, CollectiveRecord))
+    return Collectives(**_read_rest(folder, header, COLLECTIVES_FILE, CollectiveRecord))
 
 
 def check_name(name: str) -> None:

@@ -10,7 +10,7 @@ from dpbench.analysis.fastest import Fastest, find_fastest
 from dpbench.analysis.noise import Disturbance, disturbance_of
 from dpbench.analysis.remarks import environment_notes
 from dpbench.analysis.rows import Row, summarize
-from dpbench.folders import StoredCollectives, Sweep, unfinished_warning
+from dpbench.folders import Collectives, Sweep, unfinished_warning
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.specs import Labels
 
@@ -26,7 +26,7 @@ class Analysis:
     rows: tuple[Row, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
-    stored: Sweep | StoredCollectives | None = None
+    stored: Sweep | Collectives | None = None
     """The content of the results folder."""
     warnings: tuple[str, ...] = ()
     """Warnings before a number is believed: about machines, or the model's loss."""
@@ -40,8 +40,8 @@ class Analysis:
         return self.stored if isinstance(self.stored, Sweep) else None
 
     @property
-    def collectives(self) -> StoredCollectives | None:
-        return self.stored if isinstance(self.stored, StoredCollectives) else None
+    def collectives(self) -> Collectives | None:
+        return self.stored if isinstance(self.stored, Collectives) else None
 
     @cached_property
     def disturbance(self) -> Disturbance:
@@ -69,10 +69,10 @@ class Analysis:
         return {one.work: find_fastest(one.rows, is_busy=is_busy) for one in parts}
 
 
-def analyze(stored: Sweep | StoredCollectives) -> Analysis:
+def analyze(stored: Sweep | Collectives) -> Analysis:
     """Analyze the content of a results folder."""
     name = stored.folder.resolve().name
-    if isinstance(stored, StoredCollectives):
+    if isinstance(stored, Collectives):
         return Analysis(name=name, stored=stored)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)

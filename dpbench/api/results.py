@@ -14,7 +14,7 @@ from dpbench import units
 from dpbench.analysis import frames
 from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.errors import UnknownName, UsageError
-from dpbench.folders import StoredCollectives, Sweep
+from dpbench.folders import Collectives, Sweep
 from dpbench.options.reading import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
@@ -37,7 +37,7 @@ class Results:
     Frames keep the numbers that tables replace by "too noisy".
     """
 
-    def __init__(self, stored: Sweep | StoredCollectives) -> None:
+    def __init__(self, stored: Sweep | Collectives) -> None:
         self._stored = stored
         self._trials = stored.records if isinstance(stored, Sweep) else ()
 

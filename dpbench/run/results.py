@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.analyze import Analysis
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.rows import Row
-    from dpbench.folders import StoredCollectives, Sweep
+    from dpbench.folders import Collectives, Sweep
     from dpbench.options.comm import CommOptions
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.answer import Answer
@@ -78,7 +78,7 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() == ".csv" and not path.is_dir()
 
 
-def load_stored(folder: Path) -> Sweep | StoredCollectives:
+def load_stored(folder: Path) -> Sweep | Collectives:
     """The content of a results folder; raises FileError if it is none."""
     if folders.holds_collectives(folder) and not folders.holds_sweep(folder):
         return folders.load_collectives(folder)
@@ -96,7 +96,7 @@ def read_analysis(path: Path) -> Analysis:
 
 
 def measured_answer(
-    stored: Sweep | StoredCollectives, options: CommOptions | SweepOptions, **shown: Any
+    stored: Sweep | Collectives, options: CommOptions | SweepOptions, **shown: Any
 ) -> Answer:
     """What a command has measured, of which it writes the page; `shown` are further arguments of
     `report_answer`. Says where the records and the output of failures are."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.analysis.analyze import Analysis, analyze
-from dpbench.folders import StoredCollectives, Sweep
+from dpbench.folders import Collectives, Sweep
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import MemoryPeaks, Status, TrialRecord
@@ -96,9 +96,9 @@ def analysis(records: Sequence[TrialRecord], **changes: Any) -> Analysis:
 
 def stored_collectives(
     records: Sequence[CollectiveRecord], name: str = "c", warnings: tuple[str, ...] = ()
-) -> StoredCollectives:
+) -> Collectives:
     """Collectives as if they were read from the folder `name`."""
-    return StoredCollectives(
+    return Collectives(
         folder=Path(name),
         command=("comm",),
         environments={},

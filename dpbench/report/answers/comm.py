@@ -9,7 +9,7 @@ from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_FIELDS, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY, Estimate
 from dpbench.analysis.metric import Style, Value
-from dpbench.folders import StoredCollectives
+from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.formatting import NOISY, field_column, write
@@ -19,7 +19,7 @@ LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal, in their order."""
 
 
-def collectives_table(stored: StoredCollectives) -> Table:
+def collectives_table(stored: Collectives) -> Table:
     """A row for each collective, backend, group size and message size that has numbers; below it
     what failed, on what the others ran, and how to read them."""
     measured = [row for row in collective_rows(stored.records) if row.nbytes is not None]
@@ -37,7 +37,7 @@ def _text(value: Value, style: Style) -> str:
     return NOISY if is_noisy else write(value, style)
 
 
-def _notes(stored: StoredCollectives) -> Iterator[str]:
+def _notes(stored: Collectives) -> Iterator[str]:
     failed = Counter(
         (record.spec.label, record.status, record.reason)
         for record in stored.records
