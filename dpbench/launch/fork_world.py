@@ -87,7 +87,7 @@ def fork_world(
     """
     _check_start(fn, start_method)
     with temporary_folder() as scratch, _printing(scratch, n):
-        store = serve_store(at_loopback=True)  # until the ranks have ended
+        store = serve_store()  # until the ranks have ended
         place, seconds = Placement.first_of(n, store.port), timeout.total_seconds()
         try:
             return run_ranks(fn, n, scratch, seconds, place=place, start_method=start_method)

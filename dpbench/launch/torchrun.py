@@ -170,7 +170,7 @@ def run_workers(chosen: Namespace, threads: int) -> None:
         host, port = endpoint(chosen)
         options = {"log_dir": logs, "master_port": port}
         # Until the end: torch's agent gets this store when it asks for one at this port.
-        store = serve_store(port, at_loopback=True) if is_one_node(chosen) else None
+        store = serve_store(port) if is_one_node(chosen) else None
         if store is not None:
             options |= {"nnodes": "1", "node_rank": 0, "rdzv_backend": "static"}
             options["rdzv_endpoint"] = endpoint_text(LOOPBACK, store.port)

@@ -71,7 +71,7 @@ class TrialRunner:
                     environ = dict(os.environ)  # the server of ranks has others
                     folder = scratch.absolute()
                     work = partial(measure_script, settings, folder, environ, deadline)
-                    store = serve_store(at_loopback=True)  # until the ranks have ended
+                    store = serve_store()  # until the ranks have ended
                     place = Placement.first_of(count, store.port)
                 ranks = run_ranks(work, count, scratch, time_limit_seconds, place=place)
             record = record_of_ranks(trial, ranks)

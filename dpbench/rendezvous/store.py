@@ -77,23 +77,22 @@ def tcp_store(placement: Placement, first: str, timeout: timedelta) -> TCPStore:
     address, port = placement.address, placement.port
     if placement.rank > 0 or placement.has_store:
         return reach_store(address, port, "the launcher" if placement.has_store else first, timeout)
-    return serve_store(port, at_loopback=address in (LOOPBACK, "localhost"), timeout=timeout)
+    return serve_store(port, LOOPBACK if address in (LOOPBACK, "localhost") else "", timeout)
 
 
 def serve_store(
-    port: int = 0, *, at_loopback: bool, timeout: timedelta = timedelta(minutes=5)
+    port: int = 0, host: str = LOOPBACK, timeout: timedelta = timedelta(minutes=5)
 ) -> TCPStore:
     """Open a store, which ends with its last user; port 0 means a free one. Raises UsageError for a
     port that is not free.
 
-    Without `at_loopback` it listens at all addresses of this host. Code in this process that asks
-    torch for a store on the same port gets this one (`multi_tenant`).
+    It listens at `host`, or where that is empty at all addresses of this machine. Code in this
+    process that asks torch for a store on the same port gets this one (`multi_tenant`).
     """
-    both = not at_loopback and socket.has_dualstack_ipv6()
+    both = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
-    address = (LOOPBACK if at_loopback else "", port)
     try:
-        listener = socket.create_server(address, family=family, dualstack_ipv6=both)
+        listener = socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except OSError as error:
         raise UsageError(
             f"cannot listen at port {port}: {os.strerror(error.errno or 0)}; expected a port that "

@@ -192,7 +192,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 
 
 def test_trials_that_share_a_store_have_keys_of_their_own() -> None:
-    served = serve_store(at_loopback=True)
+    served = serve_store()
     place = Placement(rank=1, world_size=2, address=LOOPBACK, port=served.port)
     open_store(place, {STORE_PREFIX: "trial 1"}, LONG).set("address", "of a rank")
     assert open_store(place, {STORE_PREFIX: "trial 1"}, LONG).check(["address"])
