@@ -120,7 +120,6 @@ def test_a_part_of_communication_follows_it_and_says_so() -> None:
     whole, part = lines(unsynced=0.040, single=0.040, finds_unused=True)
     assert whole.startswith("20.4 ± 0.7 % of the step is exposed communication: try")
     assert part.startswith("up to about 20 % of the step is the search for unused parameters")
-    assert "(a part of communication): leave find_unused_parameters=True out" in part
 
 
 def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
