@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CellType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,15 +23,6 @@ class Replica:
     device: torch.device
 
 
-class _Copies(NamedTuple):
-    """The parameters of a replica on another device, and what the originals were when copied."""
-
-    parameters: list[nn.Parameter]
-    kinds: list[Any]
-    values: list[Any]
-    """With the memory of the originals, which nothing else gets meanwhile."""
-
-
 class Replicator:
     """Makes replicas of one module on several devices.
 
@@ -44,7 +35,9 @@ class Replicator:
         """`cache=False` makes new copies in each forward."""
         self.devices = tuple(devices)
         self.cache = cache
-        self._copies: dict[int, _Copies] = {}
+        # By replica the copies, and kinds and values of the originals when they were copied.
+        # These keep the memory of the originals, so that nothing else gets its address meanwhile.
+        self._copies: dict[int, tuple[list[nn.Parameter], list[Any], list[Any]]] = {}
 
     def replicate(self, module: nn.Module, count: int) -> list[Replica]:
         """Replicas of `module` on the first `count` devices.
@@ -76,15 +69,13 @@ class Replicator:
             return [nn.Parameter(p.detach(), p.requires_grad) for p in originals]
         kinds = [(p.size(), p.stride(), p.dtype, p.requires_grad) for p in originals]
         values = [(p.untyped_storage(), p.storage_offset(), version(p)) for p in originals]
-        last = self._copies.get(index)
-        if last is None or not self.cache or last.kinds != kinds:
-            parameters = [nn.Parameter(_copy(p, device), p.requires_grad) for p in originals]
-        else:
-            parameters = last.parameters
-            if last.values != values:
-                copy_all(parameters, originals)
-        self._copies[index] = _Copies(parameters, kinds, values)
-        return parameters
+        copies, copied_kinds, copied_values = self._copies.get(index, ([], [], []))
+        if not self.cache or copied_kinds != kinds:
+            copies = [nn.Parameter(_copy(p, device), p.requires_grad) for p in originals]
+        elif copied_values != values:
+            copy_all(copies, originals)
+        self._copies[index] = copies, kinds, values
+        return copies
 
 
 def _copy(tensor: Tensor, device: torch.device) -> Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
@@ -129,7 +128,8 @@ class WorkQueue:
         self._for_thread: SimpleQueue[Work | None] = SimpleQueue()  # None ends it
         self._thread = threading.Thread(target=self._serve, name="dpbench-shm", daemon=True)
         self._thread.start()
-        _queues.add(self)
+        # No thread may be inside torch when the interpreter shuts down.
+        atexit.register(self.close)
 
     def submit(self, work: Work, *, later: bool) -> None:
         """Queue an operation; run it, after those that are queued, in this thread unless later."""
@@ -157,6 +157,7 @@ class WorkQueue:
                 self.run_until(self._pending[0])
         self._for_thread.put(None)
         self._thread.join(_LAST_STEP)
+        atexit.unregister(self.close)
 
     def _run_first(self, *, spin: bool) -> None:
         """Run the first operation; call it with `_running` held."""
@@ -187,15 +188,3 @@ class WorkQueue:
         for work in iter(self._for_thread.get, None):
             self.run_until(work, spin=False)
             del work  # it holds its tensors
-
-
-_queues: weakref.WeakSet[WorkQueue] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    """Stop all threads at exit: none may be inside torch when the interpreter shuts down."""
-    for queue in list(_queues):
-        queue.close()
-
-
-atexit.register(_close_all)
