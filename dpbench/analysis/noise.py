@@ -63,8 +63,6 @@ class Disturbance:
     """Whether so many trials were disturbed that no figure can be trusted."""
     is_heavy: bool = False
     """Whether they were disturbed so much on average that no difference can be trusted either."""
-    is_one_sided: bool = False
-    """Whether one of several groups was disturbed so much, and another was not."""
 
 
 def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
@@ -79,7 +77,7 @@ def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
         return Disturbance()
     known = [group for group in measured if group]
     is_busy = any(fmean(disturbed for _, disturbed in group) >= MANY for group in known)
-    heavy = [fmean(_share(load) for load, _ in group) > HEAVY for group in known]
+    is_heavy = any(fmean(_share(load) for load, _ in group) > HEAVY for group in known)
     stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
     who = "other virtual machines" if stolen > others else "other processes"
     used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
@@ -90,8 +88,7 @@ def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
         note=f"{who} used {used} % of {cores} during {trials}: free the machine and "
         f"measure again {purpose}",
         is_busy=is_busy,
-        is_heavy=any(heavy),
-        is_one_sided=0 < sum(heavy) < len(groups),
+        is_heavy=is_heavy,
     )
 
 

@@ -168,8 +168,8 @@ def assess(
                 failures.append((label, f"{status.words}: {reason}"))
     untrusted: tuple[VerdictOutcome, ...] = ()
     if disturbance.is_heavy:
-        stands = compared.ran_in_turn and not disturbance.is_one_sided
-        untrusted = ("pass",) if stands else ("pass", "regressed")
+        are_both = all(disturbance_of(records).is_heavy for records in sides.values())
+        untrusted = ("pass",) if compared.ran_in_turn and are_both else ("pass", "regressed")
     by_metric = [
         judge_metric(
             metric,
