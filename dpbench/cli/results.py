@@ -54,10 +54,10 @@ def report(options: ReportOptions) -> Answer | str | None:
     from dpbench.report.answers.report import report_answer
     from dpbench.report.page import page_path, page_path_in, write_page
 
-    page = options.file
-    if page is None and options.output is not None:
-        page = page_path_in(options.output)
-    elif page is None and not is_table(path):
+    page = None
+    if options.output is not None:
+        page = options.file or page_path_in(options.output)
+    elif not is_table(path):
         page = page_path(path)
     answer = report_answer(chosen, page=page, columns=options.columns, verbose=options.verbose)
     # A current page in the results folder may have charts; any other may show another sweep.

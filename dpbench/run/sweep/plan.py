@@ -48,6 +48,8 @@ def plan_sweep(
     folder, is_new = options.results_dir / here.folder, here.number or not options.resume
     earlier = None if is_new else folders.load_sweep(folder)
     spec, notes = build_sweep_spec(options, nodes)
+    if earlier is not None:
+        _require_resumable(earlier, spec)
     # All nodes name the folder of the first, which has the results.
     named = options.model_copy(update={"name": nodes[0].folder}) if cluster else options
     sweep = earlier or Sweep(
@@ -58,7 +60,6 @@ def plan_sweep(
         warnings=(),
         spec=spec,
     )
-    _require_resumable(sweep, spec)
     notes = [*device_notes(here.machine, options.gpus, here.devices), *notes]
     unread = (f"warning: {warning}" for warning in sweep.warnings)
     sweep = replace(sweep, warnings=(*unread, *notes))
@@ -143,8 +144,8 @@ def _prepare_datasets(spec: SweepSpec, data_dir: Path | None, cache: Path) -> No
 
 
 def _require_resumable(sweep: Sweep, spec: SweepSpec) -> None:
-    """Raise UsageError if a stored sweep is not the one to be finished, and FileError if another
-    command measured it."""
+    """Raise UsageError if a stored sweep is not the one of the specification, and FileError if
+    another command measured it."""
     if sweep.to_finish is None:
         raise FileError(
             f"{sweep.folder}: only dpbench sweep can be resumed, and another command made it; "
