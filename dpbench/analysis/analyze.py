@@ -7,7 +7,7 @@ from functools import cached_property
 
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.fastest import Fastest, find_fastest
-from dpbench.analysis.noise import Disturbance, disturbance_of
+from dpbench.analysis.noise import Load, load_of
 from dpbench.analysis.remarks import environment_notes
 from dpbench.analysis.rows import Row, summarize
 from dpbench.folders import Collectives, Sweep, unfinished_warning
@@ -44,9 +44,9 @@ class Analysis:
         return self.stored if isinstance(self.stored, Collectives) else None
 
     @cached_property
-    def disturbance(self) -> Disturbance:
+    def load(self) -> Load:
         """Other load on the machine."""
-        return disturbance_of(self.sweep.records if self.sweep else ())
+        return load_of(self.sweep.records if self.sweep else ())
 
     @property
     def by_work(self) -> tuple[Analysis, ...]:
@@ -65,8 +65,8 @@ class Analysis:
     @property
     def fastest(self) -> dict[str, Fastest]:
         """The fastest row of each work of a sweep; one of a single architecture has one: ""."""
-        parts, is_busy = self.by_work if self.sweep else (), self.disturbance.is_busy
-        return {one.work: find_fastest(one.rows, is_busy=is_busy) for one in parts}
+        parts, spoiled = self.by_work if self.sweep else (), self.load.spoils_speeds
+        return {one.work: find_fastest(one.rows, is_spoiled=spoiled) for one in parts}
 
 
 def analyze(stored: Sweep | Collectives) -> Analysis:

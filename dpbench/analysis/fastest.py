@@ -30,8 +30,8 @@ class Fastest:
 
     reason: str = ""
     """Why none is named as the fastest; empty if one is."""
-    doubt: str = ""
-    """Why the fastest row may not be the fastest."""
+    load: str = ""
+    """Load on the machine, for which the fastest row may not be the fastest."""
     row: Row | None = None
     """The fastest row; None if no row has a speed, or speeds cannot be compared."""
     others: tuple[Row, ...] = ()
@@ -62,11 +62,11 @@ class Fastest:
         return needed if needed and needed > min(change.repetitions) else None
 
 
-def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
+def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
     """The fastest of all rows of one table.
 
     Nothing is named as the fastest if the highest speed is too noisy to state, or if only `single`
-    completed. On a machine that was too busy for figures to be trusted, the fastest is doubtful.
+    completed. Where load spoils the speeds, the fastest says so.
     """
     usable = [
         row
@@ -90,15 +90,15 @@ def find_fastest(rows: Sequence[Row], *, is_busy: bool = False) -> Fastest:
         if (ratio := fastest.speedup_over(row)) and not ratio.is_too_noisy
     }
     rivals = tuple(row for row in overlapping if row not in ratios or ratios[row].ends[0] <= 1)
-    disturbed, of_rows = sum(row.is_disturbed for row in rows), units.counted(len(rows), "row")
-    doubt = f"other programs slowed down {disturbed} of {of_rows}" if is_busy and disturbed else ""
+    slowed, of_rows = sum(row.is_under_load for row in rows), units.counted(len(rows), "row")
+    load = f"other programs slowed down {slowed} of {of_rows}" if is_spoiled and slowed else ""
     if found[fastest].is_too_noisy:
-        reason = doubt or "the speeds are too noisy"
+        reason = load or "the speeds are too noisy"
     nearest = next(iter((*rivals, *others)), None)
-    is_known = nearest in ratios and (reason or doubt or overlapping)
+    is_known = nearest in ratios and (reason or load or overlapping)
     return Fastest(
         reason=reason,
-        doubt=doubt,
+        load=load,
         row=fastest,
         others=tuple(others),
         rivals=rivals,

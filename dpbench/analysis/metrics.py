@@ -88,9 +88,9 @@ def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
 
 def series_words(row: Row) -> str:
     """Writes the implementation with its backend, and marks copies that do not communicate and
-    rows that other programs disturbed."""
+    rows that ran under load."""
     copies = "*" if row.implementation == INDEPENDENT else ""
-    return f"{row.series}{copies}{DISTURBED if row.is_disturbed else ''}"
+    return f"{row.series}{copies}{UNDER_LOAD if row.is_under_load else ''}"
 
 
 def with_remark(number: str, remark: str | None) -> str:
@@ -98,8 +98,8 @@ def with_remark(number: str, remark: str | None) -> str:
     return number if remark in (None, "", "none") else f"{number} ({remark})"
 
 
-DISTURBED = "†"
-"""Marks rows that other programs disturbed; `report.notes` explains it below the table."""
+UNDER_LOAD = "†"
+"""Marks rows that ran under load; `report.notes` explains it below the table."""
 SETTINGS = get_type_hints(WorkloadSpec) | get_type_hints(Configuration)
 """Annotations of the settings of a configuration."""
 METRICS: tuple[Metric, ...] = (

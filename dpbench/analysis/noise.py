@@ -1,7 +1,7 @@
-"""Noise: which trials other load on the machine disturbed, and how many repetitions are enough.
+"""Noise: which trials ran under other load on the machine, and how many repetitions are enough.
 
-Repetitions of a disturbed trial would be disturbed as well, so the machine has to be freed first;
-repetitions alone help where nothing else ran.
+Repetitions under load are as noisy, so the machine has to be freed first; repetitions alone help
+where nothing else ran.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench import units
-from dpbench.analysis.estimate import TOO_NOISY, Estimate, t_quantile
+from dpbench.analysis.estimate import WIDEST, Estimate, t_quantile
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import Configuration
 
-BUSY = 0.1
-"""Share of the usable cores from which others' work disturbs trials on the CPU."""
-BUSY_BESIDE_GPUS = 0.5
+LOAD = 0.1
+"""Share of the usable cores from which others' work is load on trials on the CPU."""
+LOAD_BESIDE_GPUS = 0.5
 """Share for trials on GPUs, whose ranks need little of the cores."""
-HEAVY = 0.5
+SPOILS_DIFFERENCES = 0.5
 """Mean share over all trials from which no difference between rows can be trusted either."""
-MANY = 0.1
-"""Share of disturbed trials from which no figure of the sweep can be trusted."""
+SPOILS_SPEEDS = 0.1
+"""Share of trials under load from which no figure of the sweep can be trusted."""
 MAX_ADVISED = 200
 """Most repetitions that are advised."""
 AIM = 0.8
 """Part of the widest interval that is enough which repetitions aim at, since the noise of a few is
 itself uncertain."""
-WAS_BUSY = "the machine was busy: free it and measure again"
-"""What to do about trials that others disturbed."""
+FREE_THE_MACHINE = "the machine was busy: free it and measure again"
+"""What to do about trials under load."""
 
 
-def is_disturbed(record: TrialRecord) -> bool:
+def is_under_load(record: TrialRecord) -> bool:
     """Whether others used so much of the cores that they affect the trial's times; False if that
     was not measured."""
     load = record.host_load
@@ -54,41 +54,42 @@ def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Disturbance:
-    """How much others used the machine while trials ran; by default not at all."""
+class Load:
+    """How others used the machine while trials ran; by default not at all."""
 
     note: str = ""
     """Who used how much of it, in how many trials, and what follows; "" on a quiet machine."""
-    is_busy: bool = False
-    """Whether so many trials were disturbed that no figure can be trusted."""
-    is_heavy: bool = False
-    """Whether they were disturbed so much on average that no difference can be trusted either."""
+    spoils_speeds: bool = False
+    """Whether so many trials ran under load that no figure can be trusted."""
+    spoils_differences: bool = False
+    """Whether it was so high on average that no difference can be trusted either."""
 
 
-def disturbance_of(*groups: Sequence[TrialRecord]) -> Disturbance:
-    """How much others disturbed some trials; those of several groups, such as the sides of a
-    comparison, are as busy as the busiest of them."""
+def load_of(*groups: Sequence[TrialRecord]) -> Load:
+    """The load on some trials; that of several groups, such as the sides of a comparison, is the
+    worst of theirs."""
     measured = [
-        [(r.host_load, is_disturbed(r)) for r in group if r.host_load and r.ranks]
+        [(r.host_load, is_under_load(r)) for r in group if r.host_load and r.ranks]
         for group in groups
     ]
-    loads = [load for group in measured for load, disturbed in group if disturbed]
+    loads = [load for group in measured for load, is_loaded in group if is_loaded]
     if not loads:
-        return Disturbance()
+        return Load()
     known = [group for group in measured if group]
-    is_busy = any(fmean(disturbed for _, disturbed in group) >= MANY for group in known)
-    is_heavy = any(fmean(_share(load) for load, _ in group) > HEAVY for group in known)
+    spoils_speeds = any(fmean(loaded for _, loaded in group) >= SPOILS_SPEEDS for group in known)
     stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
     who = "other virtual machines" if stolen > others else "other processes"
     used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(loads):,} of {units.counted(sum(map(len, measured)), 'trial')}"
-    purpose = "before acting on this" if is_busy else "to narrow their intervals"
-    return Disturbance(
+    purpose = "before acting on this" if spoils_speeds else "to narrow their intervals"
+    return Load(
         note=f"{who} used {used} % of {cores} during {trials}: free the machine and "
         f"measure again {purpose}",
-        is_busy=is_busy,
-        is_heavy=is_heavy,
+        spoils_speeds=spoils_speeds,
+        spoils_differences=any(
+            fmean(_share(load) for load, _ in group) > SPOILS_DIFFERENCES for group in known
+        ),
     )
 
 
@@ -100,7 +101,7 @@ def repetitions_to_state(noisy: Iterable[Estimate]) -> int | None:
         math.log(high / low) / 2 * math.sqrt(n) / t_quantile(n - 1)
         for (low, high), n in ((estimate.ends, estimate.sample_size) for estimate in noisy)
     ]
-    largest, enough = max(deviations, default=math.inf), AIM * math.log(TOO_NOISY) / 2
+    largest, enough = max(deviations, default=math.inf), AIM * math.log(WIDEST) / 2
     return fewest_repetitions(lambda n: largest * t_quantile(n - 1) / math.sqrt(n), enough)
 
 
@@ -118,8 +119,8 @@ def repetitions_advice(needed: int, now: int, seconds_each: float) -> str:
 
 
 def _limit(configuration: Configuration) -> float:
-    """Share of the cores from which the work of others disturbs its trials."""
-    return BUSY if configuration.devices[0] == "cpu" else BUSY_BESIDE_GPUS
+    """Share of the cores from which the work of others is load on its trials."""
+    return LOAD if configuration.devices[0] == "cpu" else LOAD_BESIDE_GPUS
 
 
 def _share(load: HostLoad) -> float:

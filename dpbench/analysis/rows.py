@@ -15,9 +15,9 @@ from dpbench.analysis.change import change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, single_value
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import (
+    FREE_THE_MACHINE,
     MAX_ADVISED,
-    WAS_BUSY,
-    is_disturbed,
+    is_under_load,
     repetitions_advice,
     repetitions_to_state,
 )
@@ -154,9 +154,9 @@ class Row:
         return tuple(e for e in estimates if e is not None and e.is_too_noisy)
 
     @property
-    def is_disturbed(self) -> bool:
+    def is_under_load(self) -> bool:
         """Whether other processes ran on the cores during any of its repetitions."""
-        return any(map(is_disturbed, self.records))
+        return any(map(is_under_load, self.records))
 
     @cached_property
     def warm_up(self) -> WarmUp | None:
@@ -192,8 +192,8 @@ def noise_lines(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Ite
     now = len({record.trial.repetition for record in noisy_trials})
     needed = repetitions_to_state(chain.from_iterable(noisy.values()))
     remedy = f"more than {MAX_ADVISED} repetitions (now {now})"
-    if any(row.is_disturbed for row in noisy):
-        remedy = WAS_BUSY
+    if any(row.is_under_load for row in noisy):
+        remedy = FREE_THE_MACHINE
     elif needed is not None:
         passes = 1 + max(record.trial.repetition for record in trials)
         remedy = repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)

@@ -19,7 +19,7 @@ from dpbench.messages import one_line, option_words
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
-from dpbench.report.formatting import NOISY, SPEEDS, field_column, quantity, write
+from dpbench.report.formatting import SPEEDS, TOO_NOISY, field_column, quantity, write
 from dpbench.report.notes import table_notes
 from dpbench.report.table import MISSING, Column, Table, text_column
 
@@ -158,7 +158,7 @@ def cell(metric: Metric, row: Row, *, with_rate: bool = False) -> str:
     follows = metric.follows_throughput or (_is_bare(value) and metric.style in SPEEDS)
     is_noisy = follows and row.throughput is not None and row.throughput.is_too_noisy
     if is_noisy:
-        return NOISY
+        return TOO_NOISY
     return quantity(value, metric.style) if with_rate else write(value, metric.style)
 
 

@@ -25,7 +25,7 @@ MAX_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
 ROUNDING = 1e-6
 """An interval this much smaller than its value is that of equal values."""
-NOISY = "too noisy"
+TOO_NOISY = "too noisy"
 """Text of a speed whose interval says nothing, see `Estimate.is_too_noisy`."""
 LOPSIDED = 1.25
 """If one side of an interval is this many times the other, both ends are written."""
@@ -104,7 +104,7 @@ def time_text(estimate: Estimate) -> str:
     if estimate.interval is None:
         return units.seconds(estimate.value)
     if high < 0:
-        return NOISY
+        return TOO_NOISY
     seconds = high if low <= 0 < high else abs(estimate.value)
     size, unit = next((one for one in _TIME_UNITS if seconds >= one[0]), _TIME_UNITS[-1])
     number = _at_most(estimate, 1 / size) or plus_minus(
@@ -122,7 +122,7 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
 def quantity(value: Value, style: Style) -> str:
     """Writes it as `write` does, and a rate with its unit: "1,337 ± 15 images/s"."""
     number = write(value, style)
-    if isinstance(value, Estimate) and style == "rate" and number != NOISY:
+    if isinstance(value, Estimate) and style == "rate" and number != TOO_NOISY:
         return f"{number} {one_line(value.unit)}"
     return number
 
@@ -185,7 +185,7 @@ def field_column(field: Field, rows: Sequence[Any], texts: Iterable[str], **look
 def write(value: Value, style: Style = "plain") -> str:
     """The text of a table's cell."""
     if isinstance(value, Estimate):
-        return NOISY if style in SPEEDS and value.is_too_noisy else ESTIMATES[style](value)
+        return TOO_NOISY if style in SPEEDS and value.is_too_noisy else ESTIMATES[style](value)
     if value is None:
         return MISSING
     if isinstance(value, bool):

@@ -9,7 +9,7 @@ from itertools import chain
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.metric import Metric
-from dpbench.analysis.metrics import DISTURBED
+from dpbench.analysis.metrics import UNDER_LOAD
 from dpbench.analysis.remarks import hints
 from dpbench.analysis.rows import MAX_LISTED, Row, noise_lines
 from dpbench.messages import one_line
@@ -36,12 +36,12 @@ def _warnings(analysis: Analysis) -> Iterator[str]:
     ]
     if unchecked:
         yield f"gradients were not compared with one process: {_some_of(unchecked, rows)}"
-    if note := analysis.disturbance.note:
-        disturbed = [row for row in rows if row.is_disturbed]
-        yield f"{note}: {_some_of(disturbed, rows)}" if analysis.disturbance.is_busy else note
+    if note := analysis.load.note:
+        loaded = [row for row in rows if row.is_under_load]
+        yield f"{note}: {_some_of(loaded, rows)}" if analysis.load.spoils_speeds else note
     yield from analysis.warnings
-    # Where others disturbed a row, slow first steps say nothing about warming up.
-    warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_disturbed]
+    # Under load, slow first steps say nothing about warming up.
+    warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_under_load]
     if warming:
         longer = units.percent(max(slow.change for _, slow in warming))
         enough = max(row.records[0].configuration.warmup + slow.steps for row, slow in warming)
@@ -69,8 +69,8 @@ def table_notes(
     lines = [f"All {len(rows):,} rows: {', '.join(common)}"] if common else []
     if any(row.implementation == INDEPENDENT for row in rows):
         lines.append("* copies without communication: an upper bound, not a way to train")
-    if any(row.is_disturbed for row in rows):
-        lines.append(f"{DISTURBED} other programs used the cores during some of its trials")
+    if any(row.is_under_load for row in rows):
+        lines.append(f"{UNDER_LOAD} other programs used the cores during some of its trials")
     if bare:
         # Where speeds are single values, so is what is computed from them, further right.
         headers = ", ".join(metric.header for metric in bare)

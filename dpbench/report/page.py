@@ -126,10 +126,9 @@ def build_page(analysis: Analysis, *, charts: bool = False, typed: Sequence[str]
 
 def _advice(analysis: Analysis, by_work: Mapping[str, Fastest]) -> Iterator[str]:
     """The fastest backend, and causes of losses, except those on slower backends."""
-    is_busy = analysis.disturbance.is_busy
     slower = set[tuple[str, str | None]]()
     for work, fastest in by_work.items():
-        if fastest.faster_backend and not is_busy:
+        if fastest.faster_backend and not analysis.load.spoils_speeds:
             first, ratio, second = fastest.faster_backend
             which = f"{one_line(work)}: " if work else ""
             yield f"{which}use {first}, which is {plus_minus(ratio)} × as fast as {second}"

@@ -79,11 +79,11 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> st
     remedies = [*dict.fromkeys(cause.option for cause in causes if cause.option)][:MOST_REMEDIES]
     if not options.script_and_arguments:
         command = ["report", str(folder), "--open"]
-    elif explanation.is_busy:
+    elif explanation.is_spoiled:
         command = ["explain", *options.command_line(*once)]
     elif explanation.is_too_noisy:
         repetitions = repetitions_to_state(explanation.row.noisy_estimates)
-        if repetitions is None or explanation.row.is_disturbed:
+        if repetitions is None or explanation.row.is_under_load:
             return ""
         again = options.command_line("repetitions", *once)
         command = ["explain", "--repetitions", str(repetitions), *again]

@@ -103,8 +103,8 @@ def test_single_is_not_the_fastest_where_what_was_asked_for_failed(
 def test_a_busy_machine_has_no_fastest_row_and_the_lead_of_repetitions_in_turn() -> None:
     load = HostLoad(cores=2, during=1.8, stolen=0.0)
     records = [replace(record, host_load=load) for record in (*FIRST, *SECOND)]
-    found = find_fastest(summarize(records), is_busy=True)
-    assert found.doubt == "other programs slowed down 2 of 2 rows"
+    found = find_fastest(summarize(records), is_spoiled=True)
+    assert found.load == "other programs slowed down 2 of 2 rows"
     assert found.lead is not None
-    failed = find_fastest(summarize([FAILED]), is_busy=True)
+    failed = find_fastest(summarize([FAILED]), is_spoiled=True)
     assert failed.reason == "no configuration completed (failed)"

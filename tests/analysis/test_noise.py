@@ -1,11 +1,11 @@
-"""Trials that other load disturbed, rows that are too noisy, and the one cure that is advised."""
+"""Trials under load, rows that are too noisy, and the one cure that is advised."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.analysis.noise import Disturbance, disturbance_of, is_disturbed
+from dpbench.analysis.noise import Load, is_under_load, load_of
 from dpbench.analysis.rows import noise_lines, summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from tests.analysis.builders import run, runs, trial
@@ -26,24 +26,24 @@ def trials(loads: Sequence[HostLoad | None], **changes: object) -> list[TrialRec
 
 def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> None:
     records = trials([load(0.8)] * 31 + [load(0.1)] * 11)
-    found = disturbance_of(records)
+    found = load_of(records)
     assert found.note == (
         "other processes used 40 % of 2 cores during 31 of 42 trials: free the machine and "
         "measure again before acting on this"
     )
-    assert (found.is_busy, found.is_heavy) == (True, False)
-    for disturbed, is_heavy in ((1, False), (6, True)):  # of ten: 0.1 and 0.57 of the cores
-        found = disturbance_of(trials([load(1.9)] * disturbed + [load(0.0)] * (10 - disturbed)))
-        assert (found.is_busy, found.is_heavy) == (True, is_heavy)
+    assert (found.spoils_speeds, found.spoils_differences) == (True, False)
+    for loaded, spoiled in ((1, False), (6, True)):  # of ten: 0.1 and 0.57 of the cores
+        found = load_of(trials([load(1.9)] * loaded + [load(0.0)] * (10 - loaded)))
+        assert (found.spoils_speeds, found.spoils_differences) == (True, spoiled)
 
 
 def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:
-    assert disturbance_of(trials([load(0.19), None])) == Disturbance()
+    assert load_of(trials([load(0.19), None])) == Load()
 
 
 def test_trials_on_gpus_bear_more_of_it() -> None:
     on_cpu, on_gpu = (trials([load(0.8)], devices=(device,))[0] for device in ("cpu", "cuda:0"))
-    assert (is_disturbed(on_cpu), is_disturbed(on_gpu)) == (True, False)
+    assert (is_under_load(on_cpu), is_under_load(on_gpu)) == (True, False)
 
 
 def note(records: Sequence[TrialRecord]) -> list[str]:

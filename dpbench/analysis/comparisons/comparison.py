@@ -1,5 +1,5 @@
-"""Candidate against baseline, configuration by configuration: the slowdown, its uncertainty, and
-whether it is one.
+"""Candidate against baseline, configuration by configuration: the change of the cost, its
+uncertainty, and what it means.
 
 The values are those of whole runs, never of steps. Runs of two sweeps are compared by Welch's t
 on logarithms; runs of one sweep by their differences within a repetition, because a repetition is
@@ -45,10 +45,10 @@ class ComparedRow:
     """The usable repetitions of the baseline."""
     candidate_records: Records
     change: Change | None
-    """The change of the cost; None if a side has no run."""
+    """The change of the cost: of time or memory; None if a side has no run."""
     outcome: ComparisonOutcome | VerdictOutcome = "inconclusive"
     p_value: float | None = None
-    """p-value of a t test: of a difference (`compare`), or of a slowdown beyond the tolerance
+    """p-value of a t test: of a difference (`compare`), or of a change above the tolerance
     (`check`); None if it was not tested."""
     p_value_corrected: float | None = None
     """The same, corrected for the number of rows (Holm)."""
@@ -70,11 +70,6 @@ class ComparedRow:
     def _average(self, records: Records) -> Estimate | None:
         values = readings(records, COMPARED_METRICS[self.metric]).values()
         return geometric_mean([*values], self.unit) if values else None
-
-    @property
-    def slowdown(self) -> Estimate | None:
-        """Ratio by which the candidate takes longer, or needs more: above 1 it is worse."""
-        return None if self.change is None else self.change.estimate
 
     @property
     def tested(self) -> Change | None:
@@ -291,7 +286,7 @@ def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[ComparedRow
     """The rows of a metric with their outcomes; a difference of `within` counts as the same: 0.03
     is 3 %.
 
-    The outcome is "same" if the whole interval of the slowdown lies between 1 / (1 + within) and
+    The outcome is "same" if the whole interval of the change lies between 1 / (1 + within) and
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else
     it is inconclusive.
     """

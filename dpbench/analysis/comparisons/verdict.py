@@ -20,7 +20,7 @@ level is lower (Pocock, "Group sequential methods", 1977). In simulations, looks
 100 checks of one row, also where some runs are outliers.
 
 Where other programs used more than half of the cores, nothing passes. A regression stands only if
-the sides ran in turn and both were disturbed so: else the load may have come with one of them.
+the sides ran in turn and both were under such load: else the load may have come with one of them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from typing import get_args
 from dpbench.analysis.change import Change, change_between, holm, mean_costs
 from dpbench.analysis.comparisons.comparison import ComparedRow, VerdictOutcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.estimate import MIN_PAIRS, Estimate
-from dpbench.analysis.noise import Disturbance, disturbance_of
+from dpbench.analysis.estimate import MIN_PAIRS
+from dpbench.analysis.noise import Load, load_of
 from dpbench.analysis.repetitions import by_configuration, worst_status
 from dpbench.records.trial import Status
 from dpbench.specs import Labels
@@ -82,7 +82,7 @@ class MetricVerdict:
     metric: str
     rule: Rule
     change: Change | None
-    """The mean change over all rows; None where no runs can be compared."""
+    """The mean change of the cost over all rows; None where no runs can be compared."""
     rows: tuple[ComparedRow, ...]
     """What was compared, each with an outcome of its own."""
 
@@ -92,16 +92,6 @@ class MetricVerdict:
         if any(row.outcome == "regressed" for row in self.rows):
             return "regressed"
         return self.rule.outcome(self.change, is_slower=self.rule.is_slower(self.change))
-
-    @property
-    def slowdown(self) -> Estimate | None:
-        """Mean slowdown over all rows: 1.02 is 2 % slower."""
-        return None if self.change is None else self.change.estimate
-
-    @property
-    def repetitions(self) -> tuple[int, int]:
-        """Repetitions of the baseline and of the candidate that were compared."""
-        return (0, 0) if self.change is None else self.change.repetitions
 
     @property
     def repetitions_needed(self) -> int | None:
@@ -125,8 +115,8 @@ class Verdict:
     differences: tuple[str, ...] = ()
     """Differences between the environments of the sides, which may explain the verdict: "versions:
     torch 2.13.0 -> 2.14.0"."""
-    disturbance: Disturbance = field(default_factory=Disturbance)
-    """How much others disturbed the trials."""
+    load: Load = field(default_factory=Load)
+    """Other load on the machine."""
 
     @property
     def outcome(self) -> VerdictOutcome:
@@ -157,7 +147,7 @@ def assess(
     """
     compared = compare_sides(baseline, candidate, force=force)
     sides = {"": candidate.selected(), " (baseline)": baseline.selected()}
-    disturbance = disturbance_of(*sides.values())
+    load = load_of(*sides.values())
     labels = Labels.among(record.configuration for records in sides.values() for record in records)
     failures = []
     for role, records in sides.items():
@@ -167,8 +157,8 @@ def assess(
                 label = f"{labels.label(configuration)}{role}"
                 failures.append((label, f"{status.words}: {reason}"))
     untrusted: tuple[VerdictOutcome, ...] = ()
-    if disturbance.is_heavy:
-        are_both = all(disturbance_of(records).is_heavy for records in sides.values())
+    if load.spoils_differences:
+        are_both = all(load_of(records).spoils_differences for records in sides.values())
         untrusted = ("pass",) if compared.ran_in_turn and are_both else ("pass", "regressed")
     by_metric = [
         judge_metric(
@@ -185,7 +175,7 @@ def assess(
         notes=compared.notes,
         failures=tuple(failures),
         differences=compared.differences,
-        disturbance=disturbance,
+        load=load,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpbench import units
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.noise import WAS_BUSY
+from dpbench.analysis.noise import FREE_THE_MACHINE
 from dpbench.analysis.throughput import after_first_segment, slow_steps
 from dpbench.messages import option_words
 from dpbench.records.trial import ScriptFacts, TrialRecord, Window
@@ -109,7 +109,7 @@ def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
         causes += [*_wrong(explanation.script_facts)]
         causes += [*_devices_and_threads(explanation.row.records[0])]
         causes += [*(() if first_steps else _input_pipeline(explanation))]
-    if explanation.is_busy or not explanation.is_linear:
+    if explanation.is_spoiled or not explanation.is_linear:
         causes += [*_sync_batch_norm(explanation), *_averaging(explanation)]
         causes += [*(() if first_steps else _factors(explanation))]
     found = [one for one in causes if not any(map(one.explained_by, causes))]
@@ -128,8 +128,8 @@ def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
         share=slow.share,
         explains=("contention", "wrapper", "waiting"),
         text=f"rare slow steps (1 in {slow.interval:.0f}, {longer} longer than the others)",
-        remedy=WAS_BUSY
-        if explanation.row.is_disturbed
+        remedy=FREE_THE_MACHINE
+        if explanation.row.is_under_load
         else "find what runs now and then, such as garbage collection (gc.freeze() after the "
         "warm-up), logging or a branch of the model; dpbench.load(DIR).steps has the time of each "
         "step",

@@ -25,7 +25,7 @@ from dpbench.analysis.diagnosis.factors import (
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.noise import disturbance_of
+from dpbench.analysis.noise import load_of
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
 from dpbench.records.trial import ScriptFacts, TrialRecord
@@ -60,8 +60,8 @@ class Explanation:
     row: Row
     breakdowns: Mapping[Configuration, Breakdown]
     """Those of all explained configurations of the sweep, this one included."""
-    is_busy: bool = False
-    """Whether others disturbed so many trials of the sweep that no figure can be trusted."""
+    is_spoiled: bool = False
+    """Whether so many trials of the sweep ran under load that no figure can be trusted."""
 
     @property
     def configuration(self) -> Configuration:
@@ -89,8 +89,8 @@ class Explanation:
 
     @property
     def trusted_causes(self) -> tuple[Cause, ...]:
-        """Its causes, or after a busy machine what is known of them without timing."""
-        if not self.is_busy:
+        """Its causes, or after measurements under load what is known of them without timing."""
+        if not self.is_spoiled:
             return self.causes
         return tuple(fact for cause in self.causes if (fact := cause.without_timing))
 
@@ -193,7 +193,7 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
     """Explain all rows of a sweep that have a speed, except `single` and one `independent` copy,
     which equals it; `rows` include those two, as references."""
     records = [record for row in rows for record in row.records]
-    references, is_busy = trials_by_key(records), disturbance_of(records).is_busy
+    references, spoiled = trials_by_key(records), load_of(records).spoils_speeds
     breakdowns = {
         row.configuration: break_down(row.records, references)
         for row in rows
@@ -201,7 +201,7 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
         if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
     }
     return tuple(
-        Explanation(row=row, breakdowns=breakdowns, is_busy=is_busy)
+        Explanation(row=row, breakdowns=breakdowns, is_spoiled=spoiled)
         for row in rows
         if row.configuration in breakdowns
     )

@@ -7,16 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dpbench import units
+from dpbench.analysis.change import Change
 from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
-from dpbench.analysis.estimate import CONFIDENCE, Estimate
-from dpbench.analysis.noise import WAS_BUSY, repetitions_advice
+from dpbench.analysis.estimate import CONFIDENCE
+from dpbench.analysis.noise import FREE_THE_MACHINE, repetitions_advice
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
 from dpbench.report.answers.compare import plain_comparison, sample_sizes, side_columns
-from dpbench.report.formatting import decimals, or_missing
+from dpbench.report.formatting import decimals
 from dpbench.report.markup import render_template
-from dpbench.report.table import Table, column, text_column
+from dpbench.report.table import MISSING, Table, column, text_column
 
 LISTED = 3
 NO_SPREAD = 1e-6
@@ -57,8 +58,8 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
                     "metric": one.metric,
                     "outcome": one.outcome,
                     "tolerance": one.rule.tolerance,
-                    **with_ends("slowdown", one.slowdown),
-                    "repetitions": one.repetitions,
+                    **with_ends("slowdown", one.change.estimate if one.change else None),
+                    "repetitions": one.change.repetitions if one.change else (0, 0),
                     "repetitions_needed": one.repetitions_needed,
                 }
                 for one in verdict.by_metric
@@ -82,7 +83,7 @@ def summary_of(verdict: Verdict) -> str:
     worst = [*with_open_rows, *deciding, *verdict.by_metric][0]
     rows, word = worst.rows, str(verdict.outcome)
     quantity = quantity_of(rows) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
-    parts = [_change(quantity, worst.slowdown, worst.rule.tolerance)]
+    parts = [_change(quantity, worst.change, worst.rule.tolerance)]
     if len(rows) > 1:
         undecided = _counted([row for row in rows if row.is_open], rows)
         regressed = _counted([row for row in rows if row.outcome == "regressed"], rows)
@@ -92,8 +93,8 @@ def summary_of(verdict: Verdict) -> str:
             parts.append(f"inconclusive in {undecided}")
         if regressed:
             parts.append(f"regressed in {regressed}")
-    if verdict.disturbance.is_busy and _load_matters(verdict) and "pass" not in word:
-        parts.append(WAS_BUSY)
+    if verdict.load.spoils_speeds and _load_matters(verdict) and "pass" not in word:
+        parts.append(FREE_THE_MACHINE)
     elif word == "inconclusive":
         parts.append(_what_would_decide(worst, _seconds_of_repetition(verdict)))
     if verdict.differences:
@@ -114,10 +115,10 @@ def quantity_of(rows: Sequence[ComparedRow]) -> str:
     return f"time per {one}"
 
 
-def _change(quantity: str, slowdown: Estimate | None, tolerance: float) -> str:
-    if slowdown is None:
+def _change(quantity: str, change: Change | None, tolerance: float) -> str:
+    if change is None:
         return f"{quantity}: too few repetitions to compare"
-    return f"{quantity}: {change_words(slowdown)}, tolerance {units.percent(tolerance, 3)}"
+    return f"{quantity}: {change_words(change)}, tolerance {units.percent(tolerance, 3)}"
 
 
 def _counted(some: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> str:
@@ -146,14 +147,14 @@ def _what_would_decide(metric: MetricVerdict, seconds: float) -> str:
     reasons = [row.reason for row in metric.rows if row.outcome == "inconclusive"]
     if reasons and all(reasons):
         return str(reasons[0])
-    if metric.slowdown is None or metric.slowdown.interval is None:
+    if metric.change is None or metric.change.error is None:
         return "measure at least 2 repetitions of both sides"
     needed = metric.repetitions_needed
     if needed is None:
         return "too noisy to decide here: find a quieter machine, or raise the tolerance"
-    if needed <= min(metric.repetitions):
+    if needed <= min(metric.change.repetitions):
         return "the change is close to the tolerance: add repetitions"
-    return repetitions_advice(needed, min(metric.repetitions), seconds)
+    return repetitions_advice(needed, min(metric.change.repetitions), seconds)
 
 
 def _tables(verdict: Verdict) -> Iterator[str | Table]:
@@ -170,7 +171,7 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
                 *side_columns(rows, ("Baseline", "Candidate"), leaves=2, gap="\n"),
                 column(
                     change.replace(" per", "\nper"),
-                    [or_missing(row.slowdown, change_words) for row in rows],
+                    [change_words(row.change) if row.change else MISSING for row in rows],
                 ),
                 column("Runs", map(sample_sizes, rows), leaves=1),
                 text_column("Verdict", [row.outcome for row in rows]),
@@ -181,16 +182,16 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
 def all_notes(verdict: Verdict) -> list[str]:
     """What failed, load on the machine that matters, and what else was noticed."""
     failed = [f"{label}: {how}" for label, how in verdict.failures]
-    load = [verdict.disturbance.note] if _load_matters(verdict) else []
+    load = [verdict.load.note] if _load_matters(verdict) else []
     return [*failed, *filter(None, load), *verdict.notes]
 
 
-def change_words(slowdown: Estimate) -> str:
-    """Writes a ratio as "+1.2 % (-0.4 to +2.8 %)", to the digits that its interval supports."""
-    percent = 100 * (slowdown.value - 1)
-    if slowdown.interval is None:
+def change_words(change: Change) -> str:
+    """Writes a change as "+1.2 % (-0.4 to +2.8 %)", to the digits that its interval supports."""
+    percent = 100 * (change.estimate.value - 1)
+    if change.error is None:
         return f"{percent:+z,.1f} %"
-    low, high = slowdown.interval
+    low, high = change.estimate.ends
     spread = 50 * (high - low)
     places = decimals(spread, percent) if spread > NO_SPREAD else 1
     ends = " to ".join(f"{100 * (end - 1):+z,.{places}f}" for end in (low, high))
@@ -213,13 +214,13 @@ def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
         cases.append({**case, "tag": tags[outcome]})
 
     for one in verdict.by_metric:
-        said = _change(quantity_of(one.rows), one.slowdown, one.rule.tolerance)
+        said = _change(quantity_of(one.rows), one.change, one.rule.tolerance)
         name, is_single = f"all rows of {verdict.candidate}", len(one.rows) == 1
         if is_single:
             name, said = one.rows[0].label, one.rows[0].reason or said
         add(one.metric, name, one.outcome, said, "failure" if strict else "skipped")
         for row in () if is_single else one.rows:
-            said = row.reason or _change(quantity_of([row]), row.slowdown, one.rule.tolerance)
+            said = row.reason or _change(quantity_of([row]), row.change, one.rule.tolerance)
             add(row.metric, row.label, row.outcome, said)
     for label, how in verdict.failures:
         add("measuring", label, "error", how)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_FIELDS, collective_rows
-from dpbench.analysis.estimate import TOO_NOISY, Estimate
+from dpbench.analysis.estimate import WIDEST, Estimate
 from dpbench.analysis.metric import Style, Value
 from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.formatting import NOISY, field_column, write
+from dpbench.report.formatting import TOO_NOISY, field_column, write
 from dpbench.report.table import Table
 
 LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
@@ -34,7 +34,7 @@ def collectives_table(stored: Collectives) -> Table:
 
 def _text(value: Value, style: Style) -> str:
     is_noisy = isinstance(value, Estimate) and value.is_too_noisy
-    return NOISY if is_noisy else write(value, style)
+    return TOO_NOISY if is_noisy else write(value, style)
 
 
 def _notes(stored: Collectives) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _notes(stored: Collectives) -> Iterator[str]:
     )
     if any(seconds.is_too_noisy for seconds in times):
         yield (
-            f"too noisy: intervals wider than a factor of {TOO_NOISY:g} are not printed; add "
+            f"too noisy: intervals wider than a factor of {WIDEST:g} are not printed; add "
             "--repetitions, or free the machine"
         )
     yield "every result was checked before it was timed"

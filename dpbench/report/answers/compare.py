@@ -76,9 +76,10 @@ def _table(rows: Sequence[ComparedRow], metric: Metric, within: float) -> Table:
 
 def _ratio(row: ComparedRow, metric: Metric) -> Estimate | None:
     """The speed of B ÷ that of A, so that above 1 B is faster; B ÷ A of what is no speed."""
-    if row.slowdown is None or (not metric.is_speed and metric.better == "lower"):
-        return row.slowdown
-    return row.slowdown.mapped(lambda ratio: 1 / ratio, unit=row.slowdown.unit)
+    if row.change is None:
+        return None
+    ratio, is_cost = row.change.estimate, not metric.is_speed and metric.better == "lower"
+    return ratio if is_cost else ratio.mapped(lambda value: 1 / value, unit=ratio.unit)
 
 
 def side_columns(
@@ -108,10 +109,10 @@ def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
         "unit": row.unit,
         **with_ends("baseline", row.baseline),
         **with_ends("candidate", row.candidate),
-        **with_ends("slowdown", row.slowdown),
+        **with_ends("slowdown", row.change.estimate if row.change else None),
         "p_value": row.p_value,
         "p_value_corrected": row.p_value_corrected,
-        "repetitions": row.slowdown.sample_size if row.slowdown else None,
+        "repetitions": min(row.repetitions) if row.change else None,
         "baseline_repetitions": row.repetitions[0],
         "candidate_repetitions": row.repetitions[1],
         "paired": row.tested is not None and row.tested.is_paired,
@@ -170,7 +171,7 @@ def _reading(rows: Sequence[ComparedRow], metric: Metric) -> Iterable[str]:
         how = "t within each repetition" if all(paired) else "Welch's t"
         if any(paired) and not all(paired):
             how = f"t, within each repetition where {MIN_PAIRS} or more are on both sides"
-        differ = any(len({*row.repetitions}) > 1 for row in rows if row.slowdown)
+        differ = any(len({*row.repetitions}) > 1 for row in rows if row.change)
         yield (
             f"± is the 95 % interval over repetitions ({how}, on logarithms); n: repetitions of "
             f"each side{' (A, B)' if differ else ''}; p-values are Holm-corrected for the number "

@@ -13,12 +13,12 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.causes import Cause
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import LARGE, Part
-from dpbench.analysis.noise import WAS_BUSY
+from dpbench.analysis.noise import FREE_THE_MACHINE
 from dpbench.analysis.rows import MAX_LISTED, Row
 from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
-from dpbench.report.formatting import NOISY, percentage, plus_minus, time_text, write
+from dpbench.report.formatting import TOO_NOISY, percentage, plus_minus, time_text, write
 from dpbench.report.notes import reasons, warnings
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -70,7 +70,7 @@ def explanation_answer(
     shorter = replace(table, columns=table.columns[1:]) if len(shown) == 1 else table
     causes = [*cause_lines(shown)]
     verdict: Paragraph = verdict_sentence(shown[0]) if is_explained else noise
-    if not (is_explained or shown[0].is_busy) and (causes or table.lines):
+    if not (is_explained or shown[0].is_spoiled) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
     body: list[Paragraph] = [shorter, causes]
     if is_script:
@@ -121,7 +121,7 @@ def verdict_sentence(explanation: Explanation) -> str:
         if row.speedup is None or row.group_size == 1:
             return f"{subject}: {step}."
         said = NOTHING_TO_GAIN if explanation.is_linear else ""
-        said = WAS_BUSY if explanation.is_busy else said
+        said = FREE_THE_MACHINE if explanation.is_spoiled else said
         gain = f"{write(row.speedup, 'ratio')} × as fast as one rank"
         return f"{subject}: {'; '.join(filter(None, (f'{gain}, {reached}', said)))}."
     reached = (
@@ -133,7 +133,7 @@ def verdict_sentence(explanation: Explanation) -> str:
         if cause.share and not (cause.is_bound or cause.is_uncertain)
     )
     loss = next(losses, NOTHING_TO_GAIN if explanation.is_linear else NOTHING_LARGE)
-    return f"{row.label} {reached}; {WAS_BUSY if explanation.is_busy else loss}."
+    return f"{row.label} {reached}; {FREE_THE_MACHINE if explanation.is_spoiled else loss}."
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -171,7 +171,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             column(
                 "Share of\nstep lost",
                 [
-                    NOISY
+                    TOO_NOISY
                     if factor.value.is_too_noisy
                     else f"gains {percentage(factor.share.mapped(neg, unit='of the step'))}"
                     if factor.is_gain

@@ -60,20 +60,20 @@ def report_answer(
 
 
 def next_command(analysis: Analysis, typed: Sequence[str] = ()) -> str:
-    """What to run next, "" for nothing: after a busy machine disturbed rows again; else it decides
-    between the fastest rows if they tie, or explains them.
+    """What to run next, "" for nothing: rows under load again if load spoiled the speeds; else it
+    decides between the fastest rows if they tie, or explains them.
 
     `typed` is the command that has just measured, as short as it can be. It is the next one, too,
-    if most rows were disturbed; after a first look at the machine a script is explained.
+    if most rows were under load; after a first look at the machine a script is explained.
     """
     sweep = analysis.sweep
     if sweep is None:
         return ""
-    if analysis.disturbance.is_busy:
-        disturbed = [row.configuration for row in analysis.rows if row.is_disturbed]
-        if typed and 2 * len(disturbed) > len(analysis.rows):
+    if analysis.load.spoils_speeds:
+        loaded = [row.configuration for row in analysis.rows if row.is_under_load]
+        if typed and 2 * len(loaded) > len(analysis.rows):
             return escaped(shlex.join(["dpbench", *typed]))
-        return command_to_measure(sweep.command, disturbed)
+        return command_to_measure(sweep.command, loaded)
     if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
         return ""
     if (*typed[1:3],) == FIRST_LOOK:
@@ -105,20 +105,18 @@ def _sentence(fastest: Fastest) -> str:
     if row is None or speed is None or fastest.reason:
         return f"no fastest configuration: {fastest.reason}"
     label, value = one_line(row.label), quantity(speed, "rate")
-    doubt = f", but {fastest.doubt}" if fastest.doubt else ""
+    load = f", but {fastest.load}" if fastest.load else ""
     if rivals:
         count = len(rivals)
         others = one_line(rivals[0].label) if count == 1 else f"{count:,} others"
         if all(rival.throughput and rival.throughput.is_too_noisy for rival in rivals):
             noisy = f"{'is' if count == 1 else 'are'} too noisy to compare with it"
-            return f"no clear winner: {label} at {value}, but {others} {noisy}{doubt}"
+            return f"no clear winner: {label} at {value}, but {others} {noisy}{load}"
         speeds = [rival.throughput.value for rival in rivals if rival.throughput]
         apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
-        return (
-            f"no clear winner: {label}, {value}, and {others} tie within {max(1, apart)} %{doubt}"
-        )
-    if doubt:
-        return f"perhaps the fastest: {label} at {value}{doubt}"
+        return f"no clear winner: {label}, {value}, and {others} tie within {max(1, apart)} %{load}"
+    if load:
+        return f"perhaps the fastest: {label} at {value}{load}"
     if fastest.others and speed.basis != "repetitions":
         one_run = "one run cannot show whether another is as fast"
         return f"fastest in a single run: {label} at {value}; {one_run}"

@@ -24,7 +24,7 @@ from dpbench.report.charts.figures import (
     series_styles,
 )
 from dpbench.report.charts.kinds import NothingToDraw
-from dpbench.report.formatting import NOISY, plus_minus, time_text
+from dpbench.report.formatting import TOO_NOISY, plus_minus, time_text
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 
 MAX_BARS = 14
@@ -56,7 +56,7 @@ def implementations(analysis: Analysis) -> Drawn:
         for place, row in enumerate(rows):
             ratio, style = ratios[row], styles[row.series]
             words = "reference" if ratio is UNITY else f"{plus_minus(ratio)} ×"
-            write_beside(axis, place, NOISY if ratio.is_too_noisy else words)
+            write_beside(axis, place, TOO_NOISY if ratio.is_too_noisy else words)
             if ratio.is_too_noisy:
                 continue
             low, high = ratio.ends

@@ -110,7 +110,7 @@ def exit_status_of(verdict: Verdict, sides: Sides, *, strict: bool) -> int:
     if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
         status = WRONG_GRADIENTS
     is_idle = all(record.status is Status.SKIPPED for record in measured)
-    if (is_idle or not status) and all(row.slowdown is None for row in verdict.rows):
+    if (is_idle or not status) and all(row.change is None for row in verdict.rows):
         row = verdict.rows[0]
         reasons = (
             f" ({record.status.words}: {record.reason})"

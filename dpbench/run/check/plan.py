@@ -81,7 +81,7 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
     for look in range(1, MAX_LOOKS + 1):
         yield count
         verdict, spent = assess_sides(options, sides()), monotonic() - started
-        is_over = verdict.disturbance.is_heavy or not verdict.needs_repetitions
+        is_over = verdict.load.spoils_differences or not verdict.needs_repetitions
         if look == MAX_LOOKS or (look >= least and is_over):
             return
         more = math.ceil(GROWTH * count)

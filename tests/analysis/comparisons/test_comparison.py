@@ -58,8 +58,8 @@ def test_one_repetition_is_shown_but_tells_nothing(
 ) -> None:
     row = only(throughputs({16: baseline}, {16: candidate}))
     assert (row.outcome, row.reason) == ("inconclusive", reason)
-    assert row.slowdown is not None
-    assert row.slowdown.interval is None
+    assert row.change is not None
+    assert row.change.estimate.interval is None
     assert row.tested is None
 
 
@@ -68,7 +68,7 @@ def test_a_configuration_that_failed_is_a_row_with_its_reason() -> None:
     good = runs(trial(), QUIET)
     row = only(compare_sides(side("a", good), side("b", failed)))
     assert row.reason == "no completed repetition of the candidate"
-    assert (row.candidate, row.slowdown, row.repetitions) == (None, None, (5, 0))
+    assert (row.candidate, row.change, row.repetitions) == (None, None, (5, 0))
 
 
 def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:

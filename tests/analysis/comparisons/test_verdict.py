@@ -117,9 +117,9 @@ def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
         assert row.tested
         assert row.p_value == row.tested.p_above(1.03)
     (whole,) = verdict.by_metric
-    assert whole.slowdown is not None
-    assert whole.slowdown.value == pytest.approx(math.sqrt(1.1))
-    assert whole.repetitions == (5, 5)
+    assert whole.change is not None
+    assert whole.change.estimate.value == pytest.approx(math.sqrt(1.1))
+    assert whole.change.repetitions == (5, 5)
 
 
 def test_every_metric_has_its_own_tolerance() -> None:
@@ -144,11 +144,11 @@ def test_what_has_no_partner_or_failed_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("during", "outcome", "is_busy"),
+    ("during", "outcome", "spoiled"),
     [(0.0, "regressed", False), (1.0, "regressed", True), (1.6, "inconclusive", True)],
 )
 def test_under_heavy_load_of_one_side_nothing_is_decided(
-    during: float, outcome: str, is_busy: bool
+    during: float, outcome: str, spoiled: bool
 ) -> None:
     """However large the change is, as the load may have come with that side."""
     load = HostLoad(cores=2, during=during, stolen=0.0)
@@ -156,9 +156,9 @@ def test_under_heavy_load_of_one_side_nothing_is_decided(
     verdict = judged(side("before", runs(trial(), QUIET)), side("after", slow))
     outcomes = {verdict.outcome, *(one.outcome for one in (*verdict.by_metric, *verdict.rows))}
     assert outcomes == {outcome}
-    found = verdict.disturbance
-    assert (found.is_busy, bool(found.note)) == (is_busy, is_busy)
-    assert found.is_heavy == (outcome == "inconclusive")
+    found = verdict.load
+    assert (found.spoils_speeds, bool(found.note)) == (spoiled, spoiled)
+    assert found.spoils_differences == (outcome == "inconclusive")
 
 
 @pytest.mark.parametrize(("times", "outcome"), [(1.001, "inconclusive"), (8.0, "regressed")])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict
-from dpbench.analysis.noise import Disturbance
+from dpbench.analysis.noise import Load
 from dpbench.records.trial import Status
 from dpbench.report.answers.check import change_words, check_answer, junit, quantity_of, summary_of
 from tests.analysis.builders import (
@@ -35,14 +35,14 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
     advice = "; about 30 repetitions (now 5), 1 min: --repetitions 30"
     assert summary_of(found).endswith(advice)
-    busy = Disturbance(is_busy=True)
-    assert summary_of(replace(found, disturbance=busy)).endswith("free it and measure again")
+    busy = Load(spoils_speeds=True)
+    assert summary_of(replace(found, load=busy)).endswith("free it and measure again")
     before, after = (
         side(label, runs(trial(), speeds), run_id="one sweep")
         for label, speeds in (("before", QUIET), ("after", slower(QUIET, 0.5)))
     )
     for settled in (ALL_PASS, judged(before, after)):
-        assert "busy" not in summary_of(replace(settled, disturbance=busy))
+        assert "busy" not in summary_of(replace(settled, load=busy))
 
 
 def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive() -> None:
@@ -74,8 +74,8 @@ def test_large_changes_have_the_digits_that_their_interval_supports(
     share: float, words: str
 ) -> None:
     (row,) = assessment({16: slower(QUIET, share)}).rows
-    assert row.slowdown is not None
-    assert change_words(row.slowdown).startswith(words)
+    assert row.change is not None
+    assert change_words(row.change).startswith(words)
 
 
 def test_names_in_markdown_are_no_markup_and_notes_are_folded() -> None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict
-from dpbench.analysis.noise import Disturbance
+from dpbench.analysis.noise import Load
 from dpbench.options.check import CheckOptions
 from dpbench.run.check import plan as module
 from dpbench.run.check.plan import MAX_LOOKS, looks
 from tests.analysis.builders import ALL_PASS, INCONCLUSIVE
 
-BUSY = Disturbance(note="other processes used 90 % of 2 cores", is_busy=True, is_heavy=True)
-BLOCKED = replace(INCONCLUSIVE, disturbance=BUSY)
+BUSY = Load(note="others used 90 % of 2 cores", spoils_speeds=True, spoils_differences=True)
+BLOCKED = replace(INCONCLUSIVE, load=BUSY)
 
 
 @pytest.mark.parametrize(
