@@ -29,9 +29,8 @@ class Analysis:
     stored: Sweep | Collectives | None = None
     """The content of the results folder."""
     warnings: tuple[str, ...] = ()
-    """Warnings before a number is believed: about machines, or the model's loss."""
-    unfinished: tuple[str, ...] = ()
-    """The warning that trials of the sweep are missing, if any are."""
+    """What to know of all rows before a number is believed: trials that are missing, files that
+    could not be read, the model's loss, and machines."""
     work: str = ""
     """The work of its rows, where it is one of several; their names leave it out."""
 
@@ -73,7 +72,7 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
     """Analyze the content of a results folder."""
     name = stored.folder.resolve().name
     if isinstance(stored, Collectives):
-        return Analysis(name=name, stored=stored)
+        return Analysis(name=name, stored=stored, warnings=stored.warnings)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
     means = [one.is_sample_mean for record in records if (one := record.facts.verification)]
@@ -83,6 +82,10 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
         rows=rows,
         explanations=explain_rows(rows),
         stored=stored,
-        warnings=(*loss, *environment_notes(records, environments)),
-        unfinished=unfinished_warning(stored),
+        warnings=(
+            *unfinished_warning(stored),
+            *stored.warnings,
+            *loss,
+            *environment_notes(records, environments),
+        ),
     )

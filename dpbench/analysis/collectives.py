@@ -16,7 +16,7 @@ from operator import truediv
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metric import Field, Value
+from dpbench.analysis.metric import Metric, Value
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
 from dpbench.specs.collective import CollectiveSpec
@@ -24,7 +24,7 @@ from dpbench.specs.collective import CollectiveSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CollectiveRow:
-    """One message size of a collective on one backend and group size; `COLLECTIVE_FIELDS` explains
+    """One message size of a collective on one backend and group size; `COLLECTIVE_METRICS` explains
     the numbers. A collective of which no repetition completed has one row, without numbers."""
 
     spec: CollectiveSpec
@@ -40,18 +40,18 @@ class CollectiveRow:
     largest_error: float | None = None
 
     def __getitem__(self, key: str) -> Value:
-        """The value of a field of COLLECTIVE_FIELDS; None if this row does not have it."""
+        """The value of one of COLLECTIVE_METRICS; None if this row does not have it."""
         value = getattr(self if hasattr(self, key) else self.spec, key)
         return value.value if isinstance(value, Status) else value
 
 
-COLLECTIVE_FIELDS = (
-    Field(key="collective", value_type="text", header="Collective"),
-    Field(key="backend", value_type="text", header="Backend"),
-    Field(
+COLLECTIVE_METRICS = (
+    Metric(key="collective", value_type="text", header="Collective"),
+    Metric(key="backend", value_type="text", header="Backend"),
+    Metric(
         key="group_size", value_type="integer", meaning="Processes that take part.", header="Ranks"
     ),
-    Field(
+    Metric(
         key="nbytes",
         value_type="integer",
         meaning="Size of the message in bytes, as nccl-tests counts it: of all_gather and "
@@ -59,7 +59,7 @@ COLLECTIVE_FIELDS = (
         header="Size (B)",
         style="grouped",
     ),
-    Field(
+    Metric(
         key="seconds",
         meaning="Time of one call on the slowest rank: the median over samples, the geometric mean "
         "over repetitions.",
@@ -67,21 +67,21 @@ COLLECTIVE_FIELDS = (
         header="Time",
         style="time",
     ),
-    Field(
+    Metric(
         key="largest_error",
         meaning="Largest error of a result on values that have to be rounded, over all ranks, "
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         style="error",
     ),
-    Field(
+    Metric(
         key="algorithm_bytes_per_second",
         meaning="Size ÷ time (algbw); tables show 10⁹ bytes per second.",
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
     ),
-    Field(
+    Metric(
         key="bus_bytes_per_second",
         meaning="algbw × the factor that makes it the load of each link of a ring, as nccl-tests "
         "defines it (busbw); tables show 10⁹ bytes per second.",
@@ -89,16 +89,16 @@ COLLECTIVE_FIELDS = (
         header="busbw (GB/s)",
         style="gigabytes",
     ),
-    Field(
+    Metric(
         key="repetitions",
         value_type="integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
     ),
-    Field(key="status", value_type="text"),
-    Field(key="reason", value_type="text"),
+    Metric(key="status", value_type="text"),
+    Metric(key="reason", value_type="text"),
 )
-"""Fields of a collective and message size; the table has those with a header."""
+"""Values of a collective and message size; the table has those with a header."""
 
 
 def bus_factor(collective: str, group_size: int) -> float:

@@ -15,9 +15,9 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pandas as pd
 
-from dpbench.analysis.collectives import COLLECTIVE_FIELDS, collective_rows
+from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Field, PlainValue, Value, ValueType, value_type_of
+from dpbench.analysis.metric import Metric, PlainValue, Value, ValueType, value_type_of
 from dpbench.analysis.metrics import METRICS, ROW_METRICS, if_timed, of_losses
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.analysis.resources import memory_imbalance
@@ -40,7 +40,7 @@ TRIAL_VALUES: dict[str, Reading] = {
     "dataset": ("text", lambda record: record.configuration.workload.dataset or None),
     "environment_id": ("text", lambda record: record.environment_ids[0]),
     "started_utc": ("text", attrgetter("started_utc")),
-    **{m.key: (m.value_type, m.of_trial) for m in METRICS if m.of_trial is not None},
+    **{m.key: (m.value_type, m.in_trial) for m in METRICS if m.of_configuration or m.of_trial},
     "elapsed_seconds": ("number", if_timed(elapsed_seconds)),
     "samples": ("integer", if_timed(lambda r: sum(rank.timed.samples for rank in r.ranks))),
     "initial_loss": ("number", of_losses(lambda values, _: values[0])),
@@ -108,7 +108,7 @@ def row_frame(rows: Iterable[Row]) -> pd.DataFrame:
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size; a collective without any
     measurement has one row, without a size."""
-    return _frame(_readings(COLLECTIVE_FIELDS), collective_rows(records))
+    return _frame(_readings(COLLECTIVE_METRICS), collective_rows(records))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -155,17 +155,17 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
         yield from repetitions
 
 
-def _readings(fields: Iterable[Field]) -> dict[str, Reading]:
-    """The columns of fields, and for an interval two more with its ends."""
+def _readings(metrics: Iterable[Metric]) -> dict[str, Reading]:
+    """The columns of metrics, and for an interval two more with its ends."""
     return {
-        f"{field.key}{end and '_'}{end}": (field.value_type, partial(_of_row, field.key, end))
-        for field in fields
-        for end in (("", "low", "high") if field.has_interval else ("",))
+        f"{one.key}{end and '_'}{end}": (one.value_type, partial(_of_row, one.key, end))
+        for one in metrics
+        for end in (("", "low", "high") if one.has_interval else ("",))
     }
 
 
 def _of_row(key: str, end: str, row: Any) -> PlainValue:
-    """The value of a field in a row, or an end of its interval."""
+    """The value of a metric in a row, or an end of its interval."""
     value: Value = row[key]
     if isinstance(value, Estimate):
         number: float | None = getattr(value, end or "value")

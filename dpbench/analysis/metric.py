@@ -11,6 +11,7 @@ from dpbench.analysis.estimate import Estimate
 if TYPE_CHECKING:
     from dpbench.analysis.rows import Row
     from dpbench.records.trial import TrialRecord
+    from dpbench.specs import Configuration
 
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
@@ -44,8 +45,8 @@ def value_type_of(hint: Any) -> ValueType | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Field:
-    """One key of rows of any kind, and the table column that shows it."""
+class Metric:
+    """A value of trials, of rows of any kind, or of both, and the table column that shows it."""
 
     key: str
     value_type: ValueType = "number"
@@ -56,16 +57,14 @@ class Field:
     header: str = ""
     """Column header; empty if no table has it; "Items" stands for the architecture's item."""
     style: Style = "plain"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric(Field):
-    """A field of trials, of rows of configurations, or of both."""
-
+    of_configuration: Callable[[Configuration], PlainValue] | None = None
+    """Reads a setting, which trials and rows have in their configuration."""
     of_trial: Callable[[TrialRecord], PlainValue] | None = None
-    """Reads it from a trial; None if trials do not have it."""
+    """Reads it from a trial."""
     of_row: Callable[[Row], Value] | None = None
-    """Reads it from a row, unless a published table states it; None if rows do not have it."""
+    """Reads it from a row of a configuration, unless a published table states it."""
+    combine: Callable[[list[Any], str], Value] | None = None
+    """Makes the value of a row from those of its usable repetitions, one or more, and the unit."""
     unit: str = ""
     """Unit of its value in a trial; "items" stands for the architecture's item: images, tokens."""
     words: Callable[[Row], str] | None = None
@@ -88,11 +87,19 @@ class Metric(Field):
 
     def in_trial(self, record: TrialRecord) -> PlainValue:
         """The value in a trial; None if it has none."""
+        if self.of_configuration is not None:
+            return self.of_configuration(record.configuration)
         return None if self.of_trial is None else self.of_trial(record)
 
     def in_row(self, row: Row) -> Value:
         """The value in a row; None if it has none."""
-        return None if self.of_row is None else self.of_row(row)
+        if self.of_row is not None:
+            return self.of_row(row)
+        if self.of_configuration is not None and row.configuration is not None:
+            return self.of_configuration(row.configuration)
+        values = [value for value in map(self.in_trial, row.records) if value is not None]
+        unit = self.unit.replace(ITEMS, row.item)
+        return self.combine(values, unit) if values and self.combine is not None else None
 
     def counting(self, items: Iterable[str]) -> Self:
         """The metric where these items are counted: "images/s" in its unit and "Images/s" in its

@@ -3,7 +3,7 @@ and which direction is better.
 
 The order of the declarations is the order of the columns. To add a metric, add one declaration;
 rows, tables and exports follow, and if one direction is better, `compare` and `check`. `frames` has
-what only trials, ranks and steps have, `collectives` the fields of collectives.
+what only trials, ranks and steps have, `collectives` the metrics of collectives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
 from dpbench.analysis.losses import SLOPE_BLOCKS, finite_losses, loss_slope_per_second
-from dpbench.analysis.metric import ITEMS, Metric, PlainValue, Value, value_type_of
+from dpbench.analysis.metric import Metric, value_type_of
 from dpbench.analysis.scaling import serial_fraction
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, Configuration, WorkloadSpec, plain_label
@@ -27,34 +27,6 @@ from dpbench.specs.traits import INDEPENDENT
 
 if TYPE_CHECKING:
     from dpbench.analysis.rows import Row
-
-
-def setting(key: str, read: Callable[[Configuration], PlainValue], **field: Any) -> Metric:
-    """A metric that trials and rows read from their configuration."""
-    return Metric(
-        key=key,
-        of_trial=lambda record: read(record.configuration),
-        of_row=lambda row: None if row.configuration is None else read(row.configuration),
-        **field,
-    )
-
-
-def repeated(
-    key: str,
-    combine: Callable[[list[Any], str], Value],
-    of_trial: Callable[[TrialRecord], PlainValue],
-    *,
-    unit: str = "",
-    **field: Any,
-) -> Metric:
-    """A metric of trials, of which rows have what `combine` makes of the values of their usable
-    repetitions, one or more, and of the unit."""
-
-    def of_row(row: Row) -> Value:
-        values = [value for value in map(of_trial, row.records) if value is not None]
-        return combine(values, unit.replace(ITEMS, row.item)) if values else None
-
-    return Metric(key=key, of_trial=of_trial, of_row=of_row, unit=unit, **field)
 
 
 def if_timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
@@ -151,31 +123,31 @@ METRICS: tuple[Metric, ...] = (
         of_row=attrgetter("label"),
         of_trial=lambda record: plain_label(record.configuration),
     ),
-    setting(
-        "global_batch_size",
-        lambda configuration: configuration.global_batch_size or None,
+    Metric(
+        key="global_batch_size",
+        of_configuration=lambda configuration: configuration.global_batch_size or None,
         value_type="integer",
         meaning="Samples of all replicas together in a micro-step.",
         header="Global batch",
     ),
-    setting(
-        "lr",
-        lambda configuration: configuration.setting("lr") and configuration.scaled_lr,
+    Metric(
+        key="lr",
+        of_configuration=lambda used: used.setting("lr") and used.scaled_lr,
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
         header="Learning rate",
         words=lambda row: with_remark(f"{row['lr']:g}", row["lr_scaling"]),
     ),
-    setting(
-        "lr_scaling",
-        methodcaller("setting", "lr_scaling"),
+    Metric(
+        key="lr_scaling",
+        of_configuration=methodcaller("setting", "lr_scaling"),
         value_type="text",
         meaning="How the learning rate follows the samples in a step.",
     ),
     *(
-        setting(
-            name,
-            methodcaller("setting", name),
+        Metric(
+            key=name,
+            of_configuration=methodcaller("setting", name),
             value_type=value_type_of(SETTINGS[name]) or "text",
             meaning=axis.meaning,
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
@@ -183,9 +155,9 @@ METRICS: tuple[Metric, ...] = (
         for name, axis in AXES.items()
         if axis.meaning
     ),
-    setting(
-        "nodes",
-        lambda configuration: node_counts(configuration.replicas_by_node) or None,
+    Metric(
+        key="nodes",
+        of_configuration=lambda configuration: node_counts(configuration.replicas_by_node) or None,
         value_type="text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
     ),
@@ -196,10 +168,10 @@ METRICS: tuple[Metric, ...] = (
         of_row=attrgetter("item"),
         of_trial=attrgetter("facts.item"),
     ),
-    repeated(
-        "images_per_second",
-        geometric_mean,
-        if_timed(throughput.items_per_second),
+    Metric(
+        key="images_per_second",
+        combine=geometric_mean,
+        of_trial=if_timed(throughput.items_per_second),
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
         unit="items/s",
@@ -293,30 +265,30 @@ METRICS: tuple[Metric, ...] = (
         style="significant",
         by_default=True,
     ),
-    repeated(
-        "loss_delta_per_step",
-        mean_of_a_seed,
-        of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
+    Metric(
+        key="loss_delta_per_step",
+        combine=mean_of_a_seed,
+        of_trial=of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
         meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
         "mini-batches.",
         unit="per step",
         header="Loss delta/step",
         style="significant",
     ),
-    repeated(
-        "loss_delta_per_second",
-        mean_of_a_seed,
-        of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
+    Metric(
+        key="loss_delta_per_second",
+        combine=mean_of_a_seed,
+        of_trial=of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
         meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
         "noisy mini-batches; without an interval, as repetitions share these batches.",
         unit="per s",
         header="Loss delta/s",
         style="significant",
     ),
-    repeated(
-        "final_loss",
-        mean_of_a_seed,
-        of_losses(lambda values, _: values[-1]),
+    Metric(
+        key="final_loss",
+        combine=mean_of_a_seed,
+        of_trial=of_losses(lambda values, _: values[-1]),
         meaning="Loss of the last timed step, the sample-weighted mean over ranks; without an "
         "interval, as repetitions share a seed.",
         unit="loss",
@@ -337,10 +309,10 @@ METRICS: tuple[Metric, ...] = (
         style="percent",
         by_default=True,
     ),
-    repeated(
-        "peak_memory_bytes",
-        lambda peaks, unit: round(geometric_mean(peaks, unit).value),
-        resources.peak_memory,
+    Metric(
+        key="peak_memory_bytes",
+        combine=lambda peaks, unit: round(geometric_mean(peaks, unit).value),
+        of_trial=resources.peak_memory,
         value_type="integer",
         meaning="Largest memory over ranks, the geometric mean over repetitions: allocated on the "
         "GPU from warm-up to the end of the first timed segment, else resident on the host (whole "
@@ -353,10 +325,10 @@ METRICS: tuple[Metric, ...] = (
         is_speed=False,
     ),
     *(
-        repeated(
-            f"step_seconds_p{percent}",
-            geometric_mean,
-            step_percentile(percent),
+        Metric(
+            key=f"step_seconds_p{percent}",
+            combine=geometric_mean,
+            of_trial=step_percentile(percent),
             meaning=meaning,
             unit="s",
             has_interval=True,
@@ -369,10 +341,10 @@ METRICS: tuple[Metric, ...] = (
             (95, "Time that 95 % of a repetition's timed steps did not exceed, as that of p50."),
         )
     ),
-    repeated(
-        "rank_skew",
-        mean,
-        if_timed(throughput.rank_skew),
+    Metric(
+        key="rank_skew",
+        combine=mean,
+        of_trial=if_timed(throughput.rank_skew),
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
         unit="of the median rank",
@@ -380,10 +352,10 @@ METRICS: tuple[Metric, ...] = (
         header="Rank skew",
         style="percent",
     ),
-    repeated(
-        "reduced_bytes_per_step",
-        lambda values, _: max(values),
-        lambda record: max(
+    Metric(
+        key="reduced_bytes_per_step",
+        combine=lambda values, _: max(values),
+        of_trial=lambda record: max(
             (n for rank in record.ranks if (n := rank.reduced_bytes_per_step) is not None),
             default=None,
         ),
@@ -408,10 +380,10 @@ METRICS: tuple[Metric, ...] = (
         of_row=attrgetter("repetitions"),
         header="Repetitions",
     ),
-    repeated(
-        "timed_steps",
-        lambda values, _: min(values),
-        if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
+    Metric(
+        key="timed_steps",
+        combine=lambda values, _: min(values),
+        of_trial=if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
         value_type="integer",
         meaning="Steps of the timed window of each repetition.",
         header="Timed steps",
@@ -447,7 +419,11 @@ METRICS: tuple[Metric, ...] = (
 )
 """Metrics in the order of a table's columns."""
 
-ROW_METRICS = {metric.key: metric for metric in METRICS if metric.of_row}
+ROW_METRICS = {
+    metric.key: metric
+    for metric in METRICS
+    if metric.of_row or metric.of_configuration or metric.combine
+}
 """Metrics of rows; `row[key]` has them."""
 COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}
 """Metrics that `compare` and `check` can compare."""

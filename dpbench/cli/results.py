@@ -79,8 +79,7 @@ def rows_as(format: str, analysis: Analysis, columns: str | None) -> str:
     from dpbench.report.notes import notes, warnings
 
     is_data = format in DATA_FORMATS
-    unread = analysis.stored.warnings if analysis.stored else ()
-    warn(*((*analysis.unfinished, *unread) if is_data else warnings(analysis)))
+    warn(*(analysis.warnings if is_data else warnings(analysis)))
     for note in () if is_data else notes(analysis):
         print(note, file=sys.stderr)
     if analysis.collectives:
@@ -111,7 +110,7 @@ def plot(options: PlotOptions) -> str:
             f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"
         )
     analysis = read_analysis(path)
-    warn(*(analysis.stored.warnings if analysis.stored else ()))
+    warn(*analysis.warnings)
     analysis = select_rows(analysis, options)
     folder = options.output or charts_folder(path)
     charts = [(kind, shown) for kind in kinds for shown in analysis.by_work]

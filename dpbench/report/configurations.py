@@ -19,7 +19,7 @@ from dpbench.messages import one_line, option_words
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
-from dpbench.report.formatting import SPEEDS, TOO_NOISY, field_column, quantity, write
+from dpbench.report.formatting import SPEEDS, TOO_NOISY, metric_column, quantity, write
 from dpbench.report.notes import table_notes
 from dpbench.report.table import MISSING, Column, Table, text_column
 
@@ -113,7 +113,7 @@ def configurations_table(
             is_shown = False
         stays = columns or key in STAYING
         leaves = 0 if stays else 1 + leaving.index(key)
-        laid_out.append(field_column(metric, rows, texts, leaves=leaves, by_default=is_shown))
+        laid_out.append(metric_column(metric, rows, texts, leaves=leaves, by_default=is_shown))
     again = [command_to_measure(command, [row.configuration]) for row in rows]
     if any(again):
         laid_out.append(text_column("", again, key=COMMAND, by_default=False))

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.metric import Field, Style, Value
+from dpbench.analysis.metric import Metric, Style, Value
 from dpbench.messages import one_line
 from dpbench.report.table import AT_MOST, MISSING, Column, column
 from dpbench.units import CLOCK_SECONDS, GIGA
@@ -167,16 +167,16 @@ SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
-def field_column(field: Field, rows: Sequence[Any], texts: Iterable[str], **look: Any) -> Column:
-    """The column of a field with its text in each row, sorted by its plain values; `look` has other
+def metric_column(metric: Metric, rows: Sequence[Any], texts: Iterable[str], **look: Any) -> Column:
+    """The column of a metric with its text in each row, sorted by plain values; `look` has other
     fields of Column."""
-    values = (row[field.key] for row in rows)
+    values = (row[metric.key] for row in rows)
     return column(
-        field.header,
+        metric.header,
         texts,
-        key=field.key,
-        meaning=field.meaning,
-        is_text=field.value_type in ("text", "boolean"),
+        key=metric.key,
+        meaning=metric.meaning,
+        is_text=metric.value_type in ("text", "boolean"),
         sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
         **look,
     )

@@ -23,11 +23,10 @@ def warnings(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _warnings(analysis: Analysis) -> Iterator[str]:
-    rows, stored = analysis.rows, analysis.stored
-    yield from analysis.unfinished
-    yield from stored.warnings if stored else ()
+    rows = analysis.rows
     if wrong := [row for row in rows if row.verified is False]:
         yield f"wrong gradients, so their speeds do not count: {_some_of(wrong, rows)}"
+    yield from analysis.warnings
     unchecked = [
         row
         for row in rows
@@ -39,7 +38,6 @@ def _warnings(analysis: Analysis) -> Iterator[str]:
     if note := analysis.load.note:
         loaded = [row for row in rows if row.is_under_load]
         yield f"{note}: {_some_of(loaded, rows)}" if analysis.load.spoils_speeds else note
-    yield from analysis.warnings
     # Under load, slow first steps say nothing about warming up.
     warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_under_load]
     if warming:

@@ -91,7 +91,8 @@ def stored(
 
 def analysis(records: Sequence[TrialRecord], **changes: Any) -> Analysis:
     """The same, analyzed, as if its specification had asked for no other trials."""
-    return replace(analyze(stored(records, **changes)), unfinished=())
+    found = analyze(stored(records, **changes))
+    return replace(found, warnings=found.warnings[1:])
 
 
 def stored_collectives(

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dpbench import units
-from dpbench.analysis.collectives import COLLECTIVE_FIELDS, collective_rows
+from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import WIDEST, Estimate
 from dpbench.analysis.metric import Style, Value
 from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.formatting import TOO_NOISY, field_column, write
+from dpbench.report.formatting import TOO_NOISY, metric_column, write
 from dpbench.report.table import Table
 
 LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
@@ -24,11 +24,11 @@ def collectives_table(stored: Collectives) -> Table:
     what failed, on what the others ran, and how to read them."""
     measured = [row for row in collective_rows(stored.records) if row.nbytes is not None]
     columns = []
-    for field in COLLECTIVE_FIELDS:
-        if field.header:
-            leaves = LEAVE.index(field.key) + 1 if field.key in LEAVE else 0
-            texts = [_text(row[field.key], field.style) for row in measured]
-            columns.append(field_column(field, measured, texts, leaves=leaves))
+    for metric in COLLECTIVE_METRICS:
+        if metric.header:
+            leaves = LEAVE.index(metric.key) + 1 if metric.key in LEAVE else 0
+            texts = [_text(row[metric.key], metric.style) for row in measured]
+            columns.append(metric_column(metric, measured, texts, leaves=leaves))
     return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(stored)))
 
 
