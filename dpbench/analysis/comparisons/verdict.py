@@ -47,10 +47,10 @@ class Rule:
     """When a change of the cost is a regression, and when it passes."""
 
     tolerance: float
-    alpha: float
-    """Level of each one-sided test for a pass, and of those of all metrics for a regression."""
-    metrics: int
-    """How many metrics are judged."""
+    pass_level: float
+    """Level of each one-sided test for a pass."""
+    regress_level: float
+    """Level of those for a regression, which all metrics share."""
     untrusted: tuple[VerdictOutcome, ...]
     """Outcomes that the load on the machine forbids to believe; they are inconclusive."""
 
@@ -59,18 +59,13 @@ class Rule:
         """The largest ratio of costs that is accepted."""
         return 1 + self.tolerance
 
-    @property
-    def regress_level(self) -> float:
-        """This metric's share of the level."""
-        return self.alpha / self.metrics
-
     def is_slower(self, change: Change | None) -> bool:
         """Whether the change is surely above the tolerance."""
         return change is not None and change.is_above(self.limit, self.regress_level)
 
     def outcome(self, change: Change | None, *, is_slower: bool) -> VerdictOutcome:
         """The outcome of a change, which a test may have called slower."""
-        passes = change is not None and change.is_below(self.limit, self.alpha)
+        passes = change is not None and change.is_below(self.limit, self.pass_level)
         found: VerdictOutcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
         return "inconclusive" if found in self.untrusted else found
 
@@ -160,18 +155,17 @@ def assess(
     if load.spoils_differences:
         are_both = all(load_of(records).spoils_differences for records in sides.values())
         untrusted = ("pass",) if compared.ran_in_turn and are_both else ("pass", "regressed")
-    by_metric = [
-        judge_metric(
-            metric,
-            compared.rows(metric),
-            Rule(tolerance=tolerance, alpha=alpha, metrics=len(tolerances), untrusted=untrusted),
+    share = alpha / len(tolerances)
+    rules = {
+        metric: Rule(
+            tolerance=tolerance, pass_level=alpha, regress_level=share, untrusted=untrusted
         )
         for metric, tolerance in tolerances.items()
-    ]
+    }
     return Verdict(
         baseline=baseline.label,
         candidate=candidate.label,
-        by_metric=tuple(by_metric),
+        by_metric=tuple(judge_metric(key, compared.rows(key), rules[key]) for key in rules),
         notes=compared.notes,
         failures=tuple(failures),
         differences=compared.differences,

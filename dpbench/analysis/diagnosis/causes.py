@@ -68,10 +68,9 @@ class Cause:
         return self.share is not None and not self.is_bound and self.share.ends[0] < SURE
 
     @property
-    def without_timing(self) -> Cause | None:
-        """What is so at any speed: the cause without a share; None if that is all there is."""
-        is_fact = self.is_wrong or self.is_bound or self.share is None
-        return replace(self, share=None, is_bound=False) if is_fact else None
+    def is_fact(self) -> bool:
+        """Whether it is so at any speed, and only its share, if it has one, was measured."""
+        return self.is_wrong or self.is_bound or self.share is None
 
     @property
     def order(self) -> tuple[bool, bool, float, bool]:
@@ -97,7 +96,8 @@ def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
     tested singly, without a correction for their number. With a single repetition none is blamed,
     as there is no interval, none with slow first steps, which are in all of them, and none of a
     row that scales linearly. A setting that the sweep has is advised only if it loses less there.
-    Of one replica in a sweep of several, only slow steps are named.
+    Of one replica in a sweep of several, only slow steps are named. Where load spoils the speeds,
+    facts are named, without their shares.
     """
     causes = [*_slow_steps(explanation)]
     is_alone = explanation.row.group_size == 1
@@ -113,7 +113,10 @@ def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
         causes += [*_sync_batch_norm(explanation), *_averaging(explanation)]
         causes += [*(() if first_steps else _factors(explanation))]
     found = [one for one in causes if not any(map(one.explained_by, causes))]
-    return tuple(sorted(found, key=lambda cause: cause.order))
+    ordered = sorted(found, key=lambda cause: cause.order)
+    if explanation.is_spoiled:
+        return tuple(replace(one, share=None, is_bound=False) for one in ordered if one.is_fact)
+    return tuple(ordered)
 
 
 def _slow_steps(explanation: Explanation) -> Iterator[Cause]:

@@ -87,13 +87,6 @@ class Explanation:
         """What makes it slow or wrong, and what to try, see `causes_of`."""
         return causes_of(self)
 
-    @property
-    def trusted_causes(self) -> tuple[Cause, ...]:
-        """Its causes, or after measurements under load what is known of them without timing."""
-        if not self.is_spoiled:
-            return self.causes
-        return tuple(fact for cause in self.causes if (fact := cause.without_timing))
-
     @cached_property
     def phases(self) -> StepPhases | None:
         return step_phases(self.row.records)

@@ -52,9 +52,7 @@ IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, REACHED = range(6)
 
 LARGE = 0.05
 """Smallest share of a step whose loss is worth advice."""
-Stages = dict[int, float]
-"""Seconds of a step at every stage that was measured, in one repetition."""
-TrialsByKey = Mapping[TrialSpec, TrialRecord]
+Trials = Mapping[TrialSpec, TrialRecord]
 """The usable trials of a sweep by what they ran, see `_reference_key`."""
 
 
@@ -113,14 +111,14 @@ def is_large_loss(share: Estimate) -> bool:
     return share.interval is not None and share.interval[0] > 0 and share.value >= LARGE
 
 
-def trials_by_key(records: Iterable[TrialRecord]) -> TrialsByKey:
+def trials_by_key(records: Iterable[TrialRecord]) -> Trials:
     """The trials that others are compared with in the same repetition."""
     return {
         _reference_key(record.configuration, record.trial.repetition): record for record in records
     }
 
 
-def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Breakdown:
+def break_down(records: Sequence[TrialRecord], references: Trials) -> Breakdown:
     """Break down the step of the usable repetitions of one configuration; at least one record."""
     measured = {r.trial.repetition: stages(r, references) for r in records}
     # Repetitions that lack a stage are left out; a stage that would leave none is dropped.
@@ -156,7 +154,7 @@ def break_down(records: Sequence[TrialRecord], references: TrialsByKey) -> Break
     )
 
 
-def stages(record: TrialRecord, references: TrialsByKey) -> Stages:
+def stages(record: TrialRecord, references: Trials) -> dict[int, float]:
     """Seconds of a step at all stages from ideal to reached, in one repetition."""
     settings, repetition = record.configuration, record.trial.repetition
     seconds, pauses = _alone(settings, repetition, references)
@@ -192,8 +190,8 @@ def _median(window: Window) -> float:
 
 
 def _alone(
-    settings: Configuration, repetition: int, references: TrialsByKey
-) -> tuple[Stages, float]:
+    settings: Configuration, repetition: int, references: Trials
+) -> tuple[dict[int, float], float]:
     """The stages of `single`: an equal share of its step at the global batch, and at the actual
     shards; and its mean − median step, which is what pauses in some steps cost it, at least 0.
 
@@ -208,7 +206,7 @@ def _alone(
         if (record := references.get(single)) is not None:
             known[size] = record
     means = {size: slowest_rank_step_seconds(record) for size, record in known.items()}
-    stages: Stages = {}
+    stages = dict[int, float]()
     if means.keys() >= {*sizes}:
         stages[SHARDED] = fmean(means[size] for size in sizes)
         if settings.scaling == "weak":

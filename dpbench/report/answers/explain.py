@@ -206,7 +206,7 @@ def cause_lines(explanations: Sequence[Explanation]) -> Iterator[str]:
     costs most: first what is wrong, then the largest loss, last what was not measured."""
     groups: dict[tuple[object, ...], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
-        for cause in explanation.trusted_causes:
+        for cause in explanation.causes:
             whole = cause.parts if cause.is_bound else ()
             key = (cause.text, cause.is_uncertain, whole)
             groups.setdefault(key, []).append((explanation.row, cause))

@@ -65,7 +65,8 @@ def frequencies(
                 metric: changed(before[:, :passes], after[:, :passes])
                 for metric, (before, after) in sides.items()
             }
-            rule = Rule(tolerance=TOLERANCE, alpha=ALPHA_OF_A_LOOK, metrics=len(rows), untrusted=())
+            alpha, share = ALPHA_OF_A_LOOK, ALPHA_OF_A_LOOK / len(rows)
+            rule = Rule(tolerance=TOLERANCE, pass_level=alpha, regress_level=share, untrusted=())
             by_metric = tuple(judge_metric(metric, rows[metric], rule) for metric in rows)
             found = replace(ALL_PASS, by_metric=by_metric).outcome
             if found != "inconclusive":
