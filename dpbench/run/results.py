@@ -160,7 +160,7 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
         if path not in loaded:
             loaded[path] = folders.load_sweep(folder)
             warnings += loaded[path].warnings
-        sides.append(Side.of(loaded[path], text, str(path), where))
+        sides.append(Side(label=text, sweep=loaded[path], where=where, run_id=str(path)))
     return sides, warnings
 
 

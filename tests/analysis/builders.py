@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict, assess
-from dpbench.records.environment import Accelerator, Environment
+from dpbench.folders import Sweep
+from dpbench.records.environment import Accelerator, Environment, capture
 from dpbench.records.trial import (
     MemoryPeaks,
     RankMeasurement,
@@ -21,7 +23,7 @@ from dpbench.records.trial import (
     Window,
 )
 from dpbench.specs import TrialSpec
-from tests.builders import HERE, trial_spec
+from tests.builders import HERE, sweep_spec, trial_spec
 
 PASSED = Verification(passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8)
 WRONG = Verification(
@@ -192,9 +194,23 @@ def noisy_sweep() -> list[TrialRecord]:
     ]
 
 
+def stored(records: Sequence[TrialRecord], name: str = "demo", **changes: Any) -> Sweep:
+    """A sweep as if it were read from the folder `name`."""
+    sweep = Sweep(
+        folder=Path(name),
+        spec=sweep_spec(),
+        command=("sweep",),
+        environments={"e0": capture()},
+        records=tuple(records),
+        warnings=(),
+    )
+    return replace(sweep, **changes)
+
+
 def side(label: str, *groups: Sequence[TrialRecord], **changes: Any) -> Side:
-    records = tuple(record for group in groups for record in group)
-    return Side(**{"label": label, "records": records, "environments": {}, **changes})
+    records = [record for group in groups for record in group]
+    sweep = stored(records, label, environments=changes.pop("environments", {}))
+    return Side(label=label, sweep=sweep, **changes)
 
 
 def throughputs(

@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.analysis.analyze import Analysis, analyze
-from dpbench.folders import Collectives, Sweep
+from dpbench.folders import Collectives
 from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import MemoryPeaks, Status, TrialRecord
-from tests.analysis.builders import BACKENDS, PASSED, WRONG, rank, record, run, trial, window
-from tests.builders import sweep_spec
+from tests.analysis.builders import (
+    BACKENDS,
+    PASSED,
+    WRONG,
+    rank,
+    record,
+    run,
+    stored,
+    trial,
+    window,
+)
 
 COMMUNICATION_SECONDS = {"dp": 0.0031, "ddp": 0.0030, "torch-ddp": 0.0036}
 """Of two replicas in a step."""
@@ -68,25 +76,6 @@ def _completed(name: str, group_size: int, batch_size: int, repetition: int) -> 
 
 def _steps(mean_seconds: float, phase: int) -> list[float]:
     return [mean_seconds * (1 + 0.03 * math.sin(3 * i + phase)) for i in range(STEPS)]
-
-
-def stored(
-    records: Sequence[TrialRecord],
-    *,
-    name: str = "demo",
-    command: Sequence[str] = ("sweep",),
-    environments: dict[str, Environment] | None = None,
-    **changes: Any,
-) -> Sweep:
-    """A sweep as if it were read from the folder `name`; `changes` are of its specification."""
-    return Sweep(
-        folder=Path(name),
-        spec=sweep_spec(**changes),
-        command=tuple(command),
-        environments={"e0": capture()} if environments is None else environments,
-        records=tuple(records),
-        warnings=(),
-    )
 
 
 def analysis(records: Sequence[TrialRecord], **changes: Any) -> Analysis:

@@ -30,12 +30,12 @@ from dpbench.run.results import read_analysis
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Configuration
 from dpbench.specs.sweep import configurations, plan_trials
-from tests.analysis.builders import record, run, trial
+from tests.analysis.builders import record, run, stored, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.builders import MACHINE, sweep_spec
 from tests.report.charts.pictured import figure
 from tests.report.pages import Seen, to_html, whole
-from tests.report.sample import analysis, sample_records, stored, stored_collectives
+from tests.report.sample import analysis, sample_records, stored_collectives
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HOSTILE = "<script>alert(1)</script>&\x1b[31m\u202e\" onload='x"

@@ -55,33 +55,18 @@ class Side:
     """One of the two compared things: the trials of a sweep, or some of them."""
 
     label: str
-    records: Records
-    """All records of the sweep."""
-    environments: Mapping[str, Environment]
+    sweep: Sweep
     where: Mapping[str, str] = field(default_factory=dict)
-    """Selection of the records of this side: {"backend": "shm"}. Keys are those of `IDENTITY`."""
+    """Selection of the records of the sweep: {"backend": "shm"}. Keys are those of `IDENTITY`."""
     run_id: str | None = None
     """Name of the run in which it was measured, if others may have been measured in turn with it.
     Sides of one run are compared within each repetition."""
 
-    @classmethod
-    def of(
-        cls, stored: Sweep, label: str, run_id: str, where: Mapping[str, str] | None = None
-    ) -> Side:
-        """A stored sweep, or the part of it that `where` selects."""
-        return cls(
-            label=label,
-            records=stored.records,
-            environments=stored.environments,
-            where=where or {},
-            run_id=run_id,
-        )
-
     def selected(self) -> Records:
         """The records of the side; raises UnknownName or UsageError if there are none."""
-        if not self.records:
+        if not self.sweep.records:
             raise UsageError(f"{self.label} holds no trial that could be compared")
-        chosen = self.records
+        chosen = self.sweep.records
         for key, text in self.where.items():
             if key not in IDENTITY:
                 raise UnknownName(f"key in {self.label}", key, IDENTITY)
@@ -113,7 +98,7 @@ class Side:
         """The environments of its trials by the comparable part of their ids; None for those that
         are not stored."""
         return {
-            comparable_part(name): self.environments.get(name)
+            comparable_part(name): self.sweep.environments.get(name)
             for record in self.selected()
             for name in record.environment_ids
         }

@@ -87,7 +87,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
     def sides() -> Sides:
         stored = folders.load_sweep(folder)
         base, candidate = (
-            Side.of(stored, name, str(folder), {"implementation": name})
+            Side(label=name, sweep=stored, where={"implementation": name}, run_id=str(folder))
             for name in (against, *options.measured_implementations)
         )
         return base, candidate

@@ -119,7 +119,8 @@ class Version:
 
     def side(self) -> Side:
         """The measurements as a side of one sweep, so that they are compared by repetition."""
-        return Side.of(folders.load_sweep(self.folder), self.label, "both versions")
+        sweep = folders.load_sweep(self.folder)
+        return Side(label=self.label, sweep=sweep, run_id="both versions")
 
 
 def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:

@@ -87,7 +87,7 @@ def test_sides_that_share_trials_are_refused() -> None:
 def test_configurations_that_cannot_be_told_apart_are_refused() -> None:
     whole = grid("x")
     with pytest.raises(UsageError, match=r"more than one configuration .* differ in backend") as it:
-        compare_sides(replace(whole, where={"backend": "gloo"}), side("y", whole.records))
+        compare_sides(replace(whole, where={"backend": "gloo"}), side("y", whole.sweep.records))
     assert str(it.value).endswith("; select one with DIR:key=value")
 
 

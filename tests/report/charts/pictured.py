@@ -13,8 +13,9 @@ from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
 from dpbench.report.charts.figures import house_style
 from dpbench.report.charts.kinds import CHARTS
+from tests.analysis.builders import stored
 from tests.analysis.collective_records import sample_collectives
-from tests.report.sample import sample_records, stored, stored_collectives
+from tests.report.sample import sample_records, stored_collectives
 
 
 def source(records: Sequence[TrialRecord]) -> Analysis:
