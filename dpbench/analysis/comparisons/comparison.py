@@ -41,6 +41,10 @@ class ComparedRow:
     label: str
     """Name on both sides, see `Comparison.pairs`."""
     metric: str
+    unit: str
+    """Unit of both averages."""
+    baseline: Estimate | None
+    candidate: Estimate | None
     baseline_records: Records
     """The usable repetitions of the baseline."""
     candidate_records: Records
@@ -52,24 +56,6 @@ class ComparedRow:
     (`check`); None if it was not tested."""
     p_value_corrected: float | None = None
     """The same, corrected for the number of rows (Holm)."""
-
-    @property
-    def unit(self) -> str:
-        records = (*self.candidate_records, *self.baseline_records)
-        item = next((record.facts.item for record in records), "samples")
-        return COMPARED_METRICS[self.metric].counting([item]).unit
-
-    @property
-    def baseline(self) -> Estimate | None:
-        return self._average(self.baseline_records)
-
-    @property
-    def candidate(self) -> Estimate | None:
-        return self._average(self.candidate_records)
-
-    def _average(self, records: Records) -> Estimate | None:
-        values = readings(records, COMPARED_METRICS[self.metric]).values()
-        return geometric_mean([*values], self.unit) if values else None
 
     @property
     def tested(self) -> Change | None:
@@ -132,6 +118,7 @@ class Comparison:
             items = sorted({one.facts.item for records in both for one in records if one.ranks})
             if metric.is_speed and len(items) > 1:
                 raise NotComparable(f"{label}: the sides count different items: {', '.join(items)}")
+            unit = metric.counting(items or ["samples"]).unit
             before, now = (readings(records, metric) for records in both)
             if before or now or not any(both):
                 is_paired = self.ran_in_turn and len(before.keys() & now.keys()) >= MIN_PAIRS
@@ -142,6 +129,9 @@ class Comparison:
                 row = ComparedRow(
                     label=label,
                     metric=name,
+                    unit=unit,
+                    baseline=geometric_mean([*before.values()], unit) if before else None,
+                    candidate=geometric_mean([*now.values()], unit) if now else None,
                     baseline_records=both[0],
                     candidate_records=both[1],
                     change=change_between(*costs, paired=is_paired),
