@@ -29,6 +29,18 @@ from dpbench.specs import WorkloadSpec
 NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
 """A comma between names that may have options: only the second one of mlp:width=4,depth=3,gpt."""
 TORCHVISION = "torchvision"
+Source = Literal["shipped", "torchvision", "file", "module"]
+_FUNCTION = r":(?P<factory>[^:=]+)(:(?P<options>.*))?"
+_USER_CODE: dict[Source, str] = {
+    "file": rf"(?P<origin>.+?\.py){_FUNCTION}",
+    "module": rf"(?P<origin>[^:/]+){_FUNCTION}",
+}
+_SPELLINGS: dict[Source, str] = {
+    "shipped": r"(?P<origin>[^:./]+)(?P<factory>)(:(?P<options>[^:]*=.*))?",
+    "torchvision": rf"(?P<origin>{TORCHVISION}){_FUNCTION}",
+    **_USER_CODE,
+}
+"""The pattern of a name from each source; they are tried in this order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +49,7 @@ class FunctionName:
     has been looked up yet."""
 
     text: str
-    source: Literal["shipped", "module", "file", "torchvision"]
+    source: Source
     origin: str
     """The shipped name, the module, the file or "torchvision"."""
     factory: str
@@ -74,36 +86,27 @@ def parse_name(text: str, what: str = "architecture") -> FunctionName:
     Raises UsageError.
     """
     title, is_architecture = f"{what} {text!r}", what == "architecture"
-    file = re.match(r"(.+?\.py)(?::|$)", text)
-    origin, _, rest = (file[1], "", text[file.end() :]) if file else text.partition(":")
-    factory, _, options = rest.partition(":")
-    source: Literal["shipped", "module", "file", "torchvision"] = "file" if file else "module"
-    if is_architecture and origin == TORCHVISION:
-        source = "torchvision"
-    elif is_architecture and (
-        (origin == text and not file) or ("=" in factory and "." not in origin)
-    ):
-        source, factory, options = "shipped", "Architecture", rest
-    is_whole = origin and factory and "=" not in factory and (is_architecture or not options)
-    if not is_whole or (source != "file" and "/" in origin):
-        function = "factory" if is_architecture else what
-        expected = f"path/to/file.py:{function} or package.module:{function}"
-        if is_architecture:
-            expected = f"a shipped one as in mlp:width=64, torchvision:NAME, {expected}"
-        if file and is_architecture and origin == text:
-            expected = (
-                f"{origin}:factory, a function in the file; a training script goes last, without "
-                f"--arch: dpbench explain {origin}, or dpbench check --against-ref HEAD {origin}"
+    for source, pattern in (_SPELLINGS if is_architecture else _USER_CODE).items():
+        match = re.fullmatch(pattern, text)
+        if match is not None and (is_architecture or not match["options"]):
+            return FunctionName(
+                text=text,
+                source=source,
+                origin=match["origin"],
+                factory=match["factory"] or "Architecture",
+                options=_parse_options(match["options"] or "", title),
+                what=what,
             )
-        raise UsageError(f"{title}: expected {expected}")
-    return FunctionName(
-        text=text,
-        source=source,
-        origin=origin,
-        factory=factory,
-        options=_parse_options(options, title),
-        what=what,
-    )
+    function = "factory" if is_architecture else what
+    expected = f"path/to/file.py:{function} or package.module:{function}"
+    if is_architecture and text.endswith(".py"):
+        expected = (
+            f"{text}:factory, a function in the file; a training script goes last, without --arch: "
+            f"dpbench explain {text}, or dpbench check --against-ref HEAD {text}"
+        )
+    elif is_architecture:
+        expected = f"a shipped one as in mlp:width=64, torchvision:NAME, {expected}"
+    raise UsageError(f"{title}: expected {expected}")
 
 
 def _parse_options(text: str, title: str) -> dict[str, str]:
