@@ -7,7 +7,7 @@ positions in it: of every micro-step in a training (`EpochPlan`) and in a trial
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -18,38 +18,8 @@ from torch.utils.data import Sampler
 from dpbench.data.batch import Batch
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
-from dpbench.specs.parallel import averaging_weight
+from dpbench.specs.parallel import averaging_weight, rank_range, split_by_shares
 from dpbench.specs.training import TrainingSpec
-
-
-def split_by_shares(total: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """Numbers of samples in proportion to `shares`, of which there are at most `total`: each at
-    least one, together exactly `total`.
-
-    By the largest remainder: everybody gets the whole part of its due, and what is left goes to
-    those who miss most, the earlier ones first. With equal shares the sizes differ by one at most.
-    """
-    whole = sum(shares)
-    due = [total * share / whole for share in shares]
-    sizes = [max(1, math.floor(part)) for part in due]
-    missing = sorted(range(len(due)), key=lambda i: sizes[i] - due[i])
-    for chosen in missing[: max(0, total - sum(sizes))]:
-        sizes[chosen] += 1
-    while sum(sizes) > total:  # some got one that is more than their due
-        above = (i for i, size in enumerate(sizes) if size > 1)
-        sizes[max(above, key=lambda i: sizes[i] - due[i])] -= 1
-    return tuple(sizes)
-
-
-def rank_range(positions: range, shares: Sequence[float], rank: int) -> range:
-    """The positions of one rank, of those that all divide.
-
-    The ranges are contiguous and in the order of the ranks, and their sizes follow the shares: with
-    equal shares they differ by one at most, and earlier ranks have more.
-    """
-    sizes = split_by_shares(len(positions), shares)
-    first = sum(sizes[:rank])
-    return positions[first : first + sizes[rank]]
 
 
 def sample_indices(
@@ -138,44 +108,38 @@ class EpochPlan:
         step.
         """
         self._samples, self._seed = samples, spec.workload.seed
-        self._accumulation = spec.accumulate
         self._shares = tuple(shares) or (1.0,) * spec.process_count
         full, rest = divmod(samples, spec.global_batch_size)
         count = full + (rest >= spec.group_size)
-        firsts = [step * spec.global_batch_size for step in range(count)]
-        self._micro_steps = [*map(range, firsts, [*firsts[1:], samples])]
-        """The positions of each micro-step in the order of the epoch."""
-        dropped = count % self._accumulation if spec.last_batch == "drop" else 0
-        self.steps_per_epoch = -(-(count - dropped) // self._accumulation)
-        if not self.steps_per_epoch:
+        firsts = [number * spec.global_batch_size for number in range(count)]
+        parts = [*map(range, firsts, [*firsts[1:], samples])]
+        dropped = count % spec.accumulate if spec.last_batch == "drop" else 0
+        begins = range(0, count - dropped, spec.accumulate)
+        self._steps = [parts[begin : begin + spec.accumulate] for begin in begins]
+        """The positions of each step's micro-steps in the order of the epoch."""
+        if not self._steps:
             raise DataError(
                 f"got {samples} training samples at group size {spec.group_size}: {count} "
-                f"micro-steps an epoch, of {self._accumulation} in a step; take more samples, "
+                f"micro-steps an epoch, of {spec.accumulate} in a step; take more samples, "
                 "fewer replicas or accumulation steps, a smaller batch, or keep the last step"
             )
+        self.steps_per_epoch = len(self._steps)
+        self.samples_per_epoch = self._steps[-1][-1].stop
 
-    def samples_before(self, step: int, rank: int | None = None) -> int:
-        """Number of samples in the steps of an epoch before this one, over all ranks or of one;
-        before step `steps_per_epoch`: in the whole epoch."""
-        count = min(step * self._accumulation, len(self._micro_steps))
-        if count == 0:
-            return 0
-        first, last = self._micro_steps[0], self._micro_steps[count - 1]
-        if rank is None:
-            return last.stop
-        size, last_size = (len(rank_range(part, self._shares, rank)) for part in (first, last))
-        return (count - 1) * size + last_size  # all are equal except for the last
+    def samples_before(self, step: int) -> int:
+        """Number of samples of all ranks before a step, counted from 0 over all epochs."""
+        epochs, number = divmod(step, self.steps_per_epoch)
+        return epochs * self.samples_per_epoch + self._steps[number][0].start
 
-    def samples_in(self, step: int) -> int:
-        """Number of samples in a step of an epoch, over all ranks."""
-        return self.samples_before(step + 1) - self.samples_before(step)
+    def samples_of(self, rank: int, steps: int) -> int:
+        """Number of samples of one rank in the first steps of an epoch."""
+        sizes = Counter(len(part) for step in self._steps[:steps] for part in step)
+        return sum(n * split_by_shares(size, self._shares)[rank] for size, n in sizes.items())
 
     def step(self, epoch: int, number: int, rank: int) -> list[torch.Tensor]:
         """The sample indices of `rank` in each micro-step of step `number` of `epoch`, all
         counted from 0; int64 (samples,), on the CPU."""
-        first = number * self._accumulation
-        micro_steps = self._micro_steps[first : first + self._accumulation]
-        ranges = (rank_range(micro_step, self._shares, rank) for micro_step in micro_steps)
+        ranges = (rank_range(part, self._shares, rank) for part in self._steps[number])
         return [sample_indices(r, self._samples, seed=self._seed, epoch=epoch) for r in ranges]
 
     def batches(
@@ -184,7 +148,7 @@ class EpochPlan:
         """The micro-batches of `rank` in each step of `epoch` from `first_step` on, where the
         samples of `dataset` are."""
         for number in range(first_step, self.steps_per_epoch):
-            samples = self.samples_in(number)
+            samples = sum(map(len, self._steps[number]))
             yield [
                 Batch(
                     *dataset.select(indices),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -93,8 +95,11 @@ class ParallelSpec:
     def replica_batch_sizes(self) -> tuple[int, ...]:
         """Samples of each replica in a full micro-step; in strong scaling they differ by at most
         one, and the first ones are larger."""
-        share, larger = divmod(self.global_batch_size, self.group_size)
-        return (share + 1,) * larger + (share,) * (self.group_size - larger)
+        return split_by_shares(self.global_batch_size, (1.0,) * self.group_size)
+
+    def sample_range(self, rank: int) -> range:
+        """The samples of every global batch that the process of `rank` takes."""
+        return rank_range(range(self.global_batch_size), (1.0,) * self.process_count, rank)
 
     @property
     def effective_batch_size(self) -> int:
@@ -103,11 +108,10 @@ class ParallelSpec:
 
     def averaging_weight(self, rank: int) -> float:
         """The rank's `averaging_weight` in a full micro-step; 1 if it takes no average."""
-        if self.process_count == 1 or not self.traits.communicates:
+        if not self.traits.communicates:
             return 1.0
-        return averaging_weight(
-            self.replica_batch_sizes[rank], self.group_size, self.global_batch_size
-        )
+        samples = len(self.sample_range(rank))
+        return averaging_weight(samples, self.process_count, self.global_batch_size)
 
     @property
     def scaled_lr(self) -> float:
@@ -123,6 +127,33 @@ class ParallelSpec:
         communicates = self.traits.communicates
         samples = self.global_batch_size if communicates else max(self.replica_batch_sizes)
         return scale_lr(base, samples * self.accumulate / self.batch_size, rule)
+
+
+def split_by_shares(total: int, shares: Sequence[float]) -> tuple[int, ...]:
+    """Numbers of samples in proportion to `shares`, together exactly `total`; each at least one, if
+    there are as many samples as shares.
+
+    By the largest remainder: everybody gets the whole part of its due, and what is left goes to
+    those who miss most, the earlier ones first. With equal shares the sizes differ by one at most.
+    """
+    whole, least = sum(shares), int(total >= len(shares))
+    due = [total * share / whole for share in shares]
+    sizes = [max(least, math.floor(part)) for part in due]
+    missing = sorted(range(len(due)), key=lambda i: sizes[i] - due[i])
+    for chosen in missing[: max(0, total - sum(sizes))]:
+        sizes[chosen] += 1
+    while sum(sizes) > total:  # some got one that is more than their due
+        above = (i for i, size in enumerate(sizes) if size > 1)
+        sizes[max(above, key=lambda i: sizes[i] - due[i])] -= 1
+    return tuple(sizes)
+
+
+def rank_range(positions: range, shares: Sequence[float], rank: int) -> range:
+    """The positions of one rank, of those that all divide: contiguous, and in the order of the
+    ranks."""
+    sizes = split_by_shares(len(positions), shares)
+    first = sum(sizes[:rank])
+    return positions[first : first + sizes[rank]]
 
 
 def averaging_weight(samples: int, ranks: int, total: int) -> float:

@@ -100,13 +100,6 @@ class Configuration(ParallelSpec):
         node, device = self.node_devices[rank]
         return f"{device} on node {node}" if self.node_count > 1 else device
 
-    def sample_range(self, rank: int) -> range:
-        """The samples of every global batch that the process of `rank` takes."""
-        sizes = self.replica_batch_sizes
-        if self.process_count == 1:
-            return range(sum(sizes))
-        return range(sum(sizes[:rank]), sum(sizes[: rank + 1]))
-
     @property
     def of_one_replica(self) -> Self:
         """The same at group size 1, on the first device."""

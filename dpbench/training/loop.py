@@ -11,7 +11,7 @@ import math
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -49,17 +49,21 @@ from dpbench.training.events import EndLine, EpochLine, Event, Score, StartLine,
 from dpbench.training.run_folder import CHECKPOINTS, TrainingJob, open_log
 
 
-@dataclass(slots=True)
-class LineTotals:
-    """Totals since the last line of the log, without evaluation; samples are those of all
-    ranks."""
+@dataclass(kw_only=True, slots=True)
+class Totals:
+    """Totals of the steps since the last line of the log."""
 
-    seconds: float = 0.0
+    first_step: int
+    """Number of steps done before them."""
+    began: float = field(default_factory=perf_counter)
+    """Their begin on the clock of perf_counter, put off by the time of each evaluation."""
     waited_seconds: float = 0.0
     """Seconds that this rank waited for samples."""
-    samples: int = 0
     loss_sum: float = 0.0
-    """Sum of the loss over these samples."""
+    """Sum of the loss over the samples of all ranks, without those of `unread`."""
+    unread: list[tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=list)
+    """What the latest steps have left on the device: the sum of the loss over this rank's samples,
+    float64, and the gradient norm, None without clipping."""
 
 
 class TrainingLoop:
@@ -82,14 +86,8 @@ class TrainingLoop:
         self.splits, self.devices = splits, devices
         self.position = Position() if checkpoint is None else checkpoint.position
         self._source = None if checkpoint is None else checkpoint.source
-        self._began, self._samples = perf_counter(), 0
-        """The samples of all ranks since then."""
-        self._line_totals = LineTotals()
-        self._loss_sums: list[torch.Tensor] = []
-        """Sum of the loss over this rank's samples of each step since the last reading; float64,
-        on the device."""
-        self._gradient_norm: torch.Tensor | None = None
-        """That of the latest step, on the device; None without clipping."""
+        self._began = perf_counter()
+        self._totals = Totals(first_step=self.position.step)
         self._divide(self.position.shares)
         # Initial parameters depend only on the seed. Each rank has its own random numbers for
         # training, as in dropout: torch's, not those of Python and NumPy.
@@ -112,25 +110,33 @@ class TrainingLoop:
 
         Raises TrainingFailed, on all ranks alike: ranks differ, or a number is not finite.
         """
-        self._add(self._start_line())
-        last_step, score = self.job.spec.epochs * self.plan.steps_per_epoch, None
+        start = self._start_line()
+        self._add(start)
+        last_step, score = self.job.spec.epochs * start.steps_per_epoch, None
         if self.job.run.max_steps is not None:
             last_step = min(last_step, self.job.run.max_steps)
+        ended = self._totals.began
         while self.position.step < last_step:
-            seconds = self._train_steps(last_step)
+            begun = perf_counter()
+            self._totals.began += begun - ended  # no part of the speed
+            epoch = self.position.step // start.steps_per_epoch
+            self._train_steps(epoch, min(last_step, (epoch + 1) * start.steps_per_epoch))
             self._sync_parameters()
-            # The score of a part of an epoch is not compared with those of whole ones, so that a
-            # resumption finds the best of them as if there had been no stop.
-            is_whole = self.position.step % self.plan.steps_per_epoch == 0
-            score = self._end_epoch(seconds) if is_whole else None
-        end = self._end_line(score or self._evaluate())
+            ended, score = perf_counter(), None
+            if self.position.step % start.steps_per_epoch == 0:
+                score = self._end_epoch(ended - begun)
+            else:
+                # The score of a part of an epoch is not compared with those of whole ones, so that
+                # a resumption finds the best of them as if there had been no stop.
+                self._save(best=False)
+        end = self._end_line(start, score or self._evaluate())
         self._add(end)
         return end
 
     def _start_line(self) -> StartLine:
         """The first line of this start; a collective."""
         steps = self.plan.steps_per_epoch
-        own_samples = self.plan.samples_before(steps, self.ranks.rank)
+        own_samples = self.plan.samples_of(self.ranks.rank, steps)
         processes = self.ranks.gather([socket.gethostname(), os.getpid(), own_samples])
         hosts, pids, samples = zip(*processes, strict=True)
         parameters = self.model.module.parameters()
@@ -148,52 +154,44 @@ class TrainingLoop:
             items_per_sample=items_per_sample(self.architecture),
         )
 
-    def _train_steps(self, last_step: int) -> float:
-        """Make the steps of the rest of an epoch, up to the last step of the training; returns
-        their seconds."""
-        position, run, plan = self.position, self.job.run, self.plan
-        epoch, first = divmod(position.step, plan.steps_per_epoch)
+    def _train_steps(self, epoch: int, end: int) -> None:
+        """Make the steps of an epoch, counted from 0, until `end` of the training are done."""
+        position, run = self.position, self.job.run
+        first = position.step - epoch * self.plan.steps_per_epoch
         if first == 0:
             position.epoch_loss_sum = 0.0
         for group in self.model.optimizer.param_groups:
             group["lr"] = self.job.spec.learning_rate_in(epoch)
-        batches_of_steps = plan.batches(self.splits.train, epoch, first, self.ranks.rank)
+        batches_of_steps = self.plan.batches(self.splits.train, epoch, first, self.ranks.rank)
         with loaded_ahead(batches_of_steps, run.prefetch, self.devices[0]) as steps:
-            began = ended = asked = perf_counter()
-            for number, batches in enumerate(steps, start=first):
-                waited = perf_counter() - asked
+            while position.step < end:
+                asked = perf_counter()
+                batches = next(steps)
+                self._totals.waited_seconds += perf_counter() - asked
                 self._take_step(batches)
-                is_over, is_last = number + 1 == plan.steps_per_epoch, position.step == last_step
-                line_is_due = is_due(run.log_interval, position.step)
-                is_saved = is_last or is_due(run.checkpoint_every, position.step)
-                is_read = line_is_due or is_saved or is_over
-                norm = self._read_results() if is_read else None
-                begun, ended, samples = ended, perf_counter(), plan.samples_in(number)
-                self._samples += samples
-                self._line_totals.seconds += ended - begun
-                self._line_totals.waited_seconds += waited
-                self._line_totals.samples += samples
+                line_is_due, check_is_due, save_is_due = (
+                    every is not None and position.step % every == 0
+                    for every in (run.log_interval, run.check_sync_every, run.checkpoint_every)
+                )
+                is_last = position.step == end
+                norm = self._read_results() if line_is_due or save_is_due or is_last else None
                 if line_is_due:
                     self._log_line(norm)
-                if is_due(run.check_sync_every, position.step):
+                if check_is_due:
                     self._check_ranks(f"epoch {epoch + 1}, step {position.step}")
-                if is_saved and not is_over:  # the end of an epoch saves one anyway
+                if save_is_due and not is_last:  # the last one is saved anyway
                     self._save(best=False)
-                if is_last:
-                    break
-                asked = perf_counter()
-        return ended - began
 
     def _take_step(self, batches: Sequence[Batch]) -> None:
         """Make the next step; what it leaves on the device is read later."""
         model, position = self.model, self.position
         scale, max_norm = model.scaler.get_scale(), self.job.spec.max_norm
-        losses, self._gradient_norm = model.step(
+        losses, gradient_norm = model.step(
             batches, position.step, micro_steps=len(batches), max_norm=max_norm
         )
         pairs = zip(losses, batches, strict=True)
         first, *others = [loss.double() * batch.sample_count for loss, batch in pairs]
-        self._loss_sums.append(sum(others, first))
+        self._totals.unread.append((sum(others, first), gradient_norm))
         position.step += 1
         # The scale falls if a gradient overflowed and the step was skipped.
         position.skipped_steps += model.scaler.get_scale() < scale
@@ -229,9 +227,10 @@ class TrainingLoop:
         rank. Under float16 a loss may be infinite, as its step is skipped.
         """
         largest = torch.nn.utils.get_total_norm(self.model.module.parameters(), math.inf)
-        norm = self._gradient_norm
-        values = [largest, largest if norm is None else norm, *self._loss_sums]
-        self._loss_sums = []
+        loss_sums, gradient_norms = zip(*self._totals.unread, strict=True)
+        norm = gradient_norms[-1]
+        values = [largest, largest if norm is None else norm, *loss_sums]
+        self._totals.unread.clear()
         rows = self.ranks.gather(torch.stack([value.double() for value in values]).tolist())
         parameters, norms, *losses = zip(*rows, strict=True)
         position, epoch = self.position, f"epoch {self._epoch}"
@@ -240,7 +239,7 @@ class TrainingLoop:
                 for rank, loss in enumerate(by_rank):
                     require_finite("the loss", loss, f"{epoch}, step {step}, on rank {rank}")
             position.epoch_loss_sum += sum(by_rank)
-            self._line_totals.loss_sum += sum(by_rank)
+            self._totals.loss_sum += sum(by_rank)
         # A finite loss may have gradients that are not.
         for rank, value in enumerate(parameters):
             where = f"{epoch}, step {position.step}, on rank {rank}"
@@ -249,19 +248,21 @@ class TrainingLoop:
 
     def _log_line(self, gradient_norm: float | None) -> None:
         position, plan, steps = self.position, self.plan, self.plan.steps_per_epoch
-        totals, self._line_totals = self._line_totals, LineTotals()
+        totals, self._totals = self._totals, Totals(first_step=position.step)
+        seconds = self._totals.began - totals.began
+        samples = plan.samples_before(position.step) - plan.samples_before(totals.first_step)
         done = position.step - (self._epoch - 1) * steps
         line = StepLine(
             epoch=self._epoch,
             step=position.step,
             processed=plan.samples_before(done),
-            total=plan.samples_before(steps),
-            rank_processed=plan.samples_before(done, rank=0),
-            rank_total=plan.samples_before(steps, rank=0),
-            loss=totals.loss_sum / totals.samples,
+            total=plan.samples_per_epoch,
+            rank_processed=plan.samples_of(0, done),
+            rank_total=plan.samples_of(0, steps),
+            loss=totals.loss_sum / samples,
             learning_rate=self.job.spec.learning_rate_in(self._epoch - 1),
-            samples_per_second=totals.samples / totals.seconds,
-            data_wait_share=totals.waited_seconds / totals.seconds,
+            samples_per_second=samples / seconds,
+            data_wait_share=totals.waited_seconds / seconds,
             elapsed_seconds=perf_counter() - self._began,
             gradient_norm=gradient_norm,
             skipped_steps=position.skipped_steps,
@@ -276,7 +277,7 @@ class TrainingLoop:
         best = score is not None and score.improves(position.best_metric)
         if score is not None and best:
             position.best_metric = score.metric
-        loss = position.epoch_loss_sum / self.plan.samples_before(self.plan.steps_per_epoch)
+        loss = position.epoch_loss_sum / self.plan.samples_per_epoch
         if self._speeds is not None:
             # The median leaves out the first passes, which include set-up.
             speeds = self.ranks.gather(median(self._speeds))
@@ -336,24 +337,24 @@ class TrainingLoop:
 
         return self.ranks.on_first(save)
 
-    def _end_line(self, score: Score | None) -> EndLine:
+    def _end_line(self, start: StartLine, score: Score | None) -> EndLine:
         """The last line, of rank 0, on all ranks; a collective. Raises TrainingFailed."""
         self._check_ranks(f"at the end ({option_words('check_sync_every')} finds the step)")
         memory = self.ranks.gather(encode(memory_peaks(*self.devices)))
-        position, checkpoints = self.position, self.job.folder / CHECKPOINTS
-        epochs, done = divmod(position.step, self.plan.steps_per_epoch)
-        trained = self.plan.samples_before(done or self.plan.steps_per_epoch)
+        position, plan, checkpoints = self.position, self.plan, self.job.folder / CHECKPOINTS
+        epochs, done = divmod(position.step, plan.steps_per_epoch)
+        in_last_epoch = plan.samples_before(done) or plan.samples_per_epoch
 
         def finish() -> Any:
             last = latest_checkpoint(checkpoints)
             return encode(
                 EndLine(
-                    final_loss=position.epoch_loss_sum / trained,
+                    final_loss=position.epoch_loss_sum / in_last_epoch,
                     epochs=epochs,
                     steps=position.step,
                     state_sha256=tensors_sha256(sorted(self.model.module.state_dict().items())),
                     elapsed_seconds=perf_counter() - self._began,
-                    samples=self._samples,
+                    samples=plan.samples_before(position.step) - plan.samples_before(start.step),
                     peaks=tuple(decode(MemoryPeaks, peaks) for peaks in memory),
                     skipped_steps=position.skipped_steps,
                     score=score,
@@ -396,7 +397,3 @@ def time_forward(module: torch.nn.Module, device: torch.device) -> list[float]:
     module.register_forward_pre_hook(begin)
     module.register_forward_hook(end, with_kwargs=True)
     return speeds
-
-
-def is_due(every: int | None, step: int) -> bool:
-    return every is not None and step % every == 0

@@ -185,7 +185,7 @@ def test_all_ranks_together_load_every_sample_once_with_the_weights_of_the_plan(
         with load(2, rank, prefetch) as steps:
             batches = [batch for step in steps for batch in step]
         plan = [
-            (part, PLAN.samples_in(number))
+            (part, PLAN.samples_before(number + 1) - PLAN.samples_before(number))
             for number in range(PLAN.steps_per_epoch)
             for part in PLAN.step(2, number, rank)
         ]

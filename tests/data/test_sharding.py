@@ -9,14 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.data.sharding import (
-    BalancedSampler,
-    EpochPlan,
-    sample_indices,
-    split_by_shares,
-)
+from dpbench.data.sharding import BalancedSampler, EpochPlan, sample_indices
 from dpbench.errors import DataError
 from dpbench.parallel.dp.scatter_gather import balanced_split
+from dpbench.specs.parallel import split_by_shares
 from dpbench.specs.training import TrainingSpec
 from tests.builders import configuration
 from tests.training.jobs import training_spec
@@ -121,14 +117,14 @@ def test_an_epoch_is_its_permutation_but_for_a_dropped_step(
     spec, plan, samples = drawn
     found = steps(spec, plan, epoch)
     trained = [index for step in found for micro_step in micro_steps(step) for index in micro_step]
-    count = plan.samples_before(plan.steps_per_epoch)
+    count = plan.samples_per_epoch
     assert trained == order(samples, seed=spec.workload.seed, epoch=epoch)[:count]
     # What is missing makes less than a step, in micro-steps.
     most = spec.effective_batch_size + spec.group_size if spec.last_batch == "drop" else 1
     assert 0 <= samples - count < most
     for rank, number in ((0, 1), (spec.process_count - 1, plan.steps_per_epoch)):
         dealt = sum(len(part) for step in found[:number] for part in step[rank])
-        assert plan.samples_before(number, rank) == dealt
+        assert plan.samples_of(rank, number) == dealt
 
 
 @quick
@@ -141,7 +137,7 @@ def test_every_rank_has_samples_in_every_micro_step(
     for number, step in enumerate(found):
         counts = [len(part) for rank in step for part in rank]
         assert min(counts) >= 1
-        assert sum(counts) == plan.samples_in(number)
+        assert sum(counts) == plan.samples_before(number + 1) - plan.samples_before(number)
         assert len({len(rank) for rank in step}) == 1
         is_full = len(step[0]) == spec.accumulate
         assert is_full or (number == plan.steps_per_epoch - 1 and spec.last_batch == "step")
@@ -159,17 +155,17 @@ def test_seven_replicas_with_batches_of_three_make_equally_many_steps() -> None:
     last = [plan.step(0, 2856, rank)[0] for rank in range(7)]
     # 60,000 are 2857 × 21 and 3 more: too few for 7 replicas, so they join the last 21.
     assert [len(part) for part in last] == [4, 4, 4, 3, 3, 3, 3]
-    assert plan.samples_before(plan.steps_per_epoch) == 60_000
+    assert plan.samples_per_epoch == 60_000
 
 
 def test_dropping_leaves_out_the_step_of_fewer_micro_steps_only() -> None:
     # Micro-steps of 8, 8, 8, 8, 3: two steps of two, and one of one.
     spec = training_spec(accumulate=2, last_batch="drop")
     plan = EpochPlan(spec, 35)
-    assert (plan.steps_per_epoch, plan.samples_before(plan.steps_per_epoch)) == (2, 32)
+    assert (plan.steps_per_epoch, plan.samples_per_epoch) == (2, 32)
     # 8, 8, 8, 3 are two whole steps, the last with fewer samples.
     plan = EpochPlan(spec, 27)
-    assert (plan.steps_per_epoch, plan.samples_before(plan.steps_per_epoch)) == (2, 27)
+    assert (plan.steps_per_epoch, plan.samples_per_epoch) == (2, 27)
 
 
 def test_too_few_samples_are_data_errors_with_the_numbers() -> None:
@@ -201,8 +197,6 @@ def test_a_batch_is_divided_among_ranks_as_it_is_scattered_over_replicas(
     """dpbench.parallel stands alone, so its function is another one."""
     settings = configuration(scaling="strong", batch_size=total, group_size=parts)
     assert [size for size in settings.replica_batch_sizes if size] == balanced_split(total, parts)
-    if total >= parts:
-        assert split_by_shares(total, (1.0,) * parts) == settings.replica_batch_sizes
 
 
 @pytest.mark.parametrize(
