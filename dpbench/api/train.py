@@ -36,9 +36,10 @@ class Trained:
         Raises FileError if it is not a run folder, is damaged, or its training is not over.
         """
         from dpbench.training.events import EndLine
-        from dpbench.training.run_folder import RunFolder
+        from dpbench.training.run_folder import follow_log, read_manifest
 
-        ended = [e for e in RunFolder.open(Path(folder)).events() if isinstance(e, EndLine)]
+        read_manifest(Path(folder))  # raises unless it is a run folder
+        ended = [e for e in follow_log(Path(folder)).new() if isinstance(e, EndLine)]
         if not ended:
             raise FileError(
                 f"{folder}: training has not finished; dpbench train --resume {folder} continues it"
@@ -48,9 +49,9 @@ class Trained:
     @property
     def manifest(self) -> RunManifest:
         """The specification, the command and the environment of each start."""
-        from dpbench.training.run_folder import RunFolder
+        from dpbench.training.run_folder import read_manifest
 
-        return RunFolder.open(self.folder).manifest
+        return read_manifest(self.folder)
 
     def load_model(
         self, which: Literal["last", "best"] = "last", *, arch: str | None = None

@@ -88,73 +88,59 @@ class RunManifest:
     """Reason why it failed or was stopped."""
 
 
-class RunFolder:
-    """A run folder that exists."""
+def read_manifest(folder: Path) -> RunManifest:
+    """The content of run.json; raises FileError if there is none, or it is damaged or of another
+    dpbench."""
+    file = folder / RUN_FILE
+    if not os.path.lexists(file):
+        missing = "does not exist" if not folder.exists() else f"has no {RUN_FILE}"
+        raise FileError(f"{folder} {missing}; expected a run folder of dpbench train")
+    folder_inside(folder, CHECKPOINTS)
+    return read_object(file, RunManifest)
 
-    def __init__(self, path: Path, manifest: RunManifest) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.checkpoints = path / CHECKPOINTS
 
-    @classmethod
-    def open(cls, path: Path) -> RunFolder:
-        """Read run.json; raises FileError if there is none, or it is damaged or of
-        another dpbench."""
-        file = path / RUN_FILE
-        if not os.path.lexists(file):
-            missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
-            raise FileError(f"{path} {missing}; expected a run folder of dpbench train")
-        manifest = read_object(file, RunManifest)
-        folder_inside(path, CHECKPOINTS)
-        return cls(path, manifest)
+def begin_run(job: TrainingJob, command: Sequence[str], environment: Environment) -> None:
+    """Write the specification of a job that starts in a new folder, or goes on in it.
 
-    @classmethod
-    def begin(cls, job: TrainingJob, command: Sequence[str], environment: Environment) -> RunFolder:
-        """Write the specification of a job that starts in a new folder, or goes on in it.
+    Raises FileError: a new one exists or cannot be made, or another training writes to the log.
+    """
+    folder, earlier = job.folder, tuple[RunStart, ...]()
+    if job.resume == RESUME_LATEST:
+        earlier = read_manifest(folder).starts
+    else:
+        require_free(folder, OTHERWISE)
+        make_folder(folder)
+    start = RunStart(
+        command=tuple(command),
+        environment=environment,
+        started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+    )
+    manifest = RunManifest(
+        schema_version=SCHEMA_VERSION,
+        spec=job.spec,
+        run=job.run,
+        starts=(*earlier, start),
+        status="running",
+    )
+    with closing(open_log(folder)):  # rank 0 opens it again, which may be another process
+        try:
+            for place in (folder, folder_inside(folder, CHECKPOINTS, make=True)):
+                remove_leftovers(place)
+        except OSError as error:
+            raise FileError(f"cannot write into {folder}: {error.strerror}") from None
+    write_object(folder / RUN_FILE, manifest)
 
-        Raises FileError: a new one exists or cannot be made, or another training writes to the
-        log.
-        """
-        path, earlier = job.folder, tuple[RunStart, ...]()
-        if job.resume == RESUME_LATEST:
-            earlier = cls.open(path).manifest.starts
-        else:
-            require_free(path, OTHERWISE)
-            make_folder(path)
-        start = RunStart(
-            command=tuple(command),
-            environment=environment,
-            started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        )
-        manifest = RunManifest(
-            schema_version=SCHEMA_VERSION,
-            spec=job.spec,
-            run=job.run,
-            starts=(*earlier, start),
-            status="running",
-        )
-        folder = cls(path, manifest)
-        with closing(open_log(path)):  # rank 0 opens it again, which may be another process
-            try:
-                for place in (path, folder_inside(path, CHECKPOINTS, make=True)):
-                    remove_leftovers(place)
-            except OSError as error:
-                raise FileError(f"cannot write into {path}: {error.strerror}") from None
-        folder.set_status("running")
-        return folder
 
-    def set_status(self, status: RunStatus, reason: str | None = None) -> None:
-        """Write run.json again, atomically; raises FileError if it cannot be written."""
-        self.manifest = replace(self.manifest, status=status, reason=reason)
-        write_object(self.path / RUN_FILE, self.manifest)
+def set_status(folder: Path, status: RunStatus, reason: str | None = None) -> None:
+    """Write run.json again, atomically; raises FileError if it cannot be written."""
+    manifest = replace(read_manifest(folder), status=status, reason=reason)
+    write_object(folder / RUN_FILE, manifest)
 
-    def follow(self) -> LineReader[Event]:
-        """Read the events as they come, starting with the first."""
-        return LineReader(self.path / LOG_FILE, from_line)
 
-    def events(self) -> tuple[Event, ...]:
-        """All events so far; a last line that is cut off is left out. Raises FileError."""
-        return tuple(self.follow().new())
+def follow_log(folder: Path) -> LineReader[Event]:
+    """Read the events as they come, starting with the first. A last line that is cut off is left
+    out."""
+    return LineReader(folder / LOG_FILE, from_line)
 
 
 def open_log(folder: Path) -> LineWriter:

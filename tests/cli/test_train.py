@@ -14,7 +14,7 @@ from dpbench.cli.app import run
 from dpbench.report.progress import training as train_words
 from dpbench.run.interrupts import end_at_once
 from dpbench.training.events import EndLine, StartLine, StepLine
-from dpbench.training.run_folder import RunFolder
+from dpbench.training.run_folder import follow_log, read_manifest
 from tests.builders import TINY_TRAINING
 from tests.cli import command
 from tests.waiting import is_alive, wait_until
@@ -41,20 +41,22 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     kinds = [json.loads(line).get("kind") for line in out.splitlines()]
     assert kinds == ["started", *("step", "step", "epoch") * 2, "finished", None]
     assert "host memory, largest ÷ mean of ranks" in err
-    folder = RunFolder.open(Path("runs/one"))
-    assert folder.manifest.status == "completed"
-    assert folder.manifest.spec.epochs == 2
-    started, *_, finished = (e for e in folder.events() if isinstance(e, StartLine | EndLine))
+    folder = Path("runs/one")
+    assert read_manifest(folder).status == "completed"
+    assert read_manifest(folder).spec.epochs == 2
+    started, *_, finished = (
+        e for e in follow_log(folder).new() if isinstance(e, StartLine | EndLine)
+    )
     assert isinstance(started, StartLine)
     assert isinstance(finished, EndLine)
     assert len({*started.pids, os.getpid()}) == 3
     assert started.samples_per_rank == (24, 24)
     assert started.steps_per_epoch == 6
-    assert [e.step for e in folder.events() if isinstance(e, StepLine)] == [3, 6, 9, 12]
+    assert [e.step for e in follow_log(folder).new() if isinstance(e, StepLine)] == [3, 6, 9, 12]
     assert json.loads(out.splitlines()[-1])["state_sha256"] == finished.state_sha256
-    names = sorted(path.name for path in folder.checkpoints.iterdir())
+    names = sorted(path.name for path in (folder / "checkpoints").iterdir())
     assert names == ["best.pt", "step-00000006.pt", "step-00000012.pt"]
-    assert not (folder.path / "ranks").exists()
+    assert not (folder / "ranks").exists()
 
 
 @pytest.mark.slow
@@ -65,7 +67,7 @@ def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
     options += ["--evaluate", "off"]
     whole = result(capsys, *options)
     assert result(capsys, *options, "--name", "part", "--max-steps", "4")["steps"] == 4
-    header = RunFolder.open(Path("runs/part")).manifest
+    header = read_manifest(Path("runs/part"))
     assert (header.status, header.reason) == ("interrupted", "--max-steps 4")
 
     often = ("--checkpoint-every", "1")
@@ -75,9 +77,9 @@ def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
         wait_until(lambda: (folder / "checkpoints/step-00000002.pt").exists())
         killed.kill()
         killed.communicate()
-    (started,) = (e for e in RunFolder.open(folder).events() if isinstance(e, StartLine))
+    (started,) = (e for e in follow_log(folder).new() if isinstance(e, StartLine))
     wait_until(lambda: not any(map(is_alive, started.pids)))
-    assert RunFolder.open(folder).manifest.status == "running"
+    assert read_manifest(folder).status == "running"
 
     capsys.readouterr()
     stopped = result(capsys, *options, "--resume", "part")
@@ -106,9 +108,9 @@ def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
     assert tiny("--name", "cut", "--epochs", "200") == 128 + number
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("dpbench: interrupted: to go on from step-0")
-    folder = RunFolder.open(Path("runs/cut"))
-    assert folder.manifest.status == "interrupted"
-    (started,) = (e for e in folder.events() if isinstance(e, StartLine))
+    folder = Path("runs/cut")
+    assert read_manifest(folder).status == "interrupted"
+    (started,) = (e for e in follow_log(folder).new() if isinstance(e, StartLine))
     assert not any(map(is_alive, started.pids))
 
 
@@ -122,6 +124,6 @@ def test_a_rank_that_fails_is_one_line_with_the_cause_and_the_next_step(
     assert "what the ranks printed is in runs/broken/ranks/1; there is no checkpoint yet" in line
     _, _, again = line.partition("to begin again: dpbench train ")
     assert {"--arch", arch, "--resume", "runs/broken"} <= {*again.split()}
-    kept = RunFolder.open(Path("runs/broken")).manifest
+    kept = read_manifest(Path("runs/broken"))
     assert (kept.status, (kept.reason or "").startswith(cause)) == ("failed", True)
     assert Path("runs/broken/ranks/1").is_dir()

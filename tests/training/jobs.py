@@ -17,7 +17,7 @@ from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, Position, from_bytes
-from dpbench.training.run_folder import RunFolder, TrainingJob
+from dpbench.training.run_folder import TrainingJob, begin_run
 from tests.builders import HERE
 
 OF_WORKLOAD = ("optimizer", "lr", "lr_scaling", "seed", "dtype", "compile")
@@ -57,7 +57,7 @@ def training_job(
 ) -> TrainingJob:
     """With a new run folder."""
     job = TrainingJob(spec=spec, run=run, folder=folder, prepared=None)
-    RunFolder.begin(job, ("train",), HERE)
+    begin_run(job, ("train",), HERE)
     return replace(job, resume=resume)
 
 

@@ -35,7 +35,7 @@ from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.temporary import temporary_folder
 from dpbench.training.rank import refuse_unusable
-from dpbench.training.run_folder import OTHERWISE, RUN_FILE, RunFolder, TrainingJob
+from dpbench.training.run_folder import OTHERWISE, RUN_FILE, TrainingJob, read_manifest
 
 DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
 """As the MNIST example of torch has them."""
@@ -169,14 +169,14 @@ def place_training(options: TrainOptions, spec: TrainingSpec) -> TrainingJob:
 def _going_on(job: TrainingJob) -> TrainingJob:
     """The job as the resumption of the run in its folder; raises UsageError if that is another
     training: only the number of epochs may have grown."""
-    run = RunFolder.open(job.folder)
-    theirs = run.manifest.spec
+    run = read_manifest(job.folder)
+    theirs = run.spec
     theirs = replace(theirs, epochs=max(job.spec.epochs, theirs.epochs)).with_files_of(job.spec)
     if differences := differing_fields(job.spec, theirs):
         raise UsageError(
-            f"{option_words('resume')}: {run.path} holds another training "
+            f"{option_words('resume')}: {job.folder} holds another training "
             f"({'; '.join(differences)}); it was started with: "
-            f"{shlex.join(['dpbench', *run.manifest.starts[0].command])}"
+            f"{shlex.join(['dpbench', *run.starts[0].command])}"
         )
     return replace(job, resume=RESUME_LATEST)
 

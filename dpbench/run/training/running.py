@@ -37,7 +37,15 @@ from dpbench.run.training.plan import place_training, prepare_samples, spec_here
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import EndLine, Event
 from dpbench.training.rank import train_rank
-from dpbench.training.run_folder import RANKS, RunFolder, TrainingJob
+from dpbench.training.run_folder import (
+    CHECKPOINTS,
+    RANKS,
+    TrainingJob,
+    begin_run,
+    follow_log,
+    read_manifest,
+    set_status,
+)
 
 MAX_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
@@ -92,28 +100,28 @@ def run_job(
     `train_here`."""
     path, epochs = planned.folder, planned.spec.epochs
     with prepare_samples(options, planned.spec) as (samples, _):
-        folder = RunFolder.begin(planned, ("train", *options.command_line()), environment)
-        with ended_well(options, folder):
-            log = folder.follow()
+        begin_run(planned, ("train", *options.command_line()), environment)
+        with ended_well(options, path):
+            log = follow_log(path)
             log.new()  # skips the events before the resumption
             progress.begin(planned)
-            goes_on = partial(_next_step, options, folder)
+            goes_on = partial(_next_step, options, path)
             with interruptible(goes_on), following(log, progress.hear):
                 finished = train(replace(planned, folder=path.absolute(), prepared=samples))
     if finished.epochs >= epochs:
-        folder.set_status("completed")
+        set_status(path, "completed")
     else:
         limit = option_words("max_steps", options.max_steps)
-        folder.set_status("interrupted", limit)
+        set_status(path, "interrupted", limit)
         say(
             f"{limit}: stopped after {units.counted(finished.steps, 'optimizer step')}, in epoch "
-            f"{finished.epochs + 1} of {epochs}; {_next_step(options, folder)}"
+            f"{finished.epochs + 1} of {epochs}; {_next_step(options, path)}"
         )
     return path, finished
 
 
 @contextmanager
-def ended_well(options: TrainOptions, folder: RunFolder) -> Iterator[None]:
+def ended_well(options: TrainOptions, folder: Path) -> Iterator[None]:
     """A context that stores how the training in it ended, and adds to an error how to continue.
 
     What a rank refused leaves no new folder behind.
@@ -122,19 +130,19 @@ def ended_well(options: TrainOptions, folder: RunFolder) -> Iterator[None]:
         yield
         return
     except Interrupted:
-        folder.set_status("interrupted")
+        set_status(folder, "interrupted")
         raise
     except DpbenchError as raised:
         error = raised
     except BaseException as defect:
-        folder.set_status("failed", f"{type(defect).__name__}: {defect}")
+        set_status(folder, "failed", f"{type(defect).__name__}: {defect}")
         raise
     words, refused = str(error), isinstance(error, REFUSALS)
-    if refused and len(folder.manifest.starts) == 1 and not folder.events():
-        shutil.rmtree(folder.path)  # nothing was trained: the name stays free
+    if refused and len(read_manifest(folder).starts) == 1 and not follow_log(folder).new():
+        shutil.rmtree(folder)  # nothing was trained: the name stays free
         raise error from None
     try:
-        folder.set_status("failed", words)
+        set_status(folder, "failed", words)
     except FileError as trouble:  # on a full disk; the first error is still the cause
         words += f"; {trouble}"
     if not refused:
@@ -143,12 +151,12 @@ def ended_well(options: TrainOptions, folder: RunFolder) -> Iterator[None]:
     raise error from None
 
 
-def _next_step(options: TrainOptions, folder: RunFolder) -> str:
+def _next_step(options: TrainOptions, folder: Path) -> str:
     """How to go on with a training that has not completed."""
-    again = [*options.command_line("resume", "name"), "--resume", str(folder.path)]
+    again = [*options.command_line("resume", "name"), "--resume", str(folder)]
     launcher = "the same launcher on every node, with " if "RANK" in os.environ else ""
     command = f"{launcher}{shlex.join(['dpbench', 'train', *again])}"
-    checkpoint = latest_checkpoint(folder.checkpoints)
+    checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     if checkpoint is None:
         return f"there is no checkpoint yet; to begin again: {command}"
     return f"to go on from {checkpoint.name}: {command}"

@@ -20,7 +20,7 @@ from dpbench.launch.ranks import run_ranks
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.launched import RankDescription, spec_of_world
 from dpbench.training.events import StartLine
-from dpbench.training.run_folder import RunFolder
+from dpbench.training.run_folder import follow_log, read_manifest
 from tests.builders import TINY_TRAINING
 
 Printed = tuple[int, str, str]
@@ -63,13 +63,13 @@ def test_the_ranks_of_a_launcher_make_one_training(tmp_path: Path) -> None:
     assert json.loads(line)["steps"] == 12
     assert "4 samples per step" not in err
     assert "= 8 samples per step" in err
-    folder = RunFolder.open(tmp_path / "runs" / "joined")
-    started, _ = (event for event in folder.events() if isinstance(event, StartLine))
+    folder = tmp_path / "runs" / "joined"
+    started, _ = (event for event in follow_log(folder).new() if isinstance(event, StartLine))
     assert len({*started.pids}) == started.world_size == 2
     assert started.samples_per_rank == (24, 24)
     assert "resuming from" in resumed_err
     assert json.loads(resumed_out)["steps"] == 18
-    assert (folder.manifest.spec.group_size, folder.manifest.spec.epochs) == (2, 3)
+    assert (read_manifest(folder).spec.group_size, read_manifest(folder).spec.epochs) == (2, 3)
 
 
 def test_every_rank_of_a_python_program_gets_the_result_of_each_training(tmp_path: Path) -> None:

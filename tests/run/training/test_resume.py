@@ -17,7 +17,7 @@ from dpbench.run.training.plan import place_training
 from dpbench.run.training.running import following
 from dpbench.specs.training import TrainingSpec
 from dpbench.training.events import Event, to_line
-from dpbench.training.run_folder import RunFolder, TrainingJob
+from dpbench.training.run_folder import TrainingJob, follow_log
 from tests.training.jobs import training_job, training_spec
 from tests.training.test_events import STEP
 
@@ -30,11 +30,11 @@ def runs(here: Path) -> Path:
     return Path("runs")
 
 
-def made(runs: Path, name: str, spec: TrainingSpec = SPEC, *checkpoints: str) -> RunFolder:
-    run = RunFolder.open(training_job(runs / name, spec).folder)
+def made(runs: Path, name: str, spec: TrainingSpec = SPEC, *checkpoints: str) -> Path:
+    folder = training_job(runs / name, spec).folder
     for checkpoint in checkpoints:
-        (run.checkpoints / checkpoint).touch()
-    return run
+        (folder / "checkpoints" / checkpoint).touch()
+    return folder
 
 
 def place(runs: Path, said: list[str] | None = None, **given: str) -> TrainingJob:
@@ -59,8 +59,8 @@ def test_a_run_is_named_by_its_folder_or_path(runs: Path, named: str) -> None:
 
 
 def test_a_checkpoint_begins_another_run(runs: Path) -> None:
-    run = made(runs, "one", SPEC, "step-00000005.pt")
-    file = run.checkpoints / "step-00000005.pt"
+    folder = made(runs, "one", SPEC, "step-00000005.pt")
+    file = folder / "checkpoints" / "step-00000005.pt"
     found = place(runs, name="two", resume=str(file))
     assert (found.folder, found.resume) == (runs / "two", str(file.absolute()))
 
@@ -95,10 +95,10 @@ def test_every_event_is_passed_on_once_the_last_ones_at_the_end(runs: Path) -> N
     lines = [replace(STEP, step=step) for step in (1, 2, 3)]
 
     def write(*events: Event) -> None:
-        with (folder.path / "log.jsonl").open("a") as log:
+        with (folder / "log.jsonl").open("a") as log:
             log.writelines(f"{to_line(one)}\n" for one in events)
 
-    with following(folder.follow(), heard.append):
+    with following(follow_log(folder), heard.append):
         write(*lines[:2])
         while len(heard) < 2:
             pass
