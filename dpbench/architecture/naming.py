@@ -61,7 +61,7 @@ class FunctionName:
     @property
     def is_user_code(self) -> bool:
         """Whether loading it runs the user's code."""
-        return self.source in ("module", "file")
+        return self.source in _USER_CODE
 
     @property
     def title(self) -> str:

@@ -91,34 +91,34 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
     This is a collective. Only rank 0 looks for the file, and sends its bytes to the others: if each
     rank looked for itself and some found nothing, they would diverge.
 
-    Raises UsageError on rank 0, and RuntimeError with its words on the others: the file cannot be
-    read, is no checkpoint of dpbench, or belongs to another training.
+    Raises UsageError: the file is no checkpoint of dpbench, or belongs to another training. If it
+    cannot be read, the other ranks raise RuntimeError with the words of rank 0.
     """
     if job.resume is None:
         return None
 
-    def find() -> tuple[str, bytes] | None:
-        """Path and content of the file; None if there is no checkpoint."""
+    def find() -> tuple[bytes, str] | None:
+        """Content and path of the file; None if there is no checkpoint."""
         path: Path | None = Path(str(job.resume))
         if job.resume == RESUME_LATEST:
             path = latest_checkpoint(job.folder / CHECKPOINTS)
-        if path is None:
-            return None
         try:
-            data = read_bytes(path)
+            return None if path is None else (read_bytes(path), str(path))
         except FileError as error:
             raise UsageError(str(error)) from None
-        # The number of epochs may differ, and so may the content of the user's files.
-        earlier = from_bytes(data, str(path)).spec.with_files_of(job.spec)
-        if differences := differing_fields(job.spec, replace(earlier, epochs=job.spec.epochs)):
-            raise UsageError(
-                f"{path} belongs to another training: {', '.join(differences)}; use the options "
-                "that it was made with, or train without --resume"
-            )
-        return str(path), data
 
     file = ranks.on_first(find)
-    return None if file is None else from_bytes(file[1], file[0])
+    if file is None:
+        return None
+    checkpoint = from_bytes(*file)
+    # The number of epochs may differ, and so may the content of the user's files.
+    earlier = replace(checkpoint.spec.with_files_of(job.spec), epochs=job.spec.epochs)
+    if differences := differing_fields(job.spec, earlier):
+        raise UsageError(
+            f"{checkpoint.source} belongs to another training: {', '.join(differences)}; use the "
+            "options that it was made with, or train without --resume"
+        )
+    return checkpoint
 
 
 TRAINABLE = tuple(

@@ -397,5 +397,5 @@ def two_ranks_go_on_from_the_same_or_not_at_all(folder: Path, rank: int) -> None
     bad = folder / "bad.pt"
     if rank == 0:
         bad.write_bytes(to_bytes(checkpoint(16))[:-900])
-    with pytest.raises(RuntimeError if rank else UsageError, match="it is damaged, or no checkp"):
+    with pytest.raises(UsageError, match="it is damaged, or no checkpoint"):
         agreed_checkpoint(job(host, str(bad)), ranks)
