@@ -219,9 +219,8 @@ def sweep(
         its row has a status and a reason.
 
     Raises:
-        UsageError: An argument is invalid.
+        UsageError: An argument is invalid, or the dataset cannot be used.
         FileError: The results folder cannot be used.
-        DataError: The dataset cannot be used.
         KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to
             resume.
 
@@ -324,9 +323,8 @@ def train(
         The run folder, the end of its log and its models.
 
     Raises:
-        UsageError: An argument is invalid.
+        UsageError: An argument is invalid, or the dataset cannot be used.
         FileError: A folder cannot be used.
-        DataError: The dataset cannot be used.
         TrainingFailed: A rank failed.
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.
 

@@ -70,16 +70,6 @@ class FileError(DpbenchError):
     exit_status = USAGE
 
 
-class DataError(DpbenchError):
-    """A dataset that is missing or damaged."""
-
-    exit_status = USAGE
-
-
-class LaunchError(DpbenchError):
-    """Ranks could not be started, or their node or group was lost."""
-
-
 class TrainingFailed(DpbenchError):
     """A rank of a training or a script ended early; a training keeps its checkpoints."""
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from signal import SIGINT
 from typing import Any, TypeVar
 
-from dpbench.errors import DataError, FileError, Interrupted, UsageError
+from dpbench.errors import FileError, Interrupted, UsageError
 from dpbench.messages import said_to, to_stderr
 from dpbench.options.model import Options, options_of
 
@@ -45,7 +45,7 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
         listener = to_stderr if progress else lambda message: None
         with said_to(listener), _main_module_unseen() if alone else nullcontext():
             yield
-    except (UsageError, FileError, DataError) as error:
+    except (UsageError, FileError) as error:
         error.args = (OPTION_OR_COMMAND.sub(_as_argument, str(error)),)
         raise
     except Interrupted as error:

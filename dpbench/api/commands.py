@@ -45,9 +45,8 @@ def sweep(
         its row has a status and a reason.
 
     Raises:
-        UsageError: An argument is invalid.
+        UsageError: An argument is invalid, or the dataset cannot be used.
         FileError: The results folder cannot be used.
-        DataError: The dataset cannot be used.
         KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to
             resume.
     """

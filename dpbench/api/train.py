@@ -110,9 +110,8 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
         The run folder, the end of its log and its models.
 
     Raises:
-        UsageError: An argument is invalid.
+        UsageError: An argument is invalid, or the dataset cannot be used.
         FileError: A folder cannot be used.
-        DataError: The dataset cannot be used.
         TrainingFailed: A rank failed.
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.
     """

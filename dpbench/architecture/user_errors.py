@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import UsageError
 
 _PACKAGE = Path(__file__).parent.parent
 _STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib"))
@@ -39,9 +39,10 @@ def user_errors_in(
     try:
         with redirect_stdout(sys.stderr):
             yield
-    except UsageError:
-        raise
-    except DataError as error:  # dpbench looked at what the code returned
+    except UsageError as error:
+        if str(error).startswith(title):
+            raise
+        # dpbench has looked at what the code returned.
         raise UsageError(f"{title}: {doing}: {error}{code_place(code)}") from None
     except (Exception, SystemExit) as error:
         text = error.msg if isinstance(error, SyntaxError) and error.filename else str(error)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dpbench.errors import DataError
+from dpbench.errors import UsageError
 from dpbench.parallel.tree import children
 
 Samples = Any
@@ -48,25 +48,25 @@ def sample_count(**batch: Samples) -> int:
 
     The keywords are the names that an error gives to the trees: inputs=…, targets=….
 
-    Raises DataError, with the place, unless every leaf is a tensor with as many samples.
+    Raises UsageError, with the place, unless every leaf is a tensor with as many samples.
     """
     counts: dict[str, int] = {}
     for name, tree in batch.items():
         named = list(named_leaves(tree, name))
         if not named:
-            raise DataError(f"{name}: got an empty {type(tree).__name__}, expected a tensor in it")
+            raise UsageError(f"{name}: got an empty {type(tree).__name__}, expected a tensor in it")
         for path, leaf in named:
             if not isinstance(leaf, torch.Tensor):
-                raise DataError(f"{path}: got {type(leaf).__name__}, expected a tensor")
+                raise UsageError(f"{path}: got {type(leaf).__name__}, expected a tensor")
             if leaf.layout != torch.strided:  # torch cannot take some of its samples
-                raise DataError(f"{path}: got a {leaf.layout} tensor, expected a dense one")
+                raise UsageError(f"{path}: got a {leaf.layout} tensor, expected a dense one")
             if leaf.dim() == 0:
-                raise DataError(f"{path}: got a tensor without dimensions, expected samples first")
+                raise UsageError(f"{path}: got a tensor without dimensions, expected samples first")
             counts[path] = len(leaf)
     (first, expected), *others = counts.items()
     for path, count in others:
         if count != expected:
-            raise DataError(
+            raise UsageError(
                 f"got {expected} {first} and {count} {path}; expected as many of both: the first "
                 "dimension of every tensor is the sample"
             )

@@ -24,7 +24,7 @@ from dpbench.architecture.naming import parse_name
 from dpbench.architecture.user_errors import described, seeded, user_errors_in
 from dpbench.data import registry
 from dpbench.data.batch import Samples, named_leaves, sample_count
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.parallel.tree import map_leaves, tensors
@@ -43,7 +43,7 @@ TRAIN_PER_TEST_SAMPLE = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Dataset:
-    """Samples and their targets. Raises DataError unless all parts have as many samples."""
+    """Samples and their targets. Raises UsageError unless all parts have as many samples."""
 
     inputs: Samples
     """Inputs, in the form that `data.batch.call` passes to the model; each tensor is (samples,
@@ -115,12 +115,12 @@ class Splits:
         return tensors_sha256(chain.from_iterable(trees))
 
     def save(self, file: Path) -> None:
-        """Write the samples into a file for `read`; raises DataError if it cannot be written."""
+        """Write the samples into a file for `read`; raises UsageError if it cannot be written."""
         try:
             torch.save([(one.inputs, one.targets) for one in (self.train, self.test)], file)
         except (OSError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
-            raise DataError(
+            raise UsageError(
                 f"cannot write the prepared dataset into {file.parent}: {reason}"
             ) from None
 
@@ -168,12 +168,12 @@ def synthetic_samples(architecture: Architecture) -> int:
 
 
 def synthetic_dataset(architecture: Architecture, *, seed: int, samples: int) -> Dataset:
-    """So many samples of the architecture, on the CPU, the same in every process; raises DataError
+    """So many samples of the architecture, on the CPU, the same in every process; raises UsageError
     for another number."""
     inputs, targets = architecture.synthetic_batch(samples, torch.Generator().manual_seed(seed))
     dataset = Dataset(inputs=inputs, targets=targets)
     if len(dataset) != samples:
-        raise DataError(
+        raise UsageError(
             f"synthetic_batch({samples}) returned {counted(len(dataset), 'sample')}; expected as "
             "many as asked for"
         )

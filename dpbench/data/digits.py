@@ -30,7 +30,7 @@ from torch.hub import download_url_to_file
 
 from dpbench.data.datasets import Dataset, Splits
 from dpbench.data.registry import MNIST_PLACE
-from dpbench.errors import DataError
+from dpbench.errors import UsageError
 from dpbench.messages import Say
 
 DIGITS_FOLDER = Path(__file__).parent
@@ -94,12 +94,12 @@ def _dataset(images: NDArray[Any], labels: NDArray[np.uint8]) -> Dataset:
 def read_mnist(data_dir: Path | None) -> Splits:
     """Images, float32 (n, 1, 28, 28), standardized, and digits, int64 (n,).
 
-    Raises DataError if a file is missing or damaged.
+    Raises UsageError if a file is missing or damaged.
     """
     missing = [n for n in PUBLISHED if data_dir is None or not (data_dir / n).is_file()]
     if data_dir is None or missing:
         where = "got no data folder" if data_dir is None else f"{data_dir} lacks files"
-        raise DataError(
+        raise UsageError(
             f"dataset 'mnist': {where}; expected {' and '.join(missing)} {MNIST_PLACE}; "
             "--data digits needs no files"
         )
@@ -115,7 +115,7 @@ def read_mnist(data_dir: Path | None) -> Splits:
 def download_mnist(folder: Path, say: Say) -> None:
     """Download those of the four files that `folder` lacks; make the folder.
 
-    `say` is called with a message before each download. Raises DataError for a file that cannot be
+    `say` is called with a message before each download. Raises UsageError for a file that cannot be
     fetched, or is not the published one.
     """
     source = os.environ.get(SOURCE_VARIABLE, SOURCE).rstrip("/")
@@ -128,11 +128,11 @@ def download_mnist(folder: Path, say: Say) -> None:
             download_url_to_file(f"{source}/{name}", str(folder / name), sha256, progress=False)
         # RuntimeError: another SHA-256; HTTPException: an answer that is not HTTP.
         except (OSError, ValueError, RuntimeError, HTTPException) as error:
-            raise DataError(f"cannot download MNIST to {folder}: {error}") from None
+            raise UsageError(f"cannot download MNIST to {folder}: {error}") from None
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """The array in a gzip-compressed IDX file of unsigned bytes; raises DataError."""
+    """The array in a gzip-compressed IDX file of unsigned bytes; raises UsageError."""
     try:
         content = gzip.decompress(path.read_bytes())
         if content[:3] != b"\0\0\x08":
@@ -141,6 +141,6 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         elements = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * len(shape))
         return elements.reshape(shape)
     except (OSError, EOFError, zlib.error, ValueError, IndexError, struct.error) as error:
-        raise DataError(
+        raise UsageError(
             f"cannot read {path}: {error}; expected a gzip-compressed IDX file of unsigned bytes"
         ) from error

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset, UserDataset
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import UsageError
 from dpbench.parallel import devices
 from dpbench.parallel.tree import map_tensors, tensors
 from dpbench.parent_death import end_with
@@ -111,7 +111,7 @@ def loaded_by_workers(
     in one thread, and its random numbers depend on `seed` and its number. Enter this in the main
     thread, which gets the signal if a worker is killed; no process is left at the end.
 
-    The iterator raises DataError for a worker's error, with its place in the user's code.
+    The iterator raises UsageError for a worker's error, with its place in the user's code.
     """
     loader: DataLoader[Any] = DataLoader(
         range(len(source)),  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ def _checked(answers: Iterator[Any]) -> Generator[tuple[Samples, Samples], None,
     try:
         for answer in answers:
             if isinstance(answer, str):
-                raise DataError(answer)
+                raise UsageError(answer)
             yield answer
     except Exception as error:
         raise error.with_traceback(None)  # noqa: B904

@@ -54,9 +54,7 @@ def prepare_dataset(name: str, *, data_dir: Path | None, cache: Path) -> int | N
     The files of MNIST are in `data_dir`. A user's dataset is only loaded and counted: ranks load it
     themselves. Returns the number of training samples; None if as many as asked for are generated.
 
-    Raises:
-        DataError: it is missing or damaged, or `cache` cannot be written.
-        UsageError: the user's dataset cannot be loaded.
+    Raises UsageError if it is missing, damaged or cannot be loaded, or `cache` cannot be written.
     """
     if is_function(name):
         from dpbench.data.datasets import load_user_dataset

@@ -17,7 +17,7 @@ from torch.utils.data import Sampler
 
 from dpbench.data.batch import Batch
 from dpbench.data.datasets import Dataset
-from dpbench.errors import DataError
+from dpbench.errors import UsageError
 from dpbench.specs.parallel import averaging_weight, rank_range, split_by_shares
 from dpbench.specs.training import TrainingSpec
 
@@ -104,7 +104,7 @@ class EpochPlan:
     def __init__(self, spec: TrainingSpec, samples: int, *, shares: Sequence[float] = ()) -> None:
         """`shares` are the relative shares of the ranks in every micro-step; () means equal.
 
-        Raises DataError: there are too few samples for one micro-step, or "drop" would leave no
+        Raises UsageError: there are too few samples for one micro-step, or "drop" would leave no
         step.
         """
         self._samples, self._seed = samples, spec.workload.seed
@@ -118,7 +118,7 @@ class EpochPlan:
         self._steps = [parts[begin : begin + spec.accumulate] for begin in begins]
         """The positions of each step's micro-steps in the order of the epoch."""
         if not self._steps:
-            raise DataError(
+            raise UsageError(
                 f"got {samples} training samples at group size {spec.group_size}: {count} "
                 f"micro-steps an epoch, of {spec.accumulate} in a step; take more samples, "
                 "fewer replicas or accumulation steps, a smaller batch, or keep the last step"

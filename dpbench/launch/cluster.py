@@ -23,7 +23,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench import units
 from dpbench.codec import decode, encode
-from dpbench.errors import FileError, Interrupted, LaunchError, UsageError
+from dpbench.errors import DpbenchError, FileError, Interrupted, UsageError
 from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import POLL_SECONDS, run_ranks, scratch_folder
@@ -92,7 +92,7 @@ class NodeState:
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
 
 
-class NodeLost(LaunchError):
+class NodeLost(DpbenchError):
     """A node that this one waits for is gone; `reason` says since when or why."""
 
     def __init__(self, reason: str, remedy: str = "") -> None:
@@ -105,7 +105,7 @@ def open_cluster(placement: Placement, token: str, this_node: Node) -> Iterator[
     """Wait for all nodes, and leave them at the end of the context.
 
     `placement` is this process's among all of dpbench, one a node; `token` signs what they say.
-    Raises UsageError for a port that is not free or a node with other options, and LaunchError,
+    Raises UsageError for a port that is not free or a node with other options, and DpbenchError,
     with the missing nodes, when the time to join is over.
     """
     timeout = timedelta(seconds=ARRIVAL_SECONDS)
@@ -118,7 +118,7 @@ def open_cluster(placement: Placement, token: str, this_node: Node) -> Iterator[
         descriptions = signed.wait_for_members(encode(this_node), ARRIVAL_SECONDS)
         nodes = tuple(decode(Node, description) for description in descriptions)
     except RuntimeError as error:  # of torch
-        raise LaunchError(f"the store at {endpoint} cannot be used: {error}") from None
+        raise DpbenchError(f"the store at {endpoint} cannot be used: {error}") from None
     cluster, end = Cluster(placement, nodes, signed), ""
     try:
         require_common(nodes, this_node)

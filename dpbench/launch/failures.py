@@ -20,7 +20,7 @@ import torch
 
 from dpbench import units
 from dpbench.architecture.user_errors import raised_at
-from dpbench.errors import DpbenchError, LaunchError
+from dpbench.errors import DpbenchError
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.measure.device import peak_memory_words
 from dpbench.parallel.groups import PeerFailed
@@ -100,7 +100,7 @@ class ScriptFailed(DpbenchError):
         self.raised = raised
 
 
-class RanksFailed(LaunchError):
+class RanksFailed(DpbenchError):
     """Some ranks did not return; the message is the reason, which names the first cause.
 
     Attributes:
@@ -136,7 +136,10 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
     the monotonic clock."""
     text = str(error).encode(errors="backslashreplace").decode()
     message = next(iter(text.splitlines()), "")[:MAX_TEXT]
-    kind = error.raised if isinstance(error, ScriptFailed) else type(error).__name__
+    own = type(error).__name__ if isinstance(error, DpbenchError) else ""
+    kind = "" if own else type(error).__name__
+    if isinstance(error, ScriptFailed):
+        kind = error.raised
     described = (f"{kind}: {message}" if kind and message else kind or message) + raised_at(error)
     out_of_memory = isinstance(error, MemoryError) or any(
         phrase in text.lower() for phrase in OUT_OF_MEMORY_WORDS
@@ -154,7 +157,7 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
         predicate=predicate,
         status=Status.OUT_OF_MEMORY if out_of_memory else Status.FAILED,
         at_seconds=time.monotonic() - started,
-        own_error=kind if isinstance(error, DpbenchError) else "",
+        own_error=own,
         message=message,
         details="".join(traceback.format_exception(error)),
     )

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpbench import units
-from dpbench.errors import LaunchError, UsageError
+from dpbench.errors import DpbenchError, UsageError
 from dpbench.rendezvous.barrier import wait_until
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class SignedStore:
     def wait_for_members(self, description: object, seconds: float) -> list[Any]:
         """Wait for all members and return their descriptions.
 
-        Raises LaunchError with those that are missing when the time is over, and UsageError for a
+        Raises DpbenchError with those that are missing when the time is over, and UsageError for a
         number that two members have.
         """
         nonce = secrets.token_hex(16).encode()
@@ -77,7 +77,7 @@ class SignedStore:
         if not wait_until(lambda: not self._missing(nonce, description), seconds):
             missing = self._missing(nonce, description)
             names = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
-            raise LaunchError(
+            raise DpbenchError(
                 f"{names} did not come within {units.seconds(seconds)}; start the same command "
                 "there, or look at its output"
             )

@@ -26,7 +26,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.launcher.api import elastic_launch
 
-from dpbench.errors import Interrupted, LaunchError, UsageError
+from dpbench.errors import DpbenchError, Interrupted, UsageError
 from dpbench.launch.failures import FailureKind, RanksFailed, failure_of_end, is_of_lost_peer
 from dpbench.launch.signals import ended_by_second_signal
 from dpbench.parent_death import tied_to_this_process
@@ -156,7 +156,7 @@ def run_workers(chosen: Namespace, threads: int) -> None:
     """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set.
 
     Raises RanksFailed; Interrupted; UsageError for what torchrun itself refuses, or a port that
-    is not free; LaunchError if the launchers of several nodes did not come together.
+    is not free; DpbenchError if the launchers of several nodes did not come together.
     """
     with (
         temporary_folder() as folder,
@@ -193,13 +193,13 @@ def run_workers(chosen: Namespace, threads: int) -> None:
             refuse(f"torchrun refuses: {error}")
         except RendezvousError as error:
             reason = type(error).__name__ + (f": {error}" if str(error) else "")
-            raise LaunchError(
+            raise DpbenchError(
                 f"the launchers of {chosen.nnodes} nodes did not come together at "
                 f"{endpoint_text(host, port)} ({reason}); compare their --nnodes and --rdzv-id"
             ) from error
         except RuntimeError as error:
             reason = str(error) or type(error).__name__
-            raise LaunchError(f"torchrun could not start the workers: {reason}") from error
+            raise DpbenchError(f"torchrun could not start the workers: {reason}") from error
 
 
 def workers_failed(ends: Mapping[int, ProcessFailure], logs: Path) -> RanksFailed:

@@ -37,14 +37,10 @@ ranks stays below a third of it; a misplaced element or a missing rank is above 
 ROOT = 0
 
 
-class WrongResult(DpbenchError):
-    """A collective gave this rank something else than what the ranks sent."""
-
-
 def measure_collective(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...]:
     """Measure all sizes of `spec` as `rank`.
 
-    At the first size with a wrong result all ranks end. Raises WrongResult in those whose own is.
+    At the first size with a wrong result all ranks end. Raises DpbenchError in those whose own is.
     """
     device = torch.device(spec.devices[rank])
     torch.set_num_threads(spec.threads)
@@ -61,7 +57,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> tuple[SizeTiming, ...
             timings.append(SizeTiming(nbytes=nbytes, seconds=seconds, largest_error=error))
             del operation  # frees its memory before the next one allocates
     if wrong is not None:
-        raise WrongResult(wrong)
+        raise DpbenchError(wrong)
     return tuple(timings)
 
 

@@ -16,10 +16,6 @@ TORCH_INDICES = re.compile(r"Parameter indices which did not receive grad for ra
 MAX_PARAMETERS_NAMED = 4
 
 
-class UnusedParameters(DpbenchError):
-    """Parameters that require a gradient got none in a step."""
-
-
 @contextmanager
 def unused_parameters_named(module: nn.Module) -> Iterator[None]:
     """Replace these errors, which name arguments and contexts that are not the user's to choose.
@@ -36,9 +32,7 @@ def unused_parameters_named(module: nn.Module) -> Iterator[None]:
             names = [trained[int(index)][0] for index in indices[1].split()]
         else:
             raise
-        raise UnusedParameters(without_gradient(names)).with_traceback(
-            error.__traceback__
-        ) from None
+        raise DpbenchError(without_gradient(names)).with_traceback(error.__traceback__) from None
 
 
 def without_gradient(names: Sequence[str]) -> str:

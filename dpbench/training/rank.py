@@ -33,8 +33,8 @@ def train_rank(job: TrainingJob, rank: int) -> EndLine:
     The environment variables of torch.distributed are set, unless one process drives all replicas.
 
     Raises:
-        UsageError: the ranks got different jobs, or the checkpoint belongs to another training.
-        DataError: the samples are missing or too few.
+        UsageError: the ranks got different jobs, the checkpoint belongs to another training, or the
+            samples are missing or too few.
         TrainingFailed: on all ranks alike.
     """
     run = job.run

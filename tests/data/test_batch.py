@@ -11,7 +11,7 @@ import torch
 
 from dpbench.data.batch import call, sample_count
 from dpbench.data.datasets import Dataset
-from dpbench.errors import DataError
+from dpbench.errors import UsageError
 
 Pair = namedtuple("Pair", ["dense", "indices"])
 
@@ -70,5 +70,5 @@ def test_the_samples_of_a_tree_are_taken_from_each_of_its_tensors(tree: Any) -> 
     ],
 )
 def test_samples_that_disagree_are_named(inputs: Any, targets: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(UsageError, match=message):
         Dataset(inputs=inputs, targets=targets)

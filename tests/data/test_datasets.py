@@ -13,7 +13,7 @@ from dpbench.architecture import load_architecture
 from dpbench.data import datasets, digits, registry
 from dpbench.data.datasets import Dataset, collate, load_user_dataset, synthetic_dataset
 from dpbench.data.digits import every_fifth
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
 from tests.data.mnist_folder import put_mnist
 
@@ -29,7 +29,7 @@ def test_prepared_digits_are_loaded_in_splits(tmp_path: Path) -> None:
     loaded, expected = datasets.load_splits(workload("digits"), tmp_path, MLP), digits.read_digits()
     assert (len(loaded.train), len(loaded.test)) == (1442, 355)
     assert loaded.sha256 == expected.sha256
-    with pytest.raises(DataError, match=r"cannot write the prepared dataset into .*nowhere"):
+    with pytest.raises(UsageError, match=r"cannot write the prepared dataset into .*nowhere"):
         expected.save(tmp_path / "nowhere" / "digits.pt")
 
 

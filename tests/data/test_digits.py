@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dpbench.data import digits
-from dpbench.errors import DataError
+from dpbench.errors import UsageError
 from tests.data.mnist_folder import TRAIN_IMAGES, TRAIN_LABELS, idx_bytes, images, put, put_mnist
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
@@ -21,12 +21,12 @@ def test_a_file_is_decoded_and_damage_is_found(tmp_path: Path) -> None:
     plain = idx_bytes(ARRAY)
     assert np.array_equal(digits.read_idx(put(tmp_path, "whole.gz", plain)), ARRAY)
     for content in (b"", b"\0\0\x0d\x03rest", plain[:3], plain[:10], plain[:-1], plain * 2):
-        with pytest.raises(DataError, match=r"cannot read .*damaged.gz: .*; expected a gzip-comp"):
+        with pytest.raises(UsageError, match=r"cannot read .*damaged.gz: .*; expected a gzip-comp"):
             digits.read_idx(put(tmp_path, "damaged.gz", content))
     path = tmp_path / "cut.gz"
     for content in (plain, gzip.compress(plain)[:-9]):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"cannot read .*cut.gz: "):
+        with pytest.raises(UsageError, match=r"cannot read .*cut.gz: "):
             digits.read_idx(path)
 
 
@@ -40,10 +40,10 @@ def test_images_and_labels_are_read_and_normalized(tmp_path: Path) -> None:
 
 
 def test_missing_files_are_named_with_what_needs_none(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"{TRAIN_IMAGES} and {TRAIN_LABELS} and t10k-images"):
+    with pytest.raises(UsageError, match=rf"{TRAIN_IMAGES} and {TRAIN_LABELS} and t10k-images"):
         digits.read_mnist(None)
     put(tmp_path, TRAIN_IMAGES, idx_bytes(images(3)))
-    with pytest.raises(DataError, match=rf"expected {TRAIN_LABELS}.*--data digits needs no"):
+    with pytest.raises(UsageError, match=rf"expected {TRAIN_LABELS}.*--data digits needs no"):
         digits.read_mnist(tmp_path)
 
 
@@ -54,10 +54,10 @@ def test_published_files_are_downloaded_once_and_others_are_not_kept(
     mirror, data = tmp_path / "mirror", tmp_path / "data"
     mirror.mkdir()
     monkeypatch.setenv(digits.SOURCE_VARIABLE, mirror.as_uri())
-    with pytest.raises(DataError, match=r"cannot download MNIST .*No such file"):
+    with pytest.raises(UsageError, match=r"cannot download MNIST .*No such file"):
         digits.download_mnist(data, said.append)
     put_mnist(mirror, 4, 4)
-    with pytest.raises(DataError, match="invalid hash value"):
+    with pytest.raises(UsageError, match="invalid hash value"):
         digits.download_mnist(data, said.append)
     assert not [*data.iterdir()]
     for name in digits.PUBLISHED:

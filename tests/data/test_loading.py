@@ -18,7 +18,7 @@ from dpbench.data.batch import Batch
 from dpbench.data.datasets import Dataset, UserDataset
 from dpbench.data.loading import loaded_ahead, loaded_by_workers, to_device
 from dpbench.data.sharding import EpochPlan
-from dpbench.errors import DataError
+from dpbench.errors import UsageError
 from tests.recording_cuda import GPU, GpuTensor, HostTensor, RecordingCuda, put_into_parallel
 from tests.training.jobs import training_spec
 from tests.waiting import is_alive, prefetch_threads, wait_until
@@ -133,7 +133,7 @@ def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> No
         UserDataset(Theirs()), batches, workers=2, prefetch=1, seed=0
     ) as answers:
         next(answers)
-        with pytest.raises(DataError, match=r"KeyError: 'no label for 13'.*test_loading"):
+        with pytest.raises(UsageError, match=r"KeyError: 'no label for 13'.*test_loading"):
             next(answers)
     assert multiprocessing.active_children() == []
 

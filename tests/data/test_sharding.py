@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.data.sharding import BalancedSampler, EpochPlan, sample_indices
-from dpbench.errors import DataError
+from dpbench.errors import UsageError
 from dpbench.parallel.dp.scatter_gather import balanced_split
 from dpbench.specs.parallel import split_by_shares
 from dpbench.specs.training import TrainingSpec
@@ -169,9 +169,9 @@ def test_dropping_leaves_out_the_step_of_fewer_micro_steps_only() -> None:
 
 
 def test_too_few_samples_are_data_errors_with_the_numbers() -> None:
-    with pytest.raises(DataError, match="got 3 training samples at group size 4: 0 micro-steps"):
+    with pytest.raises(UsageError, match="got 3 training samples at group size 4: 0 micro-steps"):
         EpochPlan(training_spec(group_size=4), 3)
-    with pytest.raises(DataError, match=": 2 micro-steps an epoch, of 3 in a step"):
+    with pytest.raises(UsageError, match=": 2 micro-steps an epoch, of 3 in a step"):
         EpochPlan(training_spec(accumulate=3, last_batch="drop"), 16)
 
 

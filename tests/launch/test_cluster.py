@@ -17,7 +17,7 @@ from torch.distributed import (
     Store,
 )
 
-from dpbench.errors import LaunchError, UsageError
+from dpbench.errors import DpbenchError, UsageError
 from dpbench.launch.cluster import (
     Cluster,
     ClusterRunner,
@@ -173,7 +173,7 @@ def test_what_this_launch_has_not_signed_is_ignored() -> None:
 
 
 def test_a_member_that_does_not_come_is_named() -> None:
-    with pytest.raises(LaunchError, match="node 1 did not come within 200 ms"):
+    with pytest.raises(DpbenchError, match="node 1 did not come within 200 ms"):
         SignedStore(HashStore(), TOKEN, "node", member=0, members=2).wait_for_members({}, 0.2)
 
 
@@ -199,7 +199,9 @@ def test_a_member_with_another_token_does_not_join() -> None:
     with ThreadPoolExecutor() as threads:
         waiting = [threads.submit(one.wait_for_members, {}, 1.0) for one in (first, second)]
     for other, one in zip((1, 0), waiting, strict=True):
-        with pytest.raises(LaunchError, match=rf"node {other} \(with another token\) did not come"):
+        with pytest.raises(
+            DpbenchError, match=rf"node {other} \(with another token\) did not come"
+        ):
             one.result()
 
 

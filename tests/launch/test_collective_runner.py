@@ -94,7 +94,7 @@ def test_one_wrong_element_is_found_and_no_time_is_kept(
     expected = (last % 8191 + 1) / 8191
     assert record.status is Status.FAILED
     assert (record.reason or "").startswith(
-        f"rank 1 raised WrongResult: all_reduce of {MANY:,} B gave {expected + 1:g} at element "
+        f"rank 1 failed: all_reduce of {MANY:,} B gave {expected + 1:g} at element "
         f"{last}, expected {expected:g}"
     )
     assert record.ranks == ()

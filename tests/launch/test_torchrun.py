@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from dpbench.errors import LaunchError, UsageError
+from dpbench.errors import DpbenchError, UsageError
 from dpbench.launch import torchrun
 from dpbench.launch.failures import RanksFailed
 from dpbench.launch.torchrun import read_arguments as read
@@ -152,14 +152,14 @@ def test_gloo_is_led_to_the_interface_where_the_nodes_meet(
 def test_a_node_that_does_not_come_ends_the_wait_in_time() -> None:
     alone = f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{free_port()} --rdzv-id=job"
     chosen = read([*alone.split(), "--rdzv-conf=join_timeout=1", "script.py"])
-    with pytest.raises(LaunchError, match=r"2 nodes did not come together at 127\.0\.0\.1:\d+ "):
+    with pytest.raises(DpbenchError, match=r"2 nodes did not come together at 127\.0\.0\.1:\d+ "):
         run(chosen, threads=1)
 
 
 def test_a_node_0_that_does_not_come_is_one_line() -> None:
     place = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
     chosen = read(["--nnodes=2", "--node-rank=1", place, "--rdzv-conf=timeout=1", "script.py"])
-    with pytest.raises(LaunchError, match=r"workers: node 0 did not come within 1 s: .* its own"):
+    with pytest.raises(DpbenchError, match=r"workers: node 0 did not come within 1 s: .* its own"):
         run(chosen, threads=1)
 
 

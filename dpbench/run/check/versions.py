@@ -24,7 +24,7 @@ from dpbench import folders, shipped, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.codec import decode, from_json
-from dpbench.errors import USAGE, LaunchError, UsageError
+from dpbench.errors import USAGE, DpbenchError, UsageError
 from dpbench.git import without_git_variables
 from dpbench.messages import option_words, say
 from dpbench.options.check import CheckOptions
@@ -64,7 +64,7 @@ class Version:
         Gives a function that measures until so many repetitions are stored, anew with ranks of a
         new server, and returns what is measured; with 0, it waits until that is planned. It says
         what the process says, unless that was `heard` before, and raises UsageError for what cannot
-        be planned, later LaunchError, in the words of a process that has ended.
+        be planned, later DpbenchError, in the words of a process that has ended.
         """
         place = {"results_dir": str(self.folder.parent.absolute()), "name": self.folder.name}
         sweep = {
@@ -101,7 +101,7 @@ class Version:
                     status = process.wait()
                     printed.seek(0)
                     last = printed.read().strip().rpartition("\n")[2]
-                    error = LaunchError if repetitions and status != USAGE else UsageError
+                    error = DpbenchError if repetitions and status != USAGE else UsageError
                     raise error(f"{self.label}: {last or f'exit status {status}'}")
                 content = from_json(dict, answer)
                 said = [message for message in content["said"] if message not in heard]

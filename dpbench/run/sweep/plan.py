@@ -12,7 +12,7 @@ from dpbench import folders, units
 from dpbench.architecture.naming import named_files
 from dpbench.codec import content_hash, differing_fields
 from dpbench.data.registry import is_function, prepare_dataset
-from dpbench.errors import DataError, FileError, UsageError
+from dpbench.errors import FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_inside, folder_name
 from dpbench.folders import LOGS_FOLDER, Sweep
 from dpbench.launch.cluster import Cluster, ClusterRunner, Node, NodeLost
@@ -39,9 +39,9 @@ def plan_sweep(
     """The sweep of these options, with the records that --resume found in its folder, and the
     runner of its trials on the nodes of a cluster, or on this one alone.
 
-    Raises UsageError if the sweep cannot run or is not the one to resume, FileError for a new
-    folder that already exists or a missing one to resume, DataError for a dataset that is too
-    small, and NodeLost, which says how to finish.
+    Raises UsageError if the sweep cannot run, such as for too small a dataset, or is not the one to
+    resume, FileError for a new folder that already exists or a missing one to resume, and NodeLost,
+    which says how to finish.
     """
     here = cluster.this_node if cluster else this_node(options)
     nodes = cluster.nodes if cluster else (here,)
@@ -109,7 +109,7 @@ def runner_for(
     spec: SweepSpec, logs: Path, data_dir: Path | None, here: Node, cluster: Cluster | None = None
 ) -> Iterator[TrialRunner]:
     """A runner of the sweep's trials, with its datasets prepared; the folder `logs` gets the output
-    of failed ones. Raises DataError for a dataset that is smaller than a step of all replicas."""
+    of failed ones. Raises UsageError for a dataset that is smaller than a step of all replicas."""
     if runners := test_runners():
         yield runners.trial_runner()
         return
@@ -136,7 +136,7 @@ def _prepare_datasets(spec: SweepSpec, data_dir: Path | None, cache: Path) -> No
     for each in configurations(spec) if datasets else ():
         samples = counts[each.workload.dataset]
         if samples is not None and each.global_batch_size > samples:
-            raise DataError(
+            raise UsageError(
                 f"{units.counted(each.group_size, 'replica')} take {each.global_batch_size:,} "
                 f"samples in one step, and {each.workload.dataset} has {samples:,}; expected "
                 "fewer --gpus, smaller --batch-sizes or --data synthetic"

@@ -188,7 +188,7 @@ def prepare_samples(options: TrainOptions, spec: TrainingSpec) -> Iterator[tuple
 
     With --download, the files that MNIST lacks are downloaded first.
 
-    Raises DataError, or UsageError if there are too few.
+    Raises UsageError, also if there are too few.
     """
     dataset, count = spec.workload.dataset, spec.train_samples
     with temporary_folder() as cache:

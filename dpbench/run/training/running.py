@@ -16,14 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from dpbench import units
-from dpbench.errors import (
-    DataError,
-    DpbenchError,
-    FileError,
-    Interrupted,
-    TrainingFailed,
-    UsageError,
-)
+from dpbench.errors import DpbenchError, FileError, Interrupted, TrainingFailed, UsageError
 from dpbench.files import LineReader, folder_inside
 from dpbench.launch.failures import RanksFailed
 from dpbench.launch.machine import inspect_machine
@@ -50,11 +43,12 @@ from dpbench.training.run_folder import (
 MAX_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
 SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
-    **{kind.__name__: kind for kind in (UsageError, DataError, FileError)},
-    **dict.fromkeys(("TrainingFailed", "DpbenchError"), TrainingFailed),
+    "UsageError": UsageError,
+    "FileError": FileError,
+    "TrainingFailed": TrainingFailed,
+    "DpbenchError": TrainingFailed,
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
-REFUSALS = (UsageError, DataError)
 
 
 def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
@@ -79,7 +73,7 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
             kind = SAID_BY_RANKS.get(cause.own_error) if cause else None
             if cause is None or kind is None:
                 raise TrainingFailed(f"{failed}{hint}") from None
-            raise kind(cause.message + ("" if kind in REFUSALS else hint)) from None
+            raise kind(cause.message + ("" if kind is UsageError else hint)) from None
         if options.debug:
             say(f"--debug: what the ranks printed is in {scratch}")
         else:
@@ -137,7 +131,7 @@ def ended_well(options: TrainOptions, folder: Path) -> Iterator[None]:
     except BaseException as defect:
         set_status(folder, "failed", f"{type(defect).__name__}: {defect}")
         raise
-    words, refused = str(error), isinstance(error, REFUSALS)
+    words, refused = str(error), isinstance(error, UsageError)
     if refused and len(read_manifest(folder).starts) == 1 and not follow_log(folder).new():
         shutil.rmtree(folder)  # nothing was trained: the name stays free
         raise error from None

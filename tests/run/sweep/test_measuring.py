@@ -12,7 +12,7 @@ import pytest
 
 from dpbench import folders
 from dpbench.cli.app import run
-from dpbench.errors import DataError
+from dpbench.errors import UsageError
 from dpbench.messages import said_to
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Status, TrialRecord
@@ -43,7 +43,7 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
     few = replace(spec, axes={"batch_size": (16,)})
     message = "2 replicas take 32 samples in one step, and items.py:items has 20; expected fewer"
-    with pytest.raises(DataError, match=message), runner_for(few, here, None, node):
+    with pytest.raises(UsageError, match=message), runner_for(few, here, None, node):
         pass
 
 
