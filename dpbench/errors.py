@@ -36,11 +36,9 @@ MAX_KNOWN_LISTED = 30
 """Known names that an error lists beside the nearest one."""
 
 
-class UnknownName(UsageError):
-    """A name outside its registry, given as `what`."""
-
-    def __init__(self, what: str, got: str, known: Iterable[str]) -> None:
-        super().__init__(f"{what}: got {got!r}; {expected_name(got, [*known])}")
+def unknown_name(what: str, got: str, known: Iterable[str]) -> UsageError:
+    """The error about a name outside its registry, given as `what`."""
+    return UsageError(f"{what}: got {got!r}; {expected_name(got, [*known])}")
 
 
 def expected_name(name: str, known: Collection[str] | Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from dpbench import units
 from dpbench.analysis import frames
 from dpbench.analysis.analyze import Analysis, analyze
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError, unknown_name
 from dpbench.folders import Collectives, Sweep
 from dpbench.options.reading import read_value
 from dpbench.options.types import FilePath
@@ -86,7 +86,7 @@ class Results:
     ) -> str:
         """The table of configurations as text, in any format of `dpbench report`.
 
-        `columns` are keys; `width` is that of a terminal to fit into. Raises UnknownName for a
+        `columns` are keys; `width` is that of a terminal to fit into. Raises UsageError for a
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
@@ -96,11 +96,11 @@ class Results:
         """A chart, as `dpbench plot` draws it; `work` is the architecture, required if there are
         several.
 
-        Raises UnknownName for an unknown kind, and UsageError for another `work` or a chart that
-        has nothing to show here.
+        Raises UsageError for an unknown kind, another `work` or a chart that has nothing to show
+        here.
         """
         if kind not in CHARTS:
-            raise UnknownName("chart", kind, CHARTS)
+            raise unknown_name("chart", kind, CHARTS)
         charts = {one.work: one for one in self._analysis.by_work}
         if work is None and len(charts) == 1:
             (work,) = charts

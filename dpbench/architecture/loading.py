@@ -23,7 +23,7 @@ from dpbench import shipped
 from dpbench.architecture.naming import TORCHVISION, FunctionName, find_module, parse_name
 from dpbench.architecture.protocol import Architecture
 from dpbench.architecture.user_errors import described, user_errors_in
-from dpbench.errors import UnknownName, UsageError, nearest_name
+from dpbench.errors import UsageError, nearest_name, unknown_name
 
 EMPTY = inspect.Parameter.empty
 REQUIRED = "required"
@@ -124,7 +124,7 @@ def load_function(name: FunctionName) -> Callable[..., Any]:
     if name.source == "shipped":
         module = f"dpbench.architectures.{origin}"
         if origin not in (known := shipped_architectures()):
-            raise UnknownName("architecture", origin, (*known, f"{TORCHVISION}:NAME"))
+            raise unknown_name("architecture", origin, (*known, f"{TORCHVISION}:NAME"))
     elif name.source == "file":
         if not Path(origin).is_file():
             raise UsageError(f"{name.title}: no file {origin} here ({Path.cwd()})")
@@ -195,7 +195,7 @@ def convert(given: Mapping[str, str], factory: Callable[..., Any], title: str) -
         if option not in known and not takes_others:
             if not known:
                 raise UsageError(f"{title}: got the option {option}, but it takes none")
-            raise UnknownName(f"option of {title}", option, known)
+            raise unknown_name(f"option of {title}", option, known)
         kind = known[option].annotation if option in known else UNTYPED
         if text.lower() == "none" and type(None) in get_args(kind):
             values[option] = None

@@ -20,7 +20,7 @@ from dpbench.architecture.user_errors import code_place, described, seeded, user
 from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset, check_fits, collate, load_user_dataset, synthetic_dataset
 from dpbench.data.registry import DATASETS, is_function
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError, unknown_name
 from dpbench.measure.unused import without_gradient
 
 SAMPLES = 2
@@ -51,7 +51,7 @@ def try_out(arch: str, *, dataset: str | None, seed: int) -> TryOutResult:
     if dataset is None:
         dataset = loaded.default_dataset
         if dataset not in DATASETS:
-            raise UnknownName(f"default dataset of {arch}", dataset, DATASETS)
+            raise unknown_name(f"default dataset of {arch}", dataset, DATASETS)
         default = dataset == "synthetic" and is_user_code(arch)
         whose = f": samples are made by {arch}" if default else f", the default of {arch}"
         notes = (*notes, f"--data {dataset}{whose}")

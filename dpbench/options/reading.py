@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError, unknown_name
 from dpbench.messages import escaped, say
 from dpbench.options.model import Options, options_of
 
@@ -89,7 +89,7 @@ def preset_file(model: type[Options], name: str) -> Path:
     """The file of a preset: NAME-gpus.toml if there is one and this machine has GPUs. Raises
     UsageError for a name that the model does not have."""
     if name not in model.presets:
-        raise UnknownName("--preset", name, model.presets)
+        raise unknown_name("--preset", name, model.presets)
     on_gpus = PRESETS / f"{name}-gpus.toml"
     if on_gpus.exists():
         import torch
@@ -148,7 +148,7 @@ def _by_field(
             raise UsageError(f"{source}{name} {where}{'' if is_call else ', and in no file'}")
         if key not in known:
             what, between = ("argument of", "_") if is_call else ("key in", "-")
-            raise UnknownName(
+            raise unknown_name(
                 f"{what} {source.rstrip(': ')}", name, [k.replace("_", between) for k in known]
             )
         if value is not None and fields[key] in by_field:

@@ -14,7 +14,7 @@ from dpbench.analysis.metric import Metric, Value
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.published import CLAIMED
 from dpbench.analysis.rows import Row
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError, unknown_name
 from dpbench.messages import one_line, option_words
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
@@ -60,11 +60,11 @@ def rows_text(
         width: Width of the terminal, see `Table.text`.
 
     Raises:
-        UnknownName: The format or a column is unknown.
+        UsageError: The format or a column is unknown.
     """
     name = format or "text"
     if name not in FORMATS:
-        raise UnknownName(option_words("format"), name, FORMATS)
+        raise unknown_name(option_words("format"), name, FORMATS)
     if name in DATA_FORMATS:
         from dpbench.analysis.frames import row_frame
 
@@ -180,7 +180,7 @@ def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> 
     CSV has a header of keys and one line per row; missing values are empty, and an apostrophe
     stands before every text that a spreadsheet would compute. JSON is an array with one object per
     row; missing values are null and infinity is the text "inf". Raises UsageError for a format of
-    documents, and UnknownName for an unknown column.
+    documents or an unknown column.
     """
     from pandas.api.types import is_numeric_dtype
 
@@ -223,7 +223,7 @@ def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
                 f"{option_words('format')} than text or markdown"
             )
         if name not in keys:
-            raise UnknownName(option_words("columns"), name, [*keys, GEM])
+            raise unknown_name(option_words("columns"), name, [*keys, GEM])
         if names.count(name) > 1:
             raise UsageError(f"{option}: expected each column once, got {name} twice")
     return names

@@ -14,7 +14,7 @@ import torch
 from dpbench import architecture
 from dpbench.architecture.loading import convert, default_options
 from dpbench.architecture.user_errors import seeded
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError
 
 
 def factory(
@@ -144,7 +144,7 @@ def test_every_shipped_architecture_loads_under_its_own_name(name: str) -> None:
 
 
 def test_an_unknown_name_gets_the_nearest_one_suggested() -> None:
-    with pytest.raises(UnknownName, match=r"'mnist_cn'; did you mean 'mnist_cnn'\?.*mlp"):
+    with pytest.raises(UsageError, match=r"'mnist_cn'; did you mean 'mnist_cnn'\?.*mlp"):
         architecture.load_architecture("mnist_cn:width=3")
 
 

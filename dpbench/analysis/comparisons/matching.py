@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.analysis.repetitions import by_configuration
 from dpbench.codec import differing_fields
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError, unknown_name
 from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, Configuration, plain_label
@@ -63,13 +63,13 @@ class Side:
     Sides of one run are compared within each repetition."""
 
     def selected(self) -> Records:
-        """The records of the side; raises UnknownName or UsageError if there are none."""
+        """The records of the side; raises UsageError if there are none."""
         if not self.sweep.records:
             raise UsageError(f"{self.label} holds no trial that could be compared")
         chosen = self.sweep.records
         for key, text in self.where.items():
             if key not in IDENTITY:
-                raise UnknownName(f"key in {self.label}", key, IDENTITY)
+                raise unknown_name(f"key in {self.label}", key, IDENTITY)
             known = {str(IDENTITY[key](record.configuration)) for record in chosen}
             chosen = tuple(r for r in chosen if str(IDENTITY[key](r.configuration)) == text)
             if not chosen:

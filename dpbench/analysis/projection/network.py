@@ -20,7 +20,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dpbench import units
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError, unknown_name
 from dpbench.units import GIGA, MICRO
 
 
@@ -119,7 +119,7 @@ def load_topology(name_or_path: str) -> Topology:
         shipped = tomllib.loads(text)
         if name_or_path not in shipped:
             known = [*shipped, "or a path to a .toml file"]
-            raise UnknownName("--topology", name_or_path, known)
+            raise unknown_name("--topology", name_or_path, known)
         return Topology(name=name_or_path, **shipped[name_or_path])
     try:
         return Topology(**{"name": path.stem, **tomllib.loads(path.read_text(encoding="utf-8"))})

@@ -34,7 +34,7 @@ def report_answer(
     """The headline, at most one warning, the table, and below it where the report is, what to run
     next (see `next_command`), and how many notes `verbose` would print.
 
-    Raises UnknownName or UsageError for unknown columns.
+    Raises UsageError for unknown columns.
     """
     first, others = warnings(analysis), notes(analysis)
     following = next_command(analysis, typed)
