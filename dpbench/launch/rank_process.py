@@ -6,6 +6,7 @@ scratch folder.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import gc
 import multiprocessing
@@ -20,9 +21,12 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import psutil
+
 from dpbench.launch.failures import failure_of_exception
 from dpbench.launch.signals import handle_endings
 
+PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 MIN_LIMIT_SECONDS = 0.01
 STREAMS = ("stdout", "stderr")
 _in_rank = threading.Event()
@@ -45,6 +49,8 @@ def rank_main(
     """
     _in_rank.set()
     os.setsid()  # as under torchrun: schedulers share the cores among sessions
+    if sys.platform == "linux":  # orphans below this process become its children
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     os.environ.update(environment)
     rank = int(os.environ["RANK"])
     gc.freeze()  # or each collection walks the fork server's imports, for 0.2 s
@@ -80,10 +86,24 @@ def rank_main(
                 sys.stderr.flush()
             with suppress(OSError):  # the launcher may be gone
                 connection.send_bytes(pickle.dumps((None, failure)))
+            end_descendants()
             os._exit(1)  # without destructors, which might wait for other ranks
         finally:
             faulthandler.cancel_dump_traceback_later()
+    end_descendants()
     connection.poll(None)  # until all have results: they may still need this rank's connections
+
+
+def end_descendants() -> None:
+    """Kill what this process has started, and all below it, and collect it, so that its time is
+    known as this process's."""
+    descendants = psutil.Process().children(recursive=True)  # parents come first
+    for process in descendants:
+        with suppress(psutil.Error):
+            process.kill()
+    for process in descendants:
+        with suppress(ChildProcessError):
+            os.waitpid(process.pid, 0)
 
 
 def is_rank() -> bool:

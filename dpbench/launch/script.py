@@ -3,30 +3,24 @@ starts it, below the process that dpbench starts for each rank."""
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
 from dpbench.codec import decode, encode, json_bytes
 from dpbench.launch.failures import ScriptFailed
-from dpbench.launch.rank_process import output_path, stack_path
+from dpbench.launch.rank_process import end_descendants, output_path, stack_path
 from dpbench.measure.script import program
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
 from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
 from dpbench.specs import Configuration
-
-PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 
 
 def measure_script(
@@ -39,7 +33,6 @@ def measure_script(
         deadline: when it writes its stack to `scratch`, on the monotonic clock.
     """
     faulthandler.cancel_dump_traceback_later()  # the script's process writes its own stack
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     result = scratch / f"rank{rank}.json"
     task = program.ScriptTask(
         settings=settings,
@@ -57,14 +50,7 @@ def measure_script(
         stdin=subprocess.DEVNULL,
     )
     code = process.wait()
-    # What the script has left behind, such as workers of its loader, ends here, and is reaped here,
-    # so that its time counts as the trial's.
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            child.kill()
-    with suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
+    end_descendants()  # such as workers of its loader
     if not result.exists():
         if code < 0:
             os.kill(os.getpid(), -code)  # so that the launcher sees how the script ended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -179,11 +180,12 @@ def seen_by_a_rank(backend: str, launcher: int, rank: int) -> dict[str, object]:
             "ranks": listening(os.getpid()),
             "modes": [oct(path.stat().st_mode & 0o077) for path in store.parents[:1]],
             "store": store,
+            "started": subprocess.Popen(["sleep", "60"], start_new_session=True).pid,
         }
 
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_ranks_listen_on_loopback_only_and_meet_in_a_folder_of_their_own(
+def test_ranks_meet_on_loopback_in_a_folder_of_their_own_and_leave_nothing(
     tmp_path: Path, backend: str
 ) -> None:
     mine = listening(os.getpid())
@@ -193,6 +195,7 @@ def test_ranks_listen_on_loopback_only_and_meet_in_a_folder_of_their_own(
         assert {address for address, _ in seen["ranks"]} <= {"127.0.0.1", "::1"}
         assert seen["modes"] == ["0o0"]
         assert not seen["store"].exists()  # by now
+        assert not psutil.pid_exists(seen["started"])
 
 
 def interface(rank: int) -> str | None:
