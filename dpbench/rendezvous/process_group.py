@@ -25,8 +25,6 @@ from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.parallel.groups import (
     CPU,
     PeerFailed,
-    decoded,
-    encoded,
     gather_values,
     message_device,
 )
@@ -97,17 +95,17 @@ class RankGroup:
         """The result of `work` on rank 0, on every rank once it has ended, however long it takes.
 
         The others wait in the group's store, which has no time limit: if rank 0 dies, the launcher
-        has to end them. The result is as in `gather_on_first`. Raises what `work` raises on rank 0,
+        has to end them. The result is as in `gather`. Raises what `work` raises on rank 0,
         and PeerFailed on the others.
         """
         if self.control is None:
             return work()
         store = PrefixStore("on_first", self.control.get_group_store())
         end = f"end of turn {store.add(f'turns of {self.rank}', 1)}"
-        message, failure = b"", ""
+        result, failure = None, ""
         if self.rank == 0:
             try:
-                message = encoded(work())
+                result = work()
             except BaseException as error:
                 failure = f"{type(error).__name__}: {error}".partition("\n")[0]
                 raise
@@ -116,12 +114,7 @@ class RankGroup:
         wait_until(lambda: store.check([end]))
         if failure := store.get(end).decode():
             raise PeerFailed(f"cannot complete: rank 0 failed while others waited: {failure}")
-        on = message_device(self.control)
-        length = torch.tensor(len(message), device=on)
-        dist.broadcast(length, group=self.control, group_src=0)
-        data = torch.frombuffer(bytearray(message or int(length)), dtype=torch.uint8).to(on)
-        dist.broadcast(data, group=self.control, group_src=0)
-        received: T = decoded(data.cpu().numpy().tobytes())
+        received: T = self.gather(result)[0]
         return received
 
 
