@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -23,7 +24,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench import units
 from dpbench.codec import decode, encode
-from dpbench.errors import DpbenchError, FileError, Interrupted, UsageError
+from dpbench.errors import DpbenchError, Interrupted, UsageError
 from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import POLL_SECONDS, run_ranks, scratch_folder
@@ -165,22 +166,33 @@ class Cluster:
         self._states = {number: NodeState() for number in self._watched}
         self._heard = {number: monotonic() for number in self._watched}
         self._leaving = False
+        self._trouble = ""
+        """Why the store cannot be used, or not for the state of this node."""
         self._thread = threading.Thread(target=self._serve, name="nodes", daemon=True)
         self._thread.start()
 
     def state(self, number: int) -> NodeState:
         """The last state of another node that has arrived; raises NodeLost. It never waits."""
         state = self._states[number]
-        reason = state.end
-        if reason is None and monotonic() - self._heard[number] > LOST_SECONDS:
-            reason = f"no sign of life for {units.seconds(LOST_SECONDS)}"
-        if reason:
+        is_silent = monotonic() - self._heard[number] > LOST_SECONDS
+        silence = f"no sign of life for {units.seconds(LOST_SECONDS)}" if is_silent else ""
+        if reason := (self._trouble or silence if state.end is None else state.end):
             raise NodeLost(f"{self.nodes[number].name} was lost: {reason}")
         return state
 
     def set_state(self, **changes: Any) -> None:
         """Change the state of this node; does not wait for others to see it."""
         self._state = replace(self._state, **changes)
+
+    def ended(self, order: int, node_count: int) -> list[NodeState]:
+        """The states of the first nodes but this one, node 0, that have carried out the order.
+        Raises NodeLost."""
+        states = [self.state(number) for number in range(1, node_count)]
+        return [state for state in states if state.done == order]
+
+    def some_failed(self, order: int, node_count: int) -> bool:
+        """Whether the ranks on one of these nodes did not complete. Raises NodeLost."""
+        return not all(state.measurements for state in self.ended(order, node_count))
 
     def order(self, trial: int) -> int:
         """Order the trial with that number in the plan, as node 0; returns the order's number."""
@@ -204,7 +216,7 @@ class Cluster:
 
     def leave(self, end: str) -> None:
         """Say why this node ends, and stop; `end` is empty if there is nothing more to do."""
-        self.set_state(end=end)
+        self.set_state(end=end, measurements=(), failures=())  # which may be too large to send
         if self.this_node.number == 0:
             states = self._states.values
             wait_until(lambda: all(state.end is not None for state in states()), FAREWELL_SECONDS)
@@ -213,22 +225,23 @@ class Cluster:
 
     def _serve(self) -> None:
         """Write this node's state and read those of others, until the node leaves."""
-        next_beat, written, beat = 0.0, None, 0
-        with suppress(RuntimeError, FileError):  # the connection broke, or another version speaks
-            while True:
-                leaving, state = self._leaving, self._state
+        next_beat, written, beat, leaving = 0.0, None, 0, False
+        while not leaving:
+            leaving, state = self._leaving, self._state
+            try:
                 if state != written or monotonic() >= next_beat:
                     written, beat, next_beat = state, beat + 1, monotonic() + BEAT_SECONDS
                     value = encode(replace(state, beat=beat))
                     self._store.put(f"state {self.this_node.number}", value)
-                if leaving:
-                    return
                 for number in self._watched:
                     value = self._store.get(f"state {number}")
                     found = NodeState() if value is None else decode(NodeState, value)
                     if found.beat > self._states[number].beat:
                         self._states[number], self._heard[number] = found, monotonic()
-                sleep(POLL_SECONDS)
+            # The connection broke, the state is too large, or another version speaks.
+            except (RuntimeError, DpbenchError) as error:
+                self._trouble = str(error).partition("\n")[0]
+            sleep(POLL_SECONDS)
 
     def run_trial_here(
         self,
@@ -316,25 +329,16 @@ class ClusterRunner(TrialRunner):
         # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
         # trial fills a window, whose repetitions get the number of steps that the first chose.
         order = cluster.order(self._plan.index(trial))
-
-        def ended() -> list[NodeState]:
-            """The states of the other nodes whose ranks have ended."""
-            states = (cluster.state(node.number) for node in nodes[1:])
-            return [state for state in states if state.done == order]
-
-        def some_failed() -> bool:
-            return any(not state.measurements for state in ended())
-
-        def all_ended() -> bool:
-            if some_failed() or not here.measurements:  # the first failure stops all ranks
-                cluster.set_state(trial=None)
-            return len(ended()) == len(nodes) - 1
-
+        some_failed = partial(cluster.some_failed, order, len(nodes))
         here = cluster.run_trial_here(self, trial, order, time_limit_seconds, some_failed)
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
-        if not wait_until(all_ended, STOP_SECONDS):
-            raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
-        states = [here, *ended()]
+        deadline = monotonic() + STOP_SECONDS
+        while len(states := [here, *cluster.ended(order, len(nodes))]) < len(nodes):
+            if not all(state.measurements for state in states):  # the first failure stops all
+                cluster.set_state(trial=None)
+            if monotonic() > deadline:
+                raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
+            sleep(POLL_SECONDS)
         ranks = [rank for state in states for rank in state.measurements]
         if len(ranks) == settings.process_count:
             return record_of_ranks(trial, ranks)

@@ -33,6 +33,8 @@ ARRIVAL_SECONDS = 300.0
 """Seconds that members wait for each other at the start."""
 ALGORITHM = "sha256"
 MAC_BYTES = hashlib.new(ALGORITHM).digest_size
+MAX_BYTES = 8 * 2**20 - MAC_BYTES
+"""Largest value after compression; torch's store ends the connection of who sends more."""
 
 
 def given_token(environ: Mapping[str, str]) -> str | None:
@@ -74,22 +76,19 @@ class SignedStore:
         """
         nonce = secrets.token_hex(16).encode()
         self._store.set(f"hello {self._member}", nonce)  # type: ignore[arg-type]
-        if not wait_until(lambda: not self._missing(nonce, description), seconds):
-            missing = self._missing(nonce, description)
-            names = " and ".join(f"{self._kind} {n}{why}" for n, why in missing.items())
+        if not wait_until(lambda: self._try_to_join(nonce, description), seconds):
+            names = " and ".join(f"{self._kind} {n}{why}" for n, why in self._missing().items())
             raise DpbenchError(
                 f"{names} did not come within {units.seconds(seconds)}; start the same command "
                 "there, or look at its output"
             )
         return [self.get(f"member {number}") for number in self._members]
 
-    def _missing(self, own_nonce: bytes, description: object) -> dict[int, str]:
-        """The members that have not come, or do not sign as this one does, with a remark.
-
-        Describes this member in a new launch if all have come, or if one has come again.
-        """
-        if absent := [n for n in self._members if not self._store.check([f"hello {n}"])]:
-            return dict.fromkeys(absent, "")
+    def _try_to_join(self, own_nonce: bytes, description: object) -> bool:
+        """Describe this member in the launch of all that have come, anew if one has come again;
+        return whether all have joined it."""
+        if not self._store.check([f"hello {number}" for number in self._members]):
+            return False
         nonces = [self._store.get(f"hello {number}") for number in self._members]
         if nonces[self._member] != own_nonce:
             raise UsageError(
@@ -100,6 +99,12 @@ class SignedStore:
         if launch_id != self.launch_id:
             self.launch_id = launch_id
             self.put(f"member {self._member}", description)
+        return not self._missing()
+
+    def _missing(self) -> dict[int, str]:
+        """The members that have not come, or do not sign as this one does, with a remark."""
+        if absent := [n for n in self._members if not self._store.check([f"hello {n}"])]:
+            return dict.fromkeys(absent, "")
         return {
             n: " (with another token)" if self._store.check([f"member {n}"]) else ""
             for n in self._members
@@ -107,9 +112,12 @@ class SignedStore:
         }
 
     def put(self, key: str, value: object) -> None:
-        """Set the key to a value that json.dumps takes, other than None. torch's store ends the
-        connection of who sends more than 8 MiB, after compression."""
+        """Set the key to a value that json.dumps takes, other than None. Raises DpbenchError for a
+        value that is too large for torch's store."""
         content = zlib.compress(json.dumps(value).encode())
+        if len(content) > MAX_BYTES:
+            size, most = units.bytes_binary(len(content)), units.bytes_binary(MAX_BYTES)
+            raise DpbenchError(f"{key} takes {size}, expected at most {most}; measure fewer steps")
         self._store.set(key, self._mac(key, content) + content)  # type: ignore[arg-type]
 
     def get(self, key: str) -> Any:

@@ -18,6 +18,7 @@ from torch.distributed import (
 )
 
 from dpbench.errors import DpbenchError, UsageError
+from dpbench.launch import signed_store
 from dpbench.launch.cluster import (
     Cluster,
     ClusterRunner,
@@ -26,8 +27,10 @@ from dpbench.launch.cluster import (
     follow_orders,
     require_common,
 )
+from dpbench.launch.failures import failure_of_end
 from dpbench.launch.signed_store import TOKEN_VARIABLE, SignedStore, given_token
 from dpbench.launch.trial_runner import TrialRunner
+from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import Placement
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import trial
@@ -113,7 +116,8 @@ def test_nodes_with_other_plans_do_not_begin() -> None:
     other.set_state(plan="b")
     with pytest.raises(UsageError, match="have different plans: a file that they read is not the"):
         lead.agree_on_plan("a")
-    leave(lead, other, "it ended: other plans")
+    other.leave("")
+    lead.leave("it ended: other plans")
 
 
 def test_a_node_learns_how_node_0_ended(tmp_path: Path) -> None:
@@ -126,11 +130,16 @@ def test_a_node_learns_how_node_0_ended(tmp_path: Path) -> None:
         leaving.result()
 
 
-def leave(lead: Cluster, other: Cluster, end: str) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        leaving = pool.submit(lead.leave, end)
-        other.leave("")
-        leaving.result()
+def test_a_state_that_is_too_large_ends_both_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signed_store, "MAX_BYTES", 1000)
+    lead, other = clusters()
+    other.set_state(failures=(replace(failure_of_end(1, 0), details=os.urandom(1000).hex()),))
+    with pytest.raises(NodeLost, match=r"lost: state 1 takes 1\.\d* KiB, expected at most 1000 B"):
+        wait_until(lambda: other.state(0).end)
+    other.leave("it ended: too large")
+    with pytest.raises(NodeLost, match=r"node 1 .* was lost: it ended: too large"):
+        wait_until(lambda: lead.state(1).end)
+    lead.leave("")
 
 
 OTHER = "another-token-of-tests"
