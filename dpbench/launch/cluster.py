@@ -253,8 +253,8 @@ class Cluster:
     ) -> NodeState:
         """Run this node's ranks of the trial to their end; returns its state with what they
         measured, or how they failed. Raises what `stop` raises."""
-        settings, number = trial.configuration, self.this_node.number
-        sizes = settings.replicas_by_node
+        configuration, number = trial.configuration, self.this_node.number
+        sizes = configuration.replicas_by_node
         variables = {STORE_PREFIX: f"{self._store.launch_id} {order}"}
         interface = os.environ.get(GLOO_INTERFACE) or interface_towards(self.placement.address)
         if interface:
@@ -263,13 +263,13 @@ class Cluster:
         first = replace(
             self.placement,
             rank=sum(sizes[:number]),
-            world_size=settings.process_count,
+            world_size=configuration.process_count,
             local_size=sizes[number],
-            node_count=settings.node_count,
+            node_count=configuration.node_count,
             has_store=True,
         )
         try:
-            with scratch_folder(runner.logs, plain_label(settings)) as scratch:
+            with scratch_folder(runner.logs, plain_label(configuration)) as scratch:
                 measurements = run_ranks(
                     runner.rank_work(trial),
                     sizes[number],
@@ -322,10 +322,10 @@ class ClusterRunner(TrialRunner):
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
         """Raises NodeLost."""
-        settings = trial.configuration
-        if settings.node_count == 1:
+        configuration = trial.configuration
+        if configuration.node_count == 1:
             return super().run(trial, time_limit_seconds)
-        cluster, nodes = self._cluster, self._cluster.nodes[: settings.node_count]
+        cluster, nodes = self._cluster, self._cluster.nodes[: configuration.node_count]
         # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
         # trial fills a window, whose repetitions get the number of steps that the first chose.
         order = cluster.order(self._plan.index(trial))
@@ -340,12 +340,12 @@ class ClusterRunner(TrialRunner):
                 raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
             sleep(POLL_SECONDS)
         ranks = [rank for state in states for rank in state.measurements]
-        if len(ranks) == settings.process_count:
+        if len(ranks) == configuration.process_count:
             return record_of_ranks(trial, ranks)
         failed = RanksFailed(
             [failure for state in states for failure in state.failures],
             time_limit_seconds,
-            name=lambda rank: f"rank {rank} on {nodes[settings.node_devices[rank][0]].name}",
+            name=lambda rank: f"rank {rank} on {nodes[configuration.node_devices[rank][0]].name}",
         )
         return failed_record(trial, failed)
 

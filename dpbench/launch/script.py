@@ -24,7 +24,11 @@ from dpbench.specs import Configuration
 
 
 def measure_script(
-    settings: Configuration, scratch: Path, environ: Mapping[str, str], deadline: float, rank: int
+    configuration: Configuration,
+    scratch: Path,
+    environ: Mapping[str, str],
+    deadline: float,
+    rank: int,
 ) -> RankMeasurement:
     """Run the trial's script as `rank`, in a process that ends with this one.
 
@@ -35,7 +39,7 @@ def measure_script(
     faulthandler.cancel_dump_traceback_later()  # the script's process writes its own stack
     result = scratch / f"rank{rank}.json"
     task = program.ScriptTask(
-        settings=settings,
+        settings=configuration,
         rank=rank,
         port=int(os.environ["MASTER_PORT"]),
         result=str(result),
@@ -43,10 +47,10 @@ def measure_script(
         deadline=deadline,
     )
     task_json = json_bytes(encode(task)).decode()
-    python = [sys.executable, "-u", program.__file__, task_json, *settings.script_command]
+    python = [sys.executable, "-u", program.__file__, task_json, *configuration.script_command]
     process = subprocess.Popen(
         tied_to_this_process(python),
-        env=script_environment(settings, rank, environ, task.port),
+        env=script_environment(configuration, rank, environ, task.port),
         stdin=subprocess.DEVNULL,
     )
     code = process.wait()
@@ -72,15 +76,15 @@ def _last_line(scratch: Path, rank: int) -> str:
 
 
 def script_environment(
-    settings: Configuration, rank: int, environ: Mapping[str, str], port: int
+    configuration: Configuration, rank: int, environ: Mapping[str, str], port: int
 ) -> dict[str, str]:
     """The environment of the script as `rank`, as torchrun would set it.
 
     A rank without communication is alone in its world, and sees its own GPU only. `port` is the one
     where all ranks meet.
     """
-    together = settings.traits.communicates
-    number, size = (rank, settings.group_size) if together else (0, 1)
+    together = configuration.traits.communicates
+    number, size = (rank, configuration.group_size) if together else (0, 1)
     place = replace(
         Placement.first_of(size, port if together else 0),  # alone, it holds a store at a free port
         rank=number,
@@ -90,11 +94,11 @@ def script_environment(
     environment = {
         **environ,
         **place.variables,
-        "OMP_NUM_THREADS": str(settings.threads),
+        "OMP_NUM_THREADS": str(configuration.threads),
         "DPBENCH": "1",
     }
     environment.setdefault(GLOO_INTERFACE, "lo")
-    devices: Sequence[str] = settings.devices
+    devices: Sequence[str] = configuration.devices
     if not together:
         devices = devices[rank : rank + 1]
     if devices[0] != "cpu":

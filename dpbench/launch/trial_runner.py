@@ -62,15 +62,15 @@ class TrialRunner:
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
         """Run the trial in separate processes, and leave none behind; see `recorded` for what its
         record lacks."""
-        settings, deadline = trial.configuration, monotonic() + time_limit_seconds
+        configuration, deadline = trial.configuration, monotonic() + time_limit_seconds
         meter = LoadMeter()
         try:
-            with scratch_folder(self.logs, plain_label(settings)) as scratch:
-                work, place, count = self.rank_work(trial), None, settings.process_count
-                if settings.workload.script:
+            with scratch_folder(self.logs, plain_label(configuration)) as scratch:
+                work, place, count = self.rank_work(trial), None, configuration.process_count
+                if configuration.workload.script:
                     environ = dict(os.environ)  # the server of ranks has others
                     folder = scratch.absolute()
-                    work = partial(measure_script, settings, folder, environ, deadline)
+                    work = partial(measure_script, configuration, folder, environ, deadline)
                     store = serve_store()  # until the ranks have ended
                     place = Placement.first_of(count, store.port)
                 ranks = run_ranks(work, count, scratch, time_limit_seconds, place=place)
