@@ -33,12 +33,7 @@ from dpbench.launch.trial_runner import TrialRunner, failed_record, record_of_ra
 from dpbench.messages import say
 from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.rendezvous.barrier import wait_until
-from dpbench.rendezvous.placement import (
-    GLOO_INTERFACE,
-    Placement,
-    endpoint_text,
-    interface_towards,
-)
+from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement, endpoint_text, interface_towards
 from dpbench.rendezvous.store import STORE_PREFIX, tcp_store
 from dpbench.specs import Configuration, TrialSpec, plain_label
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS

@@ -91,15 +91,6 @@ class RankFailure:
     """The traceback; of a worker of `dpbench launch`, the last lines of its stderr."""
 
 
-class ScriptFailed(DpbenchError):
-    """A training script that a rank has started failed: it raised an exception of the type that
-    `raised` names, or ended or cannot be measured, where that is empty."""
-
-    def __init__(self, message: str, *, raised: str = "") -> None:
-        super().__init__(message)
-        self.raised = raised
-
-
 class RanksFailed(DpbenchError):
     """Some ranks did not return; the message is the reason, which names the first cause.
 
@@ -136,11 +127,9 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
     the monotonic clock."""
     text = str(error).encode(errors="backslashreplace").decode()
     message = next(iter(text.splitlines()), "")[:MAX_TEXT]
-    own = type(error).__name__ if isinstance(error, DpbenchError) else ""
-    kind = "" if own else type(error).__name__
-    if isinstance(error, ScriptFailed):
-        kind = error.raised
-    described = (f"{kind}: {message}" if kind and message else kind or message) + raised_at(error)
+    kind, is_own = type(error).__name__, isinstance(error, DpbenchError)
+    named = f"{kind}: {message}" if message else kind
+    described = (message if is_own else named) + raised_at(error)
     out_of_memory = isinstance(error, MemoryError) or any(
         phrase in text.lower() for phrase in OUT_OF_MEMORY_WORDS
     )
@@ -150,14 +139,14 @@ def failure_of_exception(rank: int, error: BaseException, started: float) -> Ran
             "batch or message, or end what else holds memory there"
         )
     else:
-        predicate = f"raised {described}" if kind else f"failed: {described}"
+        predicate = f"failed: {described}" if is_own else f"raised {described}"
     return RankFailure(
         rank=rank,
         kind=FailureKind.LOST_PEER if is_of_lost_peer(f"{kind} {text}") else FailureKind.RAISED,
         predicate=predicate,
         status=Status.OUT_OF_MEMORY if out_of_memory else Status.FAILED,
         at_seconds=time.monotonic() - started,
-        own_error=own,
+        own_error=kind if is_own else "",
         message=message,
         details="".join(traceback.format_exception(error)),
     )

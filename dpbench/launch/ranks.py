@@ -206,10 +206,9 @@ def scratch_folder(logs: Path, label: str) -> Iterator[Path]:
     scratch.mkdir(parents=True)
     try:
         yield scratch
-    except RanksFailed:
-        raise
-    except BaseException:
-        remove_scratch(scratch)
+    except BaseException as error:
+        if not isinstance(error, RanksFailed):
+            remove_scratch(scratch)
         raise
     remove_scratch(scratch)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpbench.codec import decode, encode, json_bytes
-from dpbench.launch.failures import ScriptFailed
+from dpbench.errors import DpbenchError
 from dpbench.launch.rank_process import end_descendants, output_path, stack_path
 from dpbench.measure.script import program
 from dpbench.messages import one_line
@@ -59,11 +59,12 @@ def measure_script(
         if code < 0:
             os.kill(os.getpid(), -code)  # so that the launcher sees how the script ended
         reason = f"the script ended its process with status {code}"
-        raise ScriptFailed(reason + _last_line(scratch, rank))
+        raise DpbenchError(reason + _last_line(scratch, rank))
     report = json.loads(result.read_text())
     if failure := report.get("failure"):
+        kind = failure["kind"]
         reason = failure["text"] + _last_line(scratch, rank) * failure["has_written"]
-        raise ScriptFailed(reason, raised=failure["kind"])
+        raise DpbenchError(f"{kind}: {reason}" if kind else reason)
     return decode(RankMeasurement, report["measurement"])
 
 

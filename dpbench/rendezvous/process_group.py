@@ -22,19 +22,9 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.parallel.groups import (
-    CPU,
-    PeerFailed,
-    gather_values,
-    message_device,
-)
+from dpbench.parallel.groups import CPU, PeerFailed, gather_values, message_device
 from dpbench.rendezvous.backends import missing_backends
-from dpbench.rendezvous.barrier import (
-    DEFAULT_TIMEOUT,
-    check_timeout,
-    wait_for_ranks,
-    wait_until,
-)
+from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks, wait_until
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
 from dpbench.specs.traits import BACKENDS
@@ -95,8 +85,8 @@ class RankGroup:
         """The result of `work` on rank 0, on every rank once it has ended, however long it takes.
 
         The others wait in the group's store, which has no time limit: if rank 0 dies, the launcher
-        has to end them. The result is as in `gather`. Raises what `work` raises on rank 0,
-        and PeerFailed on the others.
+        has to end them. The result is as in `gather`. Raises what `work` raises on rank 0, and
+        PeerFailed on the others.
         """
         if self.control is None:
             return work()

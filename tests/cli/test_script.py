@@ -111,7 +111,7 @@ def test_a_script_that_fails_ends_the_command_with_its_reason(tmp_path: Path) ->
     assert done.returncode == 1
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("dpbench: training_script.py: rank 1 raised ValueError: the loss is a")
+    assert last.startswith("dpbench: training_script.py: rank 1 failed: ValueError: the loss is")
     assert "Traceback" in done.stderr
     assert not [*(tmp_path / "results").iterdir()]
     words = ("sweep", "--gpus", "2", "--repetitions", "3", "--no-charts", "--name", "own")

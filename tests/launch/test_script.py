@@ -66,7 +66,7 @@ def test_a_script_is_measured_as_it_is_without_averaging_and_on_a_kept_batch(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--fault raise", "rank 1 raised ValueError: the loss is a banana (tests/launch/training"),
+        ("--fault raise", "rank 1 failed: ValueError: the loss is a banana (tests/launch/training"),
         ("--fault spawn", "the script starts its own ranks (torch.multiprocessing); dpbench sta"),
         long("--samples 160", "the script ended after 10 optimizer steps; it needs about 34: let"),
         long("--fault exit", "the script ended with status 7 after 8 optimizer steps"),
