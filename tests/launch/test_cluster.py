@@ -145,30 +145,23 @@ def test_a_state_that_is_too_large_ends_both_nodes(monkeypatch: pytest.MonkeyPat
 OTHER = "another-token-of-tests"
 
 
-def arrived(
-    store: Store, *tokens: str, seconds: float = 5.0, members: int = 2
-) -> list[SignedStore]:
-    """The members of one launch, when all of them have come."""
-    made = [
-        SignedStore(store, token, "node", member=number, members=members)
-        for number, token in enumerate(tokens)
-    ]
+def arrived(store: Store) -> list[SignedStore]:
+    """The two members of one launch, when both have come."""
+    made = [SignedStore(store, TOKEN, "node", member=n, members=2) for n in range(2)]
     with ThreadPoolExecutor() as threads:
-        waiting = [
-            threads.submit(one.wait_for_members, {"n": n}, seconds) for n, one in enumerate(made)
-        ]
+        waiting = [threads.submit(one.wait_for_members, {"n": n}, 5) for n, one in enumerate(made)]
     assert [one.result() for one in waiting] == [[{"n": 0}, {"n": 1}]] * 2
     return made
 
 
 def test_what_this_launch_has_not_signed_is_ignored() -> None:
     store = HashStore()
-    first, second = arrived(store, TOKEN, TOKEN)
+    first, second = arrived(store)
     first.put("order", {"trial": 3})
     assert second.get("order") == {"trial": 3}
     signed = store.get("order")
     earlier_store = HashStore()
-    arrived(earlier_store, TOKEN, TOKEN)[0].put("order 4", {"trial": 3})
+    arrived(earlier_store)[0].put("order 4", {"trial": 3})
     forged = [
         signed[:-1] + b"\0",
         os.urandom(64),

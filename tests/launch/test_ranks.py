@@ -196,14 +196,3 @@ def test_ranks_meet_on_loopback_in_a_folder_of_their_own_and_leave_nothing(
         assert seen["modes"] == ["0o0"]
         assert not seen["store"].exists()  # by now
         assert not psutil.pid_exists(seen["started"])
-
-
-def interface(rank: int) -> str | None:
-    return os.environ.get("GLOO_SOCKET_IFNAME")
-
-
-def test_an_interface_that_the_user_has_chosen_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
-    assert run_ranks(interface, 1, tmp_path, LONG_SECONDS) == ["eth7"]

@@ -22,6 +22,7 @@ from dpbench.launch.failures import RanksFailed
 from dpbench.launch.torchrun import read_arguments as read
 from dpbench.launch.torchrun import run_workers as run
 from dpbench.launch.torchrun import workers_failed
+from dpbench.rendezvous.store import file_variables
 from tests.cli.command import environment, start
 from tests.ports import free_port, listening
 
@@ -147,6 +148,7 @@ def test_gloo_is_led_to_the_interface_where_the_nodes_meet(
     assert torchrun.gloo_interface(chosen) == interface
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
     assert torchrun.gloo_interface(chosen) is None
+    assert file_variables(Path("store"))["GLOO_SOCKET_IFNAME"] == "eth7"
 
 
 def test_a_node_that_does_not_come_ends_the_wait_in_time() -> None:
@@ -258,10 +260,7 @@ def test_one_node_listens_on_loopback_and_executes_nothing(
 
     thread = threading.Thread(target=look)
     thread.start()
-    run(
-        read([*(port if word == "PORT" else word for word in options), "wait.py"]),
-        threads=1,
-    )
+    run(read([*(port if word == "PORT" else word for word in options), "wait.py"]), threads=1)
     thread.join()
     chosen = port if "PORT" in options else ""
     assert (folder / "place").read_text().startswith(f"127.0.0.1:{chosen}")
