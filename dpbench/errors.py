@@ -1,7 +1,7 @@
 """Every error that a user of dpbench can cause, as a sentence: what, got, expected, remedy.
 
-Errors of ranks derive from these where they are raised, and reach the launcher as text. A trial
-that fails is a record with a status and a reason, never an exception.
+Errors of ranks reach the launcher as text. A trial that fails is a record with a status and a
+reason, never an exception.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DpbenchError(Exception):
 
 
 class UsageError(DpbenchError):
-    """A value given by the user that cannot be used; nothing was started."""
+    """A value or a dataset of the user that cannot be used."""
 
     exit_status = USAGE
 
