@@ -3,8 +3,8 @@
 An interval that is about symmetric, or symmetric as printed, is "1.72 ± 0.03", any other "1.9
 (0.8–4.4)". Its half-width has one significant digit, or, where there is room, two if it starts with
 a 1: "86.1 ± 1.4 %". Times and shares cannot be negative: if their interval includes 0, nothing was
-found, and only its upper end is written: "≤ 8 ms". A time whose whole interval lies below 0 is too
-noisy.
+found, and only its upper end is written: "≤ 8 ms". A time whose whole interval lies below 0 is
+"≤ 0 µs".
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def time_text(estimate: Estimate) -> str:
     if estimate.interval is None:
         return units.seconds(estimate.value)
     if high < 0:
-        return TOO_NOISY
+        return f"{AT_MOST} 0 µs"
     seconds = high if low <= 0 < high else abs(estimate.value)
     size, unit = next((one for one in _TIME_UNITS if seconds >= one[0]), _TIME_UNITS[-1])
     number = _at_most(estimate, 1 / size) or plus_minus(

@@ -208,9 +208,6 @@ def _averaging(explanation: Explanation) -> Iterator[Cause]:
     if all(one.finds_unused and not one.has_unused for one in facts):
         yield Cause(
             kind="find unused",
-            share=share,
-            parts=parts,
-            is_bound=True,
             text="the search for unused parameters in every step, although all had a gradient",
             remedy="leave find_unused_parameters=True out of DistributedDataParallel(…)",
             option="--find-unused auto,off",
@@ -458,7 +455,8 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
         remedy = f"{cheaper}; num_workers={counts} was measured, too"
     elif 0 < cores <= busy:
         those = " with their workers" if workers else ""
-        full = f"{len(record.ranks)}{those} already fill {units.counted(cores, 'core')}"
+        ranks = units.counted(len(record.ranks), "rank")
+        full = f"{ranks}{those} already fill {units.counted(cores, 'core')}"
         remedy = f"{cheaper}, or use fewer ranks, as {full}"
     else:
         more = max(2, 2 * workers)
@@ -471,8 +469,8 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     yield Cause(
         kind="input pipeline",
         share=share,
-        text=f"the input pipeline ({now} a step, {at_best} with the batch kept in memory)",
-        remedy=remedy,
+        text="the input pipeline",
+        remedy=f"a step takes {now}, and {at_best} with the batch kept in memory; {remedy}",
         option=option,
     )
 

@@ -31,6 +31,7 @@ COSTS: dict[Part, str] = {
     "communication": "communication not hidden by overlap",
 }
 NOTHING_LARGE = f"no loss is both large ({units.percent(LARGE)} of a step) and beyond the noise"
+OFFSET = "gains make up for its large losses"
 GAIN = "a gain: faster than what it is compared with"
 NOTHING_TO_GAIN = "within the noise there is nothing to gain from better scaling"
 READING = (
@@ -132,7 +133,8 @@ def verdict_sentence(explanation: Explanation) -> str:
         for cause in explanation.causes
         if cause.share and not (cause.is_bound or cause.is_uncertain)
     )
-    loss = next(losses, NOTHING_TO_GAIN if explanation.is_linear else NOTHING_LARGE)
+    nothing = OFFSET if explanation.offset_losses else NOTHING_LARGE
+    loss = next(losses, NOTHING_TO_GAIN if explanation.is_linear else nothing)
     return f"{row.label} {reached}; {FREE_THE_MACHINE if explanation.is_spoiled else loss}."
 
 

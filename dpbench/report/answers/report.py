@@ -19,6 +19,8 @@ from dpbench.report.formatting import percentage, plus_minus, quantity
 from dpbench.report.notes import notes, warnings
 from dpbench.report.table import keep_on_line
 
+MAX_NAMED = 3
+"""Most rows that the headline names as tied with the fastest."""
 FIRST_LOOK, OWN_SCRIPT = ("--preset", "quick"), "your_script.py"
 """The options of a first look at a machine, after which users explain a script of their own."""
 
@@ -107,14 +109,17 @@ def _sentence(fastest: Fastest) -> str:
     label, value = one_line(row.label), quantity(speed, "rate")
     load = f", but {fastest.load}" if fastest.load else ""
     if rivals:
-        count = len(rivals)
-        others = one_line(rivals[0].label) if count == 1 else f"{count:,} others"
-        if all(rival.throughput and rival.throughput.is_too_noisy for rival in rivals):
-            noisy = f"{'is' if count == 1 else 'are'} too noisy to compare with it"
-            return f"no clear winner: {label} at {value}, but {others} {noisy}{load}"
-        speeds = [rival.throughput.value for rival in rivals if rival.throughput]
+        ties = [rival for rival in rivals if not (rival.throughput or speed).is_too_noisy]
+        listed = ", ".join(one_line(rival.label) for rival in (ties or rivals)[:MAX_NAMED])
+        more = len(ties or rivals) - MAX_NAMED
+        names = f"{listed} and {more:,} more" if more > 0 else listed
+        if not ties:
+            return f"no clear winner: {label} at {value}; too noisy to compare: {names}{load}"
+        speeds = [rival.throughput.value for rival in ties if rival.throughput]
         apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
-        return f"no clear winner: {label}, {value}, and {others} tie within {max(1, apart)} %{load}"
+        return (
+            f"no clear winner: {label}, {value}, ties within {max(1, apart)} % with {names}{load}"
+        )
     if load:
         return f"perhaps the fastest: {label} at {value}{load}"
     if fastest.others and speed.basis != "repetitions":
