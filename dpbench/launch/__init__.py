@@ -12,5 +12,9 @@ cores and backends.
     signed_store   what nodes, or ranks of a launched training, say to each other
     torchrun       `dpbench launch`
 
+A rank ends what it has started before it ends itself. It is killed, with its process group, where
+it hangs or another has failed, and kills itself where the launcher is gone. Where a rank may be on
+its way, the server that ranks are forked from is killed with all of them.
+
 Seconds that a trial may take are its `time_limit_seconds`; a `deadline` is a moment.
 """
