@@ -51,9 +51,9 @@ MNIST_MEAN = 0.1307
 """Mean of all pixels of the training images, scaled to [0, 1]."""
 MNIST_DEVIATION = 0.3081
 """Standard deviation of the same pixels."""
-SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist"
+MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist"
 """The mirror, which torchvision uses too."""
-SOURCE_VARIABLE = "DPBENCH_MNIST_URL"
+MIRROR_VARIABLE = "DPBENCH_MNIST_URL"
 """Environment variable that names another mirror."""
 
 
@@ -118,14 +118,14 @@ def download_mnist(folder: Path, say: Say) -> None:
     `say` is called with a message before each download. Raises UsageError for a file that cannot be
     fetched, or is not the published one.
     """
-    source = os.environ.get(SOURCE_VARIABLE, SOURCE).rstrip("/")
+    mirror = os.environ.get(MIRROR_VARIABLE, MIRROR).rstrip("/")
     for name, sha256 in PUBLISHED.items():
         if (folder / name).is_file():
             continue
-        say(f"downloading {source}/{name} to {folder}")
+        say(f"downloading {mirror}/{name} to {folder}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            download_url_to_file(f"{source}/{name}", str(folder / name), sha256, progress=False)
+            download_url_to_file(f"{mirror}/{name}", str(folder / name), sha256, progress=False)
         # RuntimeError: another SHA-256; HTTPException: an answer that is not HTTP.
         except (OSError, ValueError, RuntimeError, HTTPException) as error:
             raise UsageError(f"cannot download MNIST to {folder}: {error}") from None

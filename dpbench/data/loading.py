@@ -87,18 +87,20 @@ def loaded_ahead(items: Iterable[T], depth: int, device: torch.device) -> Iterat
         thread.shutdown(cancel_futures=True)
 
 
-def _select(source: Dataset | UserDataset, indices: Sequence[int]) -> tuple[Samples, Samples] | str:
+def _select(
+    dataset: Dataset | UserDataset, indices: Sequence[int]
+) -> tuple[Samples, Samples] | str:
     """The samples at some indices, or the words of an error, whose class may not be picklable."""
     try:
         with user_errors_in("a data worker", "taking samples"):
-            return source.select(torch.tensor(indices))
+            return dataset.select(torch.tensor(indices))
     except UsageError as error:
         return str(error)
 
 
 @contextmanager
 def loaded_by_workers(
-    source: Dataset | UserDataset,
+    dataset: Dataset | UserDataset,
     batches: Iterable[torch.Tensor],
     *,
     workers: int,
@@ -114,11 +116,11 @@ def loaded_by_workers(
     The iterator raises UsageError for a worker's error, with its place in the user's code.
     """
     loader: DataLoader[Any] = DataLoader(
-        range(len(source)),  # type: ignore[arg-type]
+        range(len(dataset)),  # type: ignore[arg-type]
         batch_sampler=(indices.tolist() for indices in batches),
         num_workers=workers,
         prefetch_factor=prefetch,
-        collate_fn=partial(_select, source),
+        collate_fn=partial(_select, dataset),
         # A killed rank would leave behind a worker that hangs in the user's code.
         worker_init_fn=lambda _: end_with(os.getppid()),
         multiprocessing_context="fork",

@@ -64,11 +64,11 @@ class Checkpoint:
     """States of torch's random number generators, by rank."""
     samples_sha256: str
     """`Splits.sha256` of the training and test samples."""
-    source: str | None = None
+    file: str | None = None
     """File from which it was read; not stored."""
 
 
-_PLAIN = [f.name for f in fields(Checkpoint) if f.name not in ("spec", "position", "source")]
+_PLAIN = [f.name for f in fields(Checkpoint) if f.name not in ("spec", "position", "file")]
 
 
 def restore(checkpoint: Checkpoint, model: RankModel, rank: int) -> None:
@@ -86,7 +86,7 @@ def restore(checkpoint: Checkpoint, model: RankModel, rank: int) -> None:
     except Exception as error:  # an unexpected part of a file may raise any
         reason = " ".join(str(error).split())
         raise UsageError(
-            f"{checkpoint.source}: it does not fit this training: {type(error).__name__}: {reason}"
+            f"{checkpoint.file}: it does not fit this training: {type(error).__name__}: {reason}"
         ) from error
 
 
@@ -121,7 +121,7 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
         return Checkpoint(
             spec=decode(TrainingSpec, content["spec"]),
             position=decode(Position, content["position"]),
-            source=where,
+            file=where,
             **{name: content[name] for name in _PLAIN},
         )
     except (KeyError, FileError) as error:

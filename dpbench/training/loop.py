@@ -85,7 +85,7 @@ class TrainingLoop:
         self.job, self.ranks, self.architecture = job, ranks, architecture
         self.splits, self.devices = splits, devices
         self.position = Position() if checkpoint is None else checkpoint.position
-        self._source = None if checkpoint is None else checkpoint.source
+        self._checkpoint_file = None if checkpoint is None else checkpoint.file
         self._began = perf_counter()
         self._totals = Totals(first_step=self.position.step)
         self._divide(self.position.shares)
@@ -118,7 +118,7 @@ class TrainingLoop:
         ended = self._totals.began
         while self.position.step < last_step:
             begun = perf_counter()
-            self._totals.began += begun - ended  # no part of the speed
+            self._totals.began += begun - ended  # no part of the speed: set-up, evaluation
             epoch = self.position.step // start.steps_per_epoch
             self._train_steps(epoch, min(last_step, (epoch + 1) * start.steps_per_epoch))
             self._sync_parameters()
@@ -149,7 +149,7 @@ class TrainingLoop:
             parameters=sum(p.numel() for p in parameters if p.requires_grad),
             epoch=self.position.step // steps + 1,
             step=self.position.step,
-            checkpoint=self._source,
+            checkpoint=self._checkpoint_file,
             item=self.architecture.item,
             items_per_sample=items_per_sample(self.architecture),
         )

@@ -56,7 +56,7 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
     checkpoint = agreed_checkpoint(job, ranks)
     if checkpoint is not None and checkpoint.samples_sha256 != splits.sha256:
         raise UsageError(
-            f"{checkpoint.source}: it does not fit this training: it was trained on other "
+            f"{checkpoint.file}: it does not fit this training: it was trained on other "
             f"samples, with hash {checkpoint.samples_sha256[:12]}; those here have "
             f"{splits.sha256[:12]}; use the data that it was trained on"
         )
@@ -115,7 +115,7 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
     earlier = replace(checkpoint.spec.with_files_of(job.spec), epochs=job.spec.epochs)
     if differences := differing_fields(job.spec, earlier):
         raise UsageError(
-            f"{checkpoint.source} belongs to another training: {', '.join(differences)}; use the "
+            f"{checkpoint.file} belongs to another training: {', '.join(differences)}; use the "
             "options that it was made with, or train without --resume"
         )
     return checkpoint

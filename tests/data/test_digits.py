@@ -53,7 +53,7 @@ def test_published_files_are_downloaded_once_and_others_are_not_kept(
     said: list[str] = []
     mirror, data = tmp_path / "mirror", tmp_path / "data"
     mirror.mkdir()
-    monkeypatch.setenv(digits.SOURCE_VARIABLE, mirror.as_uri())
+    monkeypatch.setenv(digits.MIRROR_VARIABLE, mirror.as_uri())
     with pytest.raises(UsageError, match=r"cannot download MNIST .*No such file"):
         digits.download_mnist(data, said.append)
     put_mnist(mirror, 4, 4)

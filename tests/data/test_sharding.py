@@ -202,7 +202,6 @@ def test_a_batch_is_divided_among_ranks_as_it_is_scattered_over_replicas(
 @pytest.mark.parametrize(
     ("total", "shares", "sizes"),
     [
-        (10, (1, 1, 1, 1), (3, 3, 2, 2)),
         (10, (2, 1), (7, 3)),
         (30, (9, 1), (27, 3)),
         # Due 0.1 and 9.9: the least of one comes from the other.

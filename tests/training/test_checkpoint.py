@@ -62,12 +62,12 @@ def test_it_comes_back_as_it_was() -> None:
     made = checkpoint(scaler={"scale": 1024.0})
     made.position.shares = (2.0, 1.0)
     read = from_bytes(to_bytes(made), "runs/a/best.pt")
-    assert read.source == "runs/a/best.pt"
+    assert read.file == "runs/a/best.pt"
     for name in PLAIN:
         assert getattr(read, name) == getattr(made, name), name
     for name in TENSORS:
         torch.testing.assert_close(getattr(read, name), getattr(made, name), rtol=0, atol=0)
-    assert {field.name for field in fields(Checkpoint)} == {*PLAIN, *TENSORS, "source"}
+    assert {field.name for field in fields(Checkpoint)} == {*PLAIN, *TENSORS, "file"}
 
 
 def test_torch_alone_can_read_it() -> None:

@@ -361,7 +361,7 @@ def test_auto_takes_the_latest_and_a_path_the_one_it_names(tmp_path: Path) -> No
     ):
         found = agreed_checkpoint(asked, ALONE)
         assert found is not None
-        assert (found.position.step, found.source) == expected
+        assert (found.position.step, found.file) == expected
     assert agreed_checkpoint(job(tmp_path, None), ALONE) is None
     assert agreed_checkpoint(job(tmp_path / "new"), ALONE) is None
     assert not (tmp_path / "new").exists()
@@ -387,7 +387,7 @@ def two_ranks_go_on_from_the_same_or_not_at_all(folder: Path, rank: int) -> None
     found = agreed_checkpoint(job(host), ranks)
     assert found is not None
     path = folder / "host0" / "checkpoints" / "step-00000016.pt"
-    assert ranks.gather(found.source) == [str(path)] * 2
+    assert ranks.gather(found.file) == [str(path)] * 2
     expected = from_bytes(path.read_bytes(), "here").model
     torch.testing.assert_close(found.model, expected, rtol=0, atol=0)
     assert not (folder / "host1").exists()
