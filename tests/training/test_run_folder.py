@@ -58,8 +58,7 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     there = replace(HERE, hostname="there")
     for place in (folder, folder / CHECKPOINTS):
         (place / "file.01234567.tmp").touch()  # of one that was killed
-    again = ["train", "--resume", "one"]
-    begin_run(job(folder, spec=longer, resume="auto"), again, there)
+    begin_run(job(folder, spec=longer, resume="auto"), ["train", "--resume", "one"], there)
     header = read_manifest(folder)
     assert (header.status, header.reason, header.spec) == ("running", None, longer)
     first, second = header.starts
