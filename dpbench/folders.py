@@ -49,7 +49,7 @@ COLLECTIVES_FILE = "collectives.jsonl"
 ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 MAX_NAME = 200
-OTHERWISE = "finish a sweep with --resume"
+RESUME_REMEDY = "finish a sweep with --resume"
 """The remedy where a folder of results exists already."""
 MAX_FOLDERS_NAMED = 3
 """Most results folders that an error lists."""
@@ -70,8 +70,7 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored(Generic[R]):
-    """The content of a results folder, and what the user should know of it, as `warnings`: what
-    could not be read, or how it is planned."""
+    """The content of a results folder, with `warnings` of what could not be read."""
 
     folder: Path
     command: tuple[str, ...]
@@ -121,7 +120,7 @@ class ResultsFolder:
     def create(cls, folder: Path, command: Sequence[str], spec: SweepSpec | None = None) -> Self:
         """Make the folder of a sweep, or without a `spec` of collectives; raises FileError if it
         exists and holds something."""
-        require_free(folder, OTHERWISE)
+        require_free(folder, RESUME_REMEDY)
         make_folder(folder)
         header = Header(schema_version=SCHEMA_VERSION, command=tuple(command), sweep=spec)
         write_object(folder / (SWEEP_FILE if spec else COMM_FILE), header)
@@ -161,7 +160,7 @@ def load_sweep(folder: Path) -> Sweep:
     sweep = Sweep(spec=header.sweep, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
     used = {record.configuration.implementation for record in sweep.records}
-    if unknown := used - IMPLEMENTATIONS.keys():
+    if unknown := {*used, *sweep.spec.implementations} - IMPLEMENTATIONS.keys():
         raise FileError(
             f"{folder}: this dpbench has no implementation {min(unknown)!r}; expected one of "
             f"{', '.join(IMPLEMENTATIONS)}"

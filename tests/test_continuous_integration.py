@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dpbench.cli.app import commands
-from dpbench.cli.setup import TEMPLATE
+from dpbench.cli.setup import MODEL_TEMPLATE
 from dpbench.options.check import CheckOptions
 from dpbench.options.reading import read_options
 from tests.launch import synthetic
@@ -53,7 +53,7 @@ def test_the_workflow_to_copy_checks_out_what_it_installs() -> None:
 def test_the_steps_of_the_action_leave_a_verdict_and_its_status(tmp_path: Path) -> None:
     """Run in a shell, in a repository with a model; ranks are not started."""
     action = yaml.safe_load((ROOT / ".github" / "actions" / "check" / "action.yml").read_text())
-    shutil.copy(TEMPLATE, tmp_path / "model.py")
+    shutil.copy(MODEL_TEMPLATE, tmp_path / "model.py")
     for words in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -qm one"):
         subprocess.run(["git", *words.split()], cwd=tmp_path, check=True)
     inputs = {

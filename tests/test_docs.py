@@ -20,7 +20,7 @@ import typer
 
 from dpbench.cli.app import commands, run
 from dpbench.cli.help import MANY_ROWS
-from dpbench.cli.setup import TEMPLATE
+from dpbench.cli.setup import MODEL_TEMPLATE
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from tests.launch import synthetic
 from tools.docs import DOCUMENTS, ROOT
@@ -224,7 +224,7 @@ def stage(text: str) -> None:
     Path("results").mkdir()
     for name in ("examples", "published"):
         Path("results", name).symlink_to(ROOT / "results" / name)
-    files = dict.fromkeys(("my_model.py", "model.py"), TEMPLATE.read_text())
+    files = dict.fromkeys(("my_model.py", "model.py"), MODEL_TEMPLATE.read_text())
     files["table.csv"] = (ROOT / "results/published/torch_ddp_rtx3090.csv").read_text()
     for block in BLOCK.finditer(text):
         if named := NAMED_FILE.match(block["body"]):

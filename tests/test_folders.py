@@ -13,7 +13,6 @@ from dpbench.errors import FileError, UsageError
 from dpbench.folders import ResultsFolder
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
-from tests.analysis.builders import varied
 from tests.builders import sweep_spec
 from tests.launch.synthetic import run_trials
 
@@ -88,9 +87,10 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Path) -> None:
-    record = replace(RECORDS[0], trial=varied(RECORDS[0].trial, implementation="mine"))
+    planned = replace(SPEC, implementations=("single", "mine"))
+    ResultsFolder.create(tmp_path / "s", [], planned).close()
     with pytest.raises(FileError, match="no implementation 'mine'; expected one of "):
-        folders.load_sweep(written(tmp_path / "s", (record,)))
+        folders.load_sweep(tmp_path / "s")
 
 
 def test_a_plan_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:

@@ -19,16 +19,16 @@ from dpbench.options.model import Options, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 NAMES_OF_MAIN = ("__spec__", "__file__")
-TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
+PYTHON_TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
 """Types of Python by those of JSON; null leaves an option out."""
-OPTION_OR_COMMAND = re.compile(r"(dpbench [a-z]+ .*)|(?<![\w-])--([a-z][a-z-]*)")
-"""In a message, a command that ends it, or the name of an option."""
+SHELL_WORDS = re.compile(r"((?:dpbench|git) [a-z]+ .*|\S+\.py --.*)|(?<![\w-])--([a-z][a-z-]*)")
+"""In a message, a command of dpbench, Git or a script that ends it, or the name of an option."""
 _measuring = threading.Lock()
 
 
 @contextmanager
 def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator[None]:
-    """The block of one call, whose messages are on stderr if `progress`, and whose errors name
+    """The block of one call, whose messages are on stderr if `progress`. Messages and errors name
     arguments: `data_dir` for --data-dir.
 
     A call that measures or trains is `alone`: UsageError is raised if another one is in its block.
@@ -41,12 +41,16 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
             "script that is imported for its architecture puts its call under "
             '`if __name__ == "__main__":`'
         )
+
+    def hear(message: str) -> None:
+        if progress:
+            to_stderr(_in_python(message))
+
     try:
-        listener = to_stderr if progress else lambda message: None
-        with said_to(listener), _main_module_unseen() if alone else nullcontext():
+        with said_to(hear), _main_module_unseen() if alone else nullcontext():
             yield
     except (UsageError, FileError) as error:
-        error.args = (OPTION_OR_COMMAND.sub(_as_argument, str(error)),)
+        error.args = (_in_python(str(error)),)
         raise
     except Interrupted as error:
         if error.signal_number != SIGINT:
@@ -57,9 +61,9 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
             _measuring.release()
 
 
-def _as_argument(found: re.Match[str]) -> str:
-    command, option = found.groups()
-    return command or option.replace("-", "_")
+def _in_python(message: str) -> str:
+    """The message with options as arguments: `data_dir` for --data-dir."""
+    return SHELL_WORDS.sub(lambda found: found[1] or found[2].replace("-", "_"), message)
 
 
 def as_path(place: Any) -> Any:
@@ -119,4 +123,4 @@ def _accepted(schema: Mapping[str, Any]) -> list[str]:
         return [item, f"Sequence[{item}]"]
     if schema.get("format") == "path":
         return ["str", "PathLike[str]"]
-    return [TYPES[schema["type"]]] if schema["type"] in TYPES else []
+    return [PYTHON_TYPES[schema["type"]]] if schema["type"] in PYTHON_TYPES else []

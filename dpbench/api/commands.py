@@ -52,9 +52,9 @@ def sweep(
     """
     with measuring_call("dpbench.sweep", progress=progress):
         measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
-        with plan_sweep(measured) as (plan, runner):
+        with plan_sweep(measured) as (planned, runner):
             shown = TrialProgress(quiet=not progress)
-            results = Results(measure(plan, runner, shown, resume=measured.resume))
+            results = Results(measure(planned, runner, shown, resume=measured.resume))
     if report:
         results.write_report(charts=measured.charts)
     return results
@@ -122,6 +122,6 @@ def check(
         KeyboardInterrupt: After Ctrl-C.
     """
     options |= {"arch": arch, "candidate": as_path(candidate), "baseline": as_path(baseline)}
-    with measuring_call("dpbench.check", progress=progress):
+    with measuring_call("dpbench.check", progress=progress, alone=baseline is None):
         wanted = read_options(CheckOptions, options, "dpbench.check")
         return run_check(wanted, TrialProgress(quiet=not progress))

@@ -24,13 +24,13 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full, over its quota or broken, or of a limit on file sizes."""
 PROGRAM = "dpbench"
 EXTRA_WORD = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \(([^ )]+)")
-WIDEST_HELP = 120
+MAX_HELP_COLUMNS = 120
 """Columns of help on a wide terminal."""
 
-USUAL, MORE = "Commands", "More commands"
+USUAL_PANEL, MORE_PANEL = "Commands", "More commands"
 CONTEXT_SETTINGS: dict[Any, Any] = {
     "help_option_names": ("-h", "--help", DESCRIBE_ALL),
-    "max_content_width": WIDEST_HELP,
+    "max_content_width": MAX_HELP_COLUMNS,
 }
 
 app = typer.Typer(
@@ -49,19 +49,19 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
     )
 
 
-_add(USUAL, explain, cls=ScriptCommand)
-_add(USUAL, sweep, cls=ScriptCommand)
-_add(USUAL, report)
-_add(USUAL, check, cls=ScriptCommand)
-_add(MORE, compare)
-_add(MORE, init)
-_add(MORE, listing, "list")
-_add(MORE, doctor)
-_add(MORE, train)
-_add(MORE, plot)
-_add(MORE, comm)
-_add(MORE, project)
-_add(MORE, launch, cls=Verbatim)
+_add(USUAL_PANEL, explain, cls=ScriptCommand)
+_add(USUAL_PANEL, sweep, cls=ScriptCommand)
+_add(USUAL_PANEL, report)
+_add(USUAL_PANEL, check, cls=ScriptCommand)
+_add(MORE_PANEL, compare)
+_add(MORE_PANEL, init)
+_add(MORE_PANEL, listing, "list")
+_add(MORE_PANEL, doctor)
+_add(MORE_PANEL, train)
+_add(MORE_PANEL, plot)
+_add(MORE_PANEL, comm)
+_add(MORE_PANEL, project)
+_add(MORE_PANEL, launch, cls=Verbatim)
 
 
 def _print_version(wanted: bool) -> None:

@@ -12,13 +12,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from dpbench.options.model import Panel
 
-WIDEST = 22
+NAME_COLUMNS = 22
 """Columns for the names of options; a longer name has a line of its own."""
 
 DESCRIBE_ALL = "--help-all"
 MANY_ROWS = 24
 """Rows of help above which --help only names most options."""
-DESCRIBED = (Panel.ARGUMENTS, Panel.OPTIONS)
+MAIN_PANELS = (Panel.ARGUMENTS, Panel.OPTIONS)
 """Panels that it describes even then."""
 
 HelpRows = list[tuple[str, str]]
@@ -42,7 +42,7 @@ class Command(TyperCommand):
         if ctx.meta[DESCRIBE_ALL] or sum(map(len, panels.values())) <= MANY_ROWS:
             _write(formatter, panels)
             return
-        _write(formatter, {title: panels.pop(title) for title in DESCRIBED if title in panels})
+        _write(formatter, {title: panels.pop(title) for title in MAIN_PANELS if title in panels})
         with formatter.section("More options"):
             indent = " " * formatter.current_indent
             for title, rows in panels.items():
@@ -94,7 +94,7 @@ def _text(option: Any) -> str:
 
 
 def _write(formatter: Any, panels: Mapping[str, HelpRows]) -> None:
-    widest = min(WIDEST, max(len(name) for rows in panels.values() for name, _ in rows))
+    width = min(NAME_COLUMNS, max(len(name) for rows in panels.values() for name, _ in rows))
     for title, rows in panels.items():
         with formatter.section(title):
-            formatter.write_dl([(f"{name:<{widest}}", text) for name, text in rows], WIDEST)
+            formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows], NAME_COLUMNS)

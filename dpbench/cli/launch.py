@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 
 from dpbench.messages import say
 
-ABOUT = """Usage: dpbench launch [OPTIONS] SCRIPT [ARGUMENTS]...
+LAUNCH_HELP = """Usage: dpbench launch [OPTIONS] SCRIPT [ARGUMENTS]...
 
   Start a script in several processes or nodes, like torchrun.
 
@@ -49,7 +49,7 @@ def launch(context: typer.Context) -> int:
     from dpbench.rendezvous.placement import endpoint_text
 
     try:
-        chosen = torchrun.read_arguments(context.args, about=ABOUT)
+        chosen = torchrun.read_arguments(context.args, about=LAUNCH_HELP)
     except SystemExit:  # the help is printed
         return 0
     script = chosen.training_script

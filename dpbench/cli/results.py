@@ -9,7 +9,7 @@ from dpbench.cli.signature import command
 from dpbench.errors import UsageError
 from dpbench.files import write_output
 from dpbench.messages import say, warn
-from dpbench.options.results import ALL, CompareOptions, PlotOptions, ProjectOptions, ReportOptions
+from dpbench.options.results import CompareOptions, PlotOptions, ProjectOptions, ReportOptions
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.run.results import (
     is_current,
@@ -21,6 +21,8 @@ from dpbench.run.results import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from dpbench.analysis.analyze import Analysis
     from dpbench.report.answer import Answer
 
@@ -102,7 +104,7 @@ def plot(options: PlotOptions) -> str:
     from dpbench.report.charts.figures import house_style, stem_of, write_figure
     from dpbench.report.page import charts_folder
 
-    kinds = [*CHARTS.values()] if ALL in options.kinds else [CHARTS[k] for k in options.kinds]
+    kinds = [CHARTS[name] for name in (CHARTS if options.draws_all else options.kinds)]
     sweeps_only = any(kind.is_of_sweeps for kind in kinds)
     path = options.path or latest_folder("plot", sweeps_only=sweeps_only)
     if options.output is None and is_table(path):
@@ -114,22 +116,25 @@ def plot(options: PlotOptions) -> str:
     analysis = select_rows(analysis, options)
     folder = options.output or charts_folder(path)
     charts = [(kind, shown) for kind in kinds for shown in analysis.by_work]
-    written, empty = list[str](), list[str]()
+    drawn: dict[str, Figure] = {}
+    empty = list[str]()
     with house_style():
         for kind, shown in charts:
             stem = stem_of(kind.name, shown.work)
             try:
-                figure = kind.draw(shown)
+                drawn[stem] = kind.draw(shown)
             except NothingToDraw as reason:
                 empty.append(f"no chart {stem}: {reason}")
-                continue
-            folder.mkdir(parents=True, exist_ok=True)
-            for image in options.format:
-                written.append(f"{write_figure(figure, folder / f'{stem}.{image}')}\n")
-    if empty and (ALL not in options.kinds or not written):
-        raise UsageError(f"{path}: {'; '.join(empty)}")
-    say(*empty)
-    return "".join(written)
+        if empty and not (options.draws_all and drawn):
+            raise UsageError(f"{path}: {'; '.join(empty)}")
+        say(*empty)
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [
+            write_figure(figure, folder / f"{stem}.{image}")
+            for stem, figure in drawn.items()
+            for image in options.format
+        ]
+    return "".join(f"{file}\n" for file in written)
 
 
 plot.__doc__ = (plot.__doc__ or "").format(charts=", ".join(CHARTS))

@@ -15,10 +15,10 @@ from dpbench.options.setup import DoctorOptions, InitOptions, ListOptions
 if TYPE_CHECKING:
     from dpbench.report.answer import Answer
 
-TEMPLATE = Path(__file__).with_name("model_template.py")
-DEFAULT = Path("my_model.py")
-FACTORY = "make"
-COPIES = Path("results")
+MODEL_TEMPLATE = Path(__file__).with_name("model_template.py")
+DEFAULT_FILE = Path("my_model.py")
+TEMPLATE_FACTORY = "make"
+COPY_FOLDER = Path("results")
 
 
 @command(ListOptions)
@@ -51,7 +51,7 @@ def init(options: InitOptions) -> str:
         if options.file is not None:
             raise UsageError(f"--example takes no FILE; got {str(options.file)!r}")
         return _copy_shipped()
-    file = options.file or DEFAULT
+    file = options.file or DEFAULT_FILE
     if not re.fullmatch(r"[\w./-]+\.py", str(file)):
         raise UsageError(
             f"FILE: got {str(file)!r}, expected a name of letters, digits, _, - and . that ends in "
@@ -59,15 +59,16 @@ def init(options: InitOptions) -> str:
         )
     if file.exists():
         raise UsageError(f"{file} exists, and stays as it is; expected a new name")
+    text = MODEL_TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT_FILE), str(file))
     with file.open("x", encoding="utf-8") as opened:  # "cannot use FILE" if that fails
-        opened.write(TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT), str(file)))
-    return f"{file} written. Run it: dpbench sweep --arch {file}:{FACTORY} --gpus 2\n"
+        opened.write(text)
+    return f"{file} written. Run it: dpbench sweep --arch {file}:{TEMPLATE_FACTORY} --gpus 2\n"
 
 
 def _copy_shipped() -> str:
     """Copies each shipped folder to results/, and says what to do with them; raises UsageError if
     one is there already."""
-    folders = [COPIES / "examples", COPIES / "published"]
+    folders = [COPY_FOLDER / "examples", COPY_FOLDER / "published"]
     if there := [folder for folder in folders if folder.exists() or folder.is_symlink()]:
         raise UsageError(
             f"--example: {there[0]} already exists; remove it or work in another folder"
@@ -76,7 +77,7 @@ def _copy_shipped() -> str:
         shutil.copytree(
             shipped.RESULTS / folder.name, folder, ignore=shutil.ignore_patterns("report", "logs")
         )
-    sweeps = sorted((COPIES / "examples").iterdir())
+    sweeps = sorted((COPY_FOLDER / "examples").iterdir())
     looks = [f"{sweep} written. Look at it: dpbench report {sweep}\n" for sweep in sweeps]
-    tables = f"{COPIES / 'published'} written: tables for dpbench report and dpbench project\n"
+    tables = f"{COPY_FOLDER / 'published'} written: tables for dpbench report and dpbench project\n"
     return "".join([*looks, tables])

@@ -26,7 +26,7 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
 judged = Panel.VERDICT.option
-BASELINES = ("baseline", "against_ref", "against_python", "against")
+BASELINE_OPTIONS = ("baseline", "against_ref", "against_python", "against")
 """Options of which one names what the candidate is compared with."""
 
 
@@ -75,7 +75,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     )
     strict: bool = judged(False, "Fail if the verdict is inconclusive.", affects=ALL_SUBJECTS)
     force: bool = judged(False, "Compare even if the environments differ.", affects=ALL_SUBJECTS)
-    repetitions: Annotated[int, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
+    repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
         5, "Initial runs of each row; more while inconclusive.", "N"
     )
     budget: Duration = Panel.MEASUREMENT.option(
@@ -131,7 +131,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         """Raise UsageError unless there is one thing to compare with."""
         if len(self.tolerances) < len(self.metric):
             raise UsageError("--metric: expected each metric once")
-        given = [name for name in BASELINES if getattr(self, name) is not None]
+        given = [name for name in BASELINE_OPTIONS if getattr(self, name) is not None]
         is_stored = self.subject == "results"
         if len(given) != 1 or is_stored != (given == ["baseline"]):
             got = [option_words(name, getattr(self, name)) for name in given]

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapt
 
 from dpbench.options.model import option
 from dpbench.options.shared import HELP, BackendName, Measuring, charts_option, gpus_option
-from dpbench.options.types import MOST, CommaList, Count, Gpus, one_of, split_commas
+from dpbench.options.types import CommaList, Count, Gpus, one_of, split_commas
 from dpbench.specs.collective import COLLECTIVES
 
 ELEMENT_BYTES = 4  # of float32
@@ -54,7 +54,7 @@ class CommOptions(Measuring):
     backends: CommaList[BackendName] | None = option(
         None, HELP["backends"], "A,B", usual="all that work here"
     )
-    group_sizes: CommaList[Annotated[int, Field(ge=2, le=MOST)]] | None = option(
+    group_sizes: CommaList[Annotated[Count, Field(ge=2)]] | None = option(
         None, "Numbers of ranks to measure.", "N,N", usual="2, 4, 8, … up to --gpus"
     )
     sizes: MessageSizes | None = option(

@@ -7,13 +7,15 @@ A field is `name: type = Panel.SETTINGS.option(default, "Help.", "METAVAR", ...)
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.messages import as_typed
+from dpbench.options.types import COMMAS
 from dpbench.specs.workload import positional_words
 
 Scope = Literal["measured", "call", "shell"]
@@ -25,8 +27,6 @@ Subject = Literal["model", "script", "results"]
 which it reads."""
 ALL_SUBJECTS: tuple[Subject, ...] = ("model", "script", "results")
 ONLY_MODELS: tuple[Subject, ...] = ("model",)
-LISTS = ("A,B", "N,N")
-"""Metavars of lists of names and of numbers."""
 
 
 class Panel(StrEnum):
@@ -125,12 +125,18 @@ def options_of(model: type[Options]) -> dict[str, OptionInfo]:
     options = {}
     for name, field in model.model_fields.items():
         (info,) = (data for data in field.metadata if isinstance(data, OptionInfo))
-        is_plural = info.metavar in LISTS and name.endswith("s")
-        usual = str(info.metavar) if info.argument else f"--{name.replace('_', '-')}"
+        takes_list = not info.argument and _takes_list(field.annotation, field.metadata)
+        word = str(info.metavar) if info.argument else f"--{name.replace('_', '-')}"
         options[name] = replace(
             info,
-            name=info.name or usual,
-            also=(usual[:-1], *info.also) if is_plural else info.also,
-            off=f"--no{usual[1:]}" if field.default is True else "",
+            name=info.name or word,
+            also=(word[:-1], *info.also) if takes_list and name.endswith("s") else info.also,
+            off=f"--no{word[1:]}" if field.default is True else "",
         )
     return dict(sorted(options.items(), key=lambda item: item[1].argument and item[1].repeated))
+
+
+def _takes_list(annotation: Any, metadata: Sequence[Any]) -> bool:
+    """Whether a type is a CommaList, or allows one."""
+    parts = get_args(annotation)
+    return COMMAS in metadata or any(_takes_list(p, getattr(p, "__metadata__", ())) for p in parts)

@@ -21,7 +21,7 @@ PRESETS = Path(__file__).with_name("presets")
 """Folder of the presets; the first line of each says what it is for."""
 MAX_SHOWN = 60
 """Characters of a wrong value that an error shows."""
-EXPECTED = {
+EXPECTED_BY_ERROR = {
     **dict.fromkeys(
         ("int_parsing", "int_type", "int_from_float", "int_parsing_size"), "a whole number"
     ),
@@ -115,7 +115,7 @@ def _problem(error: ValidationError) -> str:
     if errors[0]["type"] == "value_error":
         return f"{got}; {errors[0]['ctx']['error']}"
     alternatives = [
-        EXPECTED.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
+        EXPECTED_BY_ERROR.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
         for each in errors
         if each["input"] is wrong
     ]

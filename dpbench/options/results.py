@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
 from dpbench.errors import UsageError
 from dpbench.options import shared
 from dpbench.options.model import Options, Panel, option
-from dpbench.options.types import CommaList, FilePath, MetricKey, Percent, one_of
+from dpbench.options.types import CommaList, Count, FilePath, MetricKey, Percent, Positive, one_of
 from dpbench.report import FORMATS
 from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
 
-ENDINGS = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": "text"}
+FORMAT_OF_ENDING = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": "text"}
 """Endings of the files that `report --output` writes, and what is in them; "text" is the table, for
 which a file has the page."""
-ALL = "all"
-"""All charts."""
-GroupSize = Annotated[int, Field(ge=1, le=10_000_000)]
+ALL_CHARTS = "all"
+"""The word for all charts."""
+GroupSize = Annotated[Count, Field(le=10_000_000)]
 LATENCY_US = 10.0
 """Latency per message of a network of which only the bandwidth is given."""
 
@@ -61,16 +62,16 @@ class ReportOptions(shared.RowFilter):
 
     def _formats(self) -> set[str]:
         """The formats that the options ask for."""
-        ending = ENDINGS.get(self.file.suffix.lower()) if self.file else "text"
+        ending = FORMAT_OF_ENDING.get(self.file.suffix.lower()) if self.file else "text"
         asked = (self.format, "json" if self.as_json else None, ending if self.output else None)
         return {one for one in asked if one is not None}
 
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
-        if self.file is not None and self.file.suffix.lower() not in ENDINGS:
+        if self.file is not None and self.file.suffix.lower() not in FORMAT_OF_ENDING:
             raise UsageError(
                 f"--output {self.output}: expected a folder, or a file that ends in "
-                f"{', '.join(ENDINGS)}"
+                f"{', '.join(FORMAT_OF_ENDING)}"
             )
         if len(self._formats()) > 1:
             raise UsageError(
@@ -86,8 +87,8 @@ class ReportOptions(shared.RowFilter):
 class PlotOptions(shared.RowFilter):
     """Which charts to draw, of which results, and where to."""
 
-    kinds: CommaList[Annotated[str, one_of((*CHARTS, ALL))]] = option(
-        (ALL,), "Charts, comma-separated, or all.", "KIND", argument=True
+    kinds: CommaList[Annotated[str, one_of((*CHARTS, ALL_CHARTS))]] = option(
+        (ALL_CHARTS,), "Charts, comma-separated, or all.", "KIND", argument=True
     )
     path: FilePath | None = shared.results_option()
     format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = Panel.OUTPUT.option(
@@ -96,6 +97,11 @@ class PlotOptions(shared.RowFilter):
     output: FilePath | None = Panel.OUTPUT.option(
         None, "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
     )
+
+    @property
+    def draws_all(self) -> bool:
+        """Whether all charts are asked for, of which some may have nothing to show."""
+        return ALL_CHARTS in self.kinds
 
     @model_validator(mode="after")
     def _names_a_folder(self) -> PlotOptions:
@@ -127,12 +133,16 @@ class CompareOptions(Options):
 class ProjectOptions(shared.RowFilter):
     """What to project, and on which network; its group sizes choose no rows."""
 
+    filters: ClassVar[Mapping[str, str]] = {
+        name: value for name, value in shared.RowFilter.filters.items() if name != "group_sizes"
+    }
+
     topology: str | None = Panel.NETWORK.option(
         None,
         "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
         "NAME|FILE.toml",
     )
-    bandwidth: Annotated[float, Field(gt=0, le=1e6)] | None = Panel.NETWORK.option(
+    bandwidth: Annotated[Positive, Field(le=1e6)] | None = Panel.NETWORK.option(
         None,
         f"Simulate a network of this bandwidth per replica, with {LATENCY_US:g} µs per message.",
         "GB/s",

@@ -8,13 +8,13 @@ from dpbench.options.model import Options, option
 from dpbench.options.shared import json_option
 from dpbench.options.types import Count, FilePath, one_of
 
-KINDS = ("architectures", "implementations", "backends", "datasets", "presets", "charts")
+NAME_KINDS = ("architectures", "implementations", "backends", "datasets", "presets", "charts")
 
 
 class ListOptions(Options):
     """What to list."""
 
-    kind: Annotated[str, one_of(KINDS)] | None = option(
+    kind: Annotated[str, one_of(NAME_KINDS)] | None = option(
         None,
         "Kind to list with descriptions, e.g. implementations.",
         "KIND",

@@ -5,17 +5,17 @@ A class here is a part; the class of a command is called `…Options` and stands
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import UsageError, expected_name
 from dpbench.messages import option_words
-from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Options, Panel, option, options_of
+from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Options, Panel, option
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -106,7 +106,7 @@ gpus_option = partial(option, None, HELP["gpus"], "N|I,J", usual="all, or one pe
 class Measuring(Options):
     """How a command measures, and where its results go."""
 
-    repetitions: Annotated[int, Field(ge=1, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
+    repetitions: Annotated[Count, Field(le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
         DEFAULT_REPETITIONS, "Runs of each row in fresh processes.", "N"
     )
     time_limit: Duration = Panel.MEASUREMENT.option(
@@ -165,6 +165,13 @@ class MeasuredRows(Options):
 class RowFilter(Options):
     """The rows of results to keep; None for all."""
 
+    filters: ClassVar[Mapping[str, str]] = {
+        "implementations": "implementation",
+        "backends": "backend",
+        "batch_sizes": "batch_size",
+        "group_sizes": "group_size",
+    }
+    """The options that choose rows, each with the attribute of a row that it chooses by."""
     implementations: CommaList[str] | None = filter_option(
         "Show only these implementations.", "A,B"
     )
@@ -174,16 +181,27 @@ class RowFilter(Options):
         "Show only these numbers of replicas.", "N,N"
     )
 
+    @property
+    def wanted(self) -> dict[str, tuple[Any, ...]]:
+        """The values to keep of each attribute that an option chooses by."""
+        values = {name: getattr(self, field) for field, name in self.filters.items()}
+        return {name: chosen for name, chosen in values.items() if chosen is not None}
+
     def keeps(self, row: Any) -> bool:
         """Whether a row of results is one of those. Collectives have no implementation."""
-        fields = [name for name, info in options_of(type(self)).items() if info.panel is Panel.ROWS]
-        wanted = {name: values for name in fields if (values := getattr(self, name)) is not None}
-        return all(row_value(row, name) in values for name, values in wanted.items())
+        return all(getattr(row, name, None) in kept for name, kept in self.wanted.items())
 
-
-def row_value(row: Any, field: str) -> Any:
-    """The value of a row of results that a field of a RowFilter chooses by; None without one."""
-    return getattr(row, field.removesuffix("s"), None)
+    def choices(self, rows: Sequence[Any]) -> str:
+        """The values of rows that the options can choose: numbers ascend, names are in the order of
+        the rows."""
+        parts = []
+        for field, name in self.filters.items():
+            found = dict.fromkeys(getattr(row, name, None) for row in rows)
+            found.pop(None, None)
+            values = sorted(found, key=lambda value: value if isinstance(value, int) else 0)
+            if values:
+                parts.append(f"{option_words(field)} {', '.join(map(str, values))}")
+        return "; ".join(parts)
 
 
 def require_setting(

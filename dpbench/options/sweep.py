@@ -38,7 +38,7 @@ from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS
 compared = Panel.COMPARED.option
 DEFAULT_WINDOW_SECONDS = 1.0
 """Time that a window fills where --steps is not given."""
-MIN_STEPS = 12
+MIN_FILLING_STEPS = 12
 """Fewest steps of such a window: SEGMENTS of three."""
 DEFAULT_STEPS = 50
 """Steps where the samples of a window must be known before it begins."""
@@ -48,8 +48,8 @@ DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
 BucketCap = Annotated[Megabytes | None, *word_for_none("bucket_cap_mb")]
 OnOff = Annotated[Literal["on", "off"] | None, *word_for_none("find_unused")]
-DataWorkers = Annotated[Annotated[int, Field(ge=0, le=256)] | None, *word_for_none("data_workers")]
-Prefetch = Annotated[Annotated[int, Field(ge=0, le=1024)] | None, *word_for_none("prefetch")]
+DataWorkers = Annotated[Annotated[Number, Field(le=256)] | None, *word_for_none("data_workers")]
+Prefetch = Annotated[Annotated[Number, Field(le=1024)] | None, *word_for_none("prefetch")]
 
 
 class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
@@ -175,7 +175,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         """The values of each axis but architectures: those that are given, or else what dpbench
         chooses; None for threads that depend on the machine."""
         chosen: dict[str, tuple[Any, ...]] = {
-            "steps": (DEFAULT_STEPS if self.window_seconds is None else MIN_STEPS,),
+            "steps": (DEFAULT_STEPS if self.window_seconds is None else MIN_FILLING_STEPS,),
             "prefetch": self.loading,
             "threads": (None,),
         }

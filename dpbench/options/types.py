@@ -23,18 +23,27 @@ from dpbench.specs.axes import AXES
 
 T = TypeVar("T")
 
-MOST = 10**18
+MAX_COUNT = 10**18
 MAX_DURATION_SECONDS = 30 * 24 * 3600.0
-_TIME = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([smh]?)")
+_TIME = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e-[0-9]+)?)([smh]?)")
 _TIME_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "": 1.0}
 
-Count = Annotated[int, Field(ge=1, le=MOST)]
+
+def _plain_number(value: Any) -> Any:
+    """Refuse what Python takes for a number, too: True for 1, "1_0" for 10."""
+    if isinstance(value, bool) or "_" in str(value):
+        raise ValueError("expected a number")
+    return value
+
+
+_PLAIN = BeforeValidator(_plain_number)
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT), _PLAIN]
 """A positive integer."""
-Number = Annotated[int, Field(ge=0, le=MOST)]
+Number = Annotated[int, Field(ge=0, le=MAX_COUNT), _PLAIN]
 """0 or a positive integer."""
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), _PLAIN]
 """A finite number above 0."""
-Megabytes = Annotated[float, Field(gt=0, le=1e6)]
+Megabytes = Annotated[float, Field(gt=0, le=1e6), _PLAIN]
 """A size in MiB. A cap of a TB holds every gradient; torch counts it in 64-bit bytes."""
 
 
@@ -87,9 +96,9 @@ def _gpus(value: Any) -> int | tuple[int, ...]:
     count, ids = 0, tuple[int, ...]()
     with suppress(TypeError, ValueError):  # neither of the two
         if isinstance(value, int | str):
-            count = int(value)
+            count = int(_plain_number(value))
         else:
-            ids = tuple(int(str(one)) for one in value)
+            ids = tuple(int(str(_plain_number(one))) for one in value)
     if (count < 1 and not ids) or min(ids, default=0) < 0 or len({*ids}) < len(ids):
         raise ValueError(
             "expected a number of GPUs, 1 or more, or distinct ids: 0,1 (for GPU 0 alone: 0,)"
@@ -191,7 +200,8 @@ def _unique(values: tuple[T, ...], info: ValidationInfo) -> tuple[T, ...]:
     return kept
 
 
-CommaList = Annotated[tuple[T, ...], BeforeValidator(split_commas), AfterValidator(_unique)]
+COMMAS = BeforeValidator(split_commas)
+CommaList = Annotated[tuple[T, ...], COMMAS, AfterValidator(_unique)]
 """A list with commas between its values, or a list."""
 ArchitectureList = Annotated[
     tuple[ArchitectureName, ...],

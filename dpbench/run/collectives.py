@@ -39,8 +39,10 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
     """Measure the collectives of these options. Raises UsageError for what cannot run here, and
     Interrupted, with what was stored, when a signal ends it."""
     folder = new_folder(options.results_dir, options.name, otherwise="collectives")
-    machine, several = machine_here(), options.oversubscribe
-    devices = devices_for(machine, options.gpus, options.group_sizes, oversubscribe=several)
+    machine = machine_here()
+    devices = devices_for(
+        machine, options.gpus, options.group_sizes, oversubscribe=options.oversubscribe
+    )
     specs = build_collective_specs(options, machine, devices)
     run = (test_runners() or collective_runner).run_collective
     logs = folder_inside(folder, LOGS_FOLDER)

@@ -15,14 +15,14 @@ from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
 from dpbench.messages import say
 from dpbench.options.explain import ExplainOptions
-from dpbench.options.shared import MAX_WORD, RowFilter
+from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.explain import explanation_answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.report.table import keep_on_line
-from dpbench.run.results import filter_choices, latest_folder, select_rows
+from dpbench.run.results import latest_folder, select_rows
 from dpbench.specs.traits import SCRIPT
 
 MOST_REMEDIES = 2
@@ -50,19 +50,16 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
             f"{sweep.folder}: nothing to explain, because no row has a speed to compare with "
             f"`single`{why}"
         )
-    there = filter_choices([explanation.row for explanation in analysis.explanations])
+    there = options.choices([explanation.row for explanation in analysis.explanations])
     analysis = select_rows(analysis, options)
     if not (explanations := analysis.explanations):
         what = f"nothing to explain in {analysis.rows[0].label}"
         raise UsageError(f"{sweep.folder}: {what}; there are {there}")
-    by_user = any(getattr(options, name) is not None for name in RowFilter.model_fields)
+    by_user = bool(options.wanted)
     shown = choose(explanations, by_user=by_user)
     noisy = [e.row for e in explanations if by_user or e.trains_together or e in shown]
     answer = explanation_answer(
-        analysis,
-        shown,
-        noise=[*noise_lines(noisy, all_rows, "explain")],
-        verbose=options.verbose,
+        analysis, shown, noise=[*noise_lines(noisy, all_rows, "explain")], verbose=options.verbose
     )
     following = ""
     if shown[0].configuration.workload.script:
@@ -106,16 +103,16 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
     from dpbench.run.sweep.plan import plan_sweep
 
     measuring = [name for name, info in options.given.items() if "results" not in info.affects]
-    sweep = SweepOptions(
+    wanted = SweepOptions(
         script=str(options.results_or_script),
         group_sizes=(MAX_WORD,),
         **{name: getattr(options, name) for name in measuring},
     )
-    with plan_sweep(sweep) as (plan, runner):
+    with plan_sweep(wanted) as (sweep, runner):
         try:
-            stored = measure(plan, runner, progress)
+            stored = measure(sweep, runner, progress)
         except Interrupted as stopped:
-            afterwards = shlex.join(["dpbench", "explain", str(plan.folder)])
+            afterwards = shlex.join(["dpbench", "explain", str(sweep.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None
     of_script = [one for one in stored.records if one.configuration.implementation == SCRIPT]
     failed = next((one for one in of_script if one.status is not Status.COMPLETED), None)

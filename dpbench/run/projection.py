@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.options.results import LATENCY_US, ProjectOptions
-from dpbench.run.results import filter_choices, is_table
+from dpbench.run.results import is_table
 
 if TYPE_CHECKING:
     from dpbench.analysis.projection.series import Projection, Series
     from dpbench.folders import Sweep
     from dpbench.report.answer import Answer
 
-FURTHER = (8, 64, 1000)
+FURTHER_GROUP_SIZES = (8, 64, 1000)
 """Simulated group sizes besides the measured ones, unless others are asked for."""
 
 
@@ -36,7 +36,7 @@ def project(options: ProjectOptions) -> Answer:
     for series in all_series:
         try:
             if network is not None:
-                sizes = options.group_sizes or (*series.group_sizes, *FURTHER)
+                sizes = options.group_sizes or (*series.group_sizes, *FURTHER_GROUP_SIZES)
                 projections.append(project_by_simulation(series, network, sizes))
             else:
                 per_node = options.ranks_per_node or _gpus_per_node(series, sweep)
@@ -72,8 +72,7 @@ def _read_series(options: ProjectOptions) -> tuple[Sweep | None, Sequence[Series
         sweep = load_sweep(options.path)
         rows = summarize(sweep.records)
     if rows and not any(map(options.keeps, rows)):
-        there = filter_choices(rows, ("implementations", "backends", "batch_sizes"))
-        raise UsageError(f"{options.path}: no such row; there are {there}")
+        raise UsageError(f"{options.path}: no such row; there are {options.choices(rows)}")
     try:
         series, left_out = series_of(rows, options.keeps)
     except UsageError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from dpbench import folders
 from dpbench.errors import UsageError
 from dpbench.files import require_free
-from dpbench.messages import option_words, say
-from dpbench.options.shared import RowFilter, row_value
+from dpbench.messages import say
+from dpbench.options.shared import RowFilter
 
 if TYPE_CHECKING:
     from dpbench.analysis.analyze import Analysis
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from dpbench.specs.collective import CollectiveSpec
 
 
-WRITTEN = (folders.TRIALS_FILE, folders.SWEEP_FILE, folders.COLLECTIVES_FILE, folders.COMM_FILE)
+DATA_FILES = (folders.TRIALS_FILE, folders.SWEEP_FILE, folders.COLLECTIVES_FILE, folders.COMM_FILE)
 """Files written while measuring. A report does not count: it can be made again at any time."""
 
 
@@ -44,7 +43,7 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
 def new_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
     """The same for new results; raises FileError if the folder holds something."""
     folder = results_folder(results_dir, name, otherwise=otherwise)
-    require_free(folder, folders.OTHERWISE)
+    require_free(folder, folders.RESUME_REMEDY)
     return folder
 
 
@@ -69,7 +68,7 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
 
 def _last_measured(folder: Path) -> float:
     """The time when something was last measured into it; 0 where that is unknown."""
-    files = (folder / name for name in WRITTEN)
+    files = (folder / name for name in DATA_FILES)
     return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
 
 
@@ -128,7 +127,7 @@ def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
     measured = [record.spec for record in collectives.records] if collectives else []
     there: list[Row | CollectiveSpec] = [*analysis.rows, *measured]
     if there and not any(map(wanted.keeps, there)):
-        raise UsageError(f"{analysis.name}: no such row; there are {filter_choices(there)}")
+        raise UsageError(f"{analysis.name}: no such row; there are {wanted.choices(there)}")
     if collectives:
         kept = tuple(one for one in collectives.records if wanted.keeps(one.spec))
         return replace(analysis, stored=replace(collectives, records=kept))
@@ -186,22 +185,3 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
             raise UsageError(f"{text}: {key} is given twice; give it one value")
         where[key] = value
     return Path(folder), where
-
-
-def filter_choices(
-    rows: Sequence[Row | CollectiveSpec], options: Iterable[str] = tuple(RowFilter.model_fields)
-) -> str:
-    """The values that these options can choose from: numbers ascend, names are in the order of the
-    rows."""
-    found = {
-        name: sorted(
-            dict.fromkeys(value for row in rows if (value := row_value(row, name)) is not None),
-            key=lambda value: value if isinstance(value, int) else 0,
-        )
-        for name in options
-    }
-    return "; ".join(
-        f"{option_words(name)} {', '.join(map(str, values))}"
-        for name, values in found.items()
-        if values
-    )

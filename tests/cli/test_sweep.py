@@ -20,7 +20,7 @@ import pytest
 
 from dpbench import folders, units
 from dpbench.cli.app import run
-from dpbench.cli.setup import TEMPLATE
+from dpbench.cli.setup import MODEL_TEMPLATE
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status, TrialRecord
@@ -177,11 +177,11 @@ def test_a_sweep_is_not_finished_with_other_files(
     """The model's file is edited while the sweep runs, and put back in the end."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     model, original = here / "model.py", SyntheticRunner.run
-    model.write_text(TEMPLATE.read_text())
+    model.write_text(MODEL_TEMPLATE.read_text())
 
     def run_and_edit(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
         if trial.repetition:
-            model.write_text(f"{TEMPLATE.read_text()}# edited")
+            model.write_text(f"{MODEL_TEMPLATE.read_text()}# edited")
         return original(self, trial, limit)
 
     monkeypatch.setattr(SyntheticRunner, "run", run_and_edit)
@@ -193,7 +193,7 @@ def test_a_sweep_is_not_finished_with_other_files(
     assert "3 of 4 trials are stored in results/a; put the old one back and finish with: " in said
     assert run([*words, "--resume"]) == 2
     assert "--resume: model.py has changed since results/a was begun; " in capsys.readouterr().err
-    model.write_text(TEMPLATE.read_text())
+    model.write_text(MODEL_TEMPLATE.read_text())
     assert run([*words, "--resume"]) == 0
     assert len(folders.load_sweep(Path("results/a")).records) == 4
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.cli.app import commands, run
-from dpbench.cli.setup import TEMPLATE
+from dpbench.cli.setup import MODEL_TEMPLATE
 from dpbench.report import page
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.launch import synthetic
@@ -37,7 +37,7 @@ FILES = {
     "sweep.toml": CONFIG,
     "damaged.toml": CONFIG[:-8],
     "sweep.yaml": "batch-sizes: [8]\ncomm-hook: none,bf16\n",
-    "model.py": f"""{TEMPLATE.read_text()}
+    "model.py": f"""{MODEL_TEMPLATE.read_text()}
 
 def step(*arguments):
     raise RuntimeError("two\\nlines")

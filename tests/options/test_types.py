@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -16,7 +15,6 @@ from dpbench.options.types import (
     CommaList,
     Count,
     Duration,
-    FilePath,
     Gpus,
     Megabytes,
     Number,
@@ -45,38 +43,29 @@ GOOD = [
     (Gpus, "2", 2),
     (Gpus, "0,", (0,)),
     (Gpus, [0, 1], (0, 1)),
-    (FilePath, "a/b", Path("a/b")),
     (DtypeName, "fp32", "f32"),
-    (CommaList[Count], "8,16", (8, 16)),
+    (Duration, "1e-05", 0.00001),
     (CommaList[Count], "64,32,64", (64, 32)),
     (CommaList[Count], 8, (8,)),
     (CommaList[Cap], "1,auto", (1.0, None)),
     (ArchitectureList, "mlp:width=4,layers=3,gpt", ("mlp:width=4,layers=3", "gpt")),
 ]
 BAD = [
-    (Count, "0", "got '0'; expected 1 or more"),
     (Count, "1.5", "expected a whole number"),
     (Count, "9" * 5000, "expected a whole number"),
-    (Number, "-1", "expected 0 or more"),
+    (Number, True, "expected a number"),
     (Size, "maxx", "got 'maxx'; expected a whole number, or 'max'"),
     (Positive, "nan", "expected a number"),
-    (Positive, 0, "expected a number above 0"),
-    (Cap, "1e7", "expected at most 1,000,000"),
-    (Percent, 0.03, "expected a percentage"),
     (Percent, "100%", "expected a percentage"),
-    (Percent, "3", "did you mean 3%?"),
-    (Duration, "soon", "expected a duration"),
     (Duration, "0", "expected a duration"),
     (Duration, "800h", "at most 30 days"),
     (Gpus, "0,0", "distinct ids"),
-    (Gpus, "0,x", "distinct ids"),
-    (Gpus, "0", "a number of GPUs"),
-    (FilePath, "", "the current folder"),
+    (Gpus, [0, True], "distinct ids"),
+    (Gpus, True, "a number of GPUs"),
     (DtypeName, "fp32x", "did you mean 'f32'? Expected one of f32, bf16"),
-    (CommaList[Count], "", "at least one value"),
     (CommaList[Count], [], "at least one value"),
     (CommaList[Count], "8,,16", "no empty entry"),
-    (CommaList[Count], "8,x", "got 'x'; expected a whole number"),
+    (CommaList[Count], "8,1_0", "got '1_0'; expected a number"),
     (Code, object, "expected a name in a file"),
     (Code, "__main__:Net", "ranks cannot import"),
 ]

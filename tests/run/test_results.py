@@ -86,6 +86,7 @@ def test_a_chart_takes_the_latest_folder_of_its_source_whatever_its_name(
 ) -> None:
     monkeypatch.setitem(CHARTS, "loss", replace(CHARTS["loss"], section=PageSection.COMMUNICATION))
     assert run(["plot", "bandwidth,loss", "--output", "x"]) == 2  # these have no losses
+    assert not Path("x").exists()
     assert "using the latest: results/sizes" in capsys.readouterr().err
 
 

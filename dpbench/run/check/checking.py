@@ -8,13 +8,7 @@ from datetime import UTC, datetime
 from dpbench import folders
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict
-from dpbench.errors import (
-    INCONCLUSIVE,
-    PASSED,
-    REGRESSED,
-    WRONG_GRADIENTS,
-    NotComparable,
-)
+from dpbench.errors import INCONCLUSIVE, PASSED, REGRESSED, WRONG_GRADIENTS, NotComparable
 from dpbench.files import write_output
 from dpbench.options.check import CheckOptions
 from dpbench.records.trial import Status
@@ -82,7 +76,7 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
 def measure_implementations(options: CheckOptions, against: str, progress: TrialProgress) -> Sides:
     """Measure the candidate and another implementation in turn, in one sweep."""
     folder = new_folder(options.results_dir, options.name, otherwise="check")
-    sweep = sweep_of_check(options, folder, against)
+    wanted = sweep_of_check(options, folder, against)
 
     def sides() -> Sides:
         stored = folders.load_sweep(folder)
@@ -92,9 +86,9 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
         )
         return base, candidate
 
-    with plan_sweep(sweep) as (planned, runner):
-        plan = for_verdict(planned, sweep, ["check", *options.command_line()])
-        measure(plan, runner, progress, looks(options, sides))
+    with plan_sweep(wanted) as (planned, runner):
+        sweep = for_verdict(planned, wanted, ["check", *options.command_line()])
+        measure(sweep, runner, progress, looks(options, sides))
     keep_records(folder)
     return sides()
 

@@ -24,7 +24,7 @@ from dpbench.specs.traits import SINGLE
 
 Sides = tuple[Side, Side]
 """The baseline and the candidate."""
-GROWTH = 1.5
+REPETITIONS_GROWTH = 1.5
 """How many times as many repetitions the next look at an inconclusive check has."""
 MIN_LOOKS_AT_VERSIONS = 2
 """Fewest looks at two versions. Each version has a server that its ranks are forked from, with one
@@ -61,12 +61,12 @@ def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepO
     return read_options(SweepOptions, given)
 
 
-def for_verdict(plan: Sweep, options: SweepOptions, command: Sequence[str]) -> Sweep:
+def for_verdict(sweep: Sweep, options: SweepOptions, command: Sequence[str]) -> Sweep:
     """The planned sweep of the options without what no verdict uses: `single`, steps without
     synchronization and the phases of a step; its folder names the command of the check."""
-    base = replace(plan.spec.base, is_instrumented=False)
-    spec = replace(plan.spec, base=base, implementations=options.measured_implementations)
-    return replace(plan, spec=spec, command=tuple(command))
+    base = replace(sweep.spec.base, is_instrumented=False)
+    spec = replace(sweep.spec, base=base, implementations=options.measured_implementations)
+    return replace(sweep, spec=spec, command=tuple(command))
 
 
 def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
@@ -84,7 +84,7 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
         is_over = verdict.load.spoils_differences or not verdict.needs_repetitions
         if look == MAX_LOOKS or (look >= least and is_over):
             return
-        more = math.ceil(GROWTH * count)
+        more = math.ceil(REPETITIONS_GROWTH * count)
         if look >= least:
             more = min(more, math.floor(count * options.budget / max(spent, 1e-9)))
         if more <= count:

@@ -67,11 +67,11 @@ class Version:
         be planned, later DpbenchError, in the words of a process that has ended.
         """
         place = {"results_dir": str(self.folder.parent.absolute()), "name": self.folder.name}
-        sweep = {
+        asked = {
             "options": options.model_dump(mode="json", exclude_unset=True) | place,
             "command": [*command],
         }
-        program = [self.python, "-m", worker.__name__, json.dumps(sweep)]
+        program = [self.python, "-m", worker.__name__, json.dumps(asked)]
         environ = without_git_variables()
         if self.paths:
             paths = [*map(str, self.paths), *filter(None, [environ.get("PYTHONPATH")])]
@@ -128,7 +128,7 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
     if options.against_ref is not None:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
     folder = new_folder(options.results_dir, options.name, otherwise="check")
-    sweep = sweep_of_check(options, folder)
+    wanted = sweep_of_check(options, folder)
     command, heard = ["check", *options.command_line()], set[str]()
     before = folder.with_name(f"{folder.name}-baseline")
     label = "the working directory" if options.against_python is None else "this Python"
@@ -144,9 +144,9 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
 
     with (
         interruptible(interrupted_words),
-        _baseline(options, sweep, before) as then,
-        now.measuring(sweep, command, heard) as measure_now,
-        then.measuring(sweep, command, heard) as measure_then,
+        _baseline(options, wanted, before) as then,
+        now.measuring(wanted, command, heard) as measure_now,
+        then.measuring(wanted, command, heard) as measure_then,
         progress,
     ):
         say(f"starting {now.label} and {then.label}, each in a process of its own")
@@ -173,11 +173,11 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
 
 
 @contextmanager
-def _baseline(options: CheckOptions, sweep: SweepOptions, folder: Path) -> Iterator[Version]:
+def _baseline(options: CheckOptions, wanted: SweepOptions, folder: Path) -> Iterator[Version]:
     """The version that the present one is compared with."""
     if options.against_ref is not None:
         revision = options.against_ref
-        with checked_out(revision, _user_files(sweep)) as (directory, paths):
+        with checked_out(revision, _user_files(wanted)) as (directory, paths):
             yield Version(label=revision, folder=folder, directory=directory, paths=paths)
         return
     typed = str(options.against_python)

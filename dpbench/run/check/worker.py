@@ -39,29 +39,29 @@ def main() -> int:
 
     said = list[str]()
 
-    def answer(plan: Sweep) -> None:
-        content = {"sweep": encode(plan.spec), "said": said}
+    def answer(sweep: Sweep) -> None:
+        content = {"sweep": encode(sweep.spec), "said": said}
         os.write(answers, json.dumps(content).encode() + b"\n")
         said.clear()
 
-    def repetitions(plan: Sweep, first: str) -> Iterator[int]:
+    def repetitions(sweep: Sweep, first: str) -> Iterator[int]:
         for line in chain([first], sys.stdin):
             count, anew = json.loads(line)
             if anew:
                 end_fork_server()
             yield count
-            answer(plan)
+            answer(sweep)
 
     end_at_once()
-    sweep = json.loads(sys.argv[1])
+    asked = json.loads(sys.argv[1])
     try:
-        options = read_options(SweepOptions, sweep["options"])
+        options = read_options(SweepOptions, asked["options"])
         with said_to(said.append), plan_sweep(options) as (planned, runner):
-            plan = for_verdict(planned, options, sweep["command"])
+            sweep = for_verdict(planned, options, asked["command"])
             sys.stdin.readline()
-            answer(plan)
+            answer(sweep)
             if first := sys.stdin.readline():  # the other version can be measured, too
-                measure(plan, runner, TrialProgress(quiet=True), repetitions(plan, first))
+                measure(sweep, runner, TrialProgress(quiet=True), repetitions(sweep, first))
     except DpbenchError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -60,7 +60,8 @@ def describe_plan(sweep: Sweep, runner: TrialRunner, options: SweepOptions) -> A
         f"replica; {duration}. {needs}This plan stored nothing."
     )
     runs = dict.fromkeys(planned, 0) | Counter(trial.configuration for trial in left)
-    say(*sweep.warnings, *[summary] * options.as_json)
+    if options.as_json:
+        say(summary)
     return plan_answer(runs, reasons, summary)
 
 

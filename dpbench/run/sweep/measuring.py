@@ -21,7 +21,7 @@ from dpbench.specs import Configuration, Labels, SweepSpec, TrialSpec, plain_lab
 from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.specs.traits import BACKENDS
 
-FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
+FAILED_STATUSES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 """Statuses with which a sweep ends with exit status 1."""
 
 
@@ -44,7 +44,7 @@ def measure(
     unusable = unusable_configurations(planned, runner)
     records = kept_records(sweep.records, unusable)
     busy = load_warning(runner.load, planned[0])
-    say(*sweep.warnings, *_skip_lines(unusable), *busy)
+    say(*_skip_lines(unusable), *busy)
     label = Labels.among(planned).label
 
     def stored_words() -> str:
@@ -218,7 +218,7 @@ def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None =
     statuses = Counter(record.status for record in counted)
     if statuses[Status.WRONG_GRADIENTS]:
         return WRONG_GRADIENTS
-    failed = any(statuses[status] for status in FAILURES)
+    failed = any(statuses[status] for status in FAILED_STATUSES)
     answered = any(
         record.status is Status.COMPLETED
         and (wanted is None or record.configuration.implementation in wanted)

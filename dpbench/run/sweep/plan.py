@@ -18,7 +18,7 @@ from dpbench.folders import LOGS_FOLDER, Sweep
 from dpbench.launch.cluster import Cluster, ClusterRunner, Node, NodeLost
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import as_typed, option_words
+from dpbench.messages import as_typed, option_words, say, warn
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
 from dpbench.run.results import new_folder, results_folder
@@ -28,7 +28,7 @@ from dpbench.specs import SweepSpec
 from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.temporary import temporary_folder
 
-OF_EACH_NODE = ("gpus", "data_dir")
+NODE_OPTIONS = ("gpus", "data_dir")
 """Options in which the nodes of a sweep may differ."""
 
 
@@ -37,7 +37,7 @@ def plan_sweep(
     options: SweepOptions, cluster: Cluster | None = None
 ) -> Iterator[tuple[Sweep, TrialRunner]]:
     """The sweep of these options, with the records that --resume found in its folder, and the
-    runner of its trials on the nodes of a cluster, or on this one alone.
+    runner of its trials on the nodes of a cluster, or on this one alone; says how it is planned.
 
     Raises UsageError if the sweep cannot run, such as for too small a dataset, or is not the one to
     resume, FileError for a new folder that already exists or a missing one to resume, and NodeLost,
@@ -45,12 +45,13 @@ def plan_sweep(
     """
     here = cluster.this_node if cluster else this_node(options)
     nodes = cluster.nodes if cluster else (here,)
-    folder, is_new = options.results_dir / here.folder, here.number or not options.resume
-    earlier = None if is_new else folders.load_sweep(folder)
+    folder = options.results_dir / here.folder
+    # Only the first node has the results.
+    earlier = folders.load_sweep(folder) if options.resume and not here.number else None
     spec, notes = build_sweep_spec(options, nodes)
     if earlier is not None:
         _require_resumable(earlier, spec)
-    # All nodes name the folder of the first, which has the results.
+    # All nodes name the folder of the first.
     named = options.model_copy(update={"name": nodes[0].folder}) if cluster else options
     sweep = earlier or Sweep(
         folder=folder,
@@ -60,12 +61,11 @@ def plan_sweep(
         warnings=(),
         spec=spec,
     )
-    notes = [*device_notes(here.machine, options.gpus, here.devices), *notes]
-    unread = (f"warning: {warning}" for warning in sweep.warnings)
-    sweep = replace(sweep, warnings=(*unread, *notes))
     try:
         logs = folder_inside(folder, LOGS_FOLDER)
         with runner_for(spec, logs, options.data_dir, here, cluster) as runner:
+            warn(*sweep.warnings)
+            say(*device_notes(here.machine, options.gpus, here.devices), *notes)
             yield sweep, runner
     except NodeLost as lost:
         raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None
@@ -91,17 +91,11 @@ def this_node(options: SweepOptions, placement: Placement | None = None) -> Node
     common = {
         info.name: as_typed(values[name])
         for name, info in options.given.items()
-        if info.scope == "measured" and name not in OF_EACH_NODE
+        if info.scope == "measured" and name not in NODE_OPTIONS
     }
     common |= {name: machine.environment.versions[name] for name in ("dpbench", "torch")}
     common["devices"] = devices[0].partition(":")[0]
-    return Node(
-        number=number,
-        machine=machine,
-        devices=devices,
-        common=common,
-        folder=folder.name,
-    )
+    return Node(number=number, machine=machine, devices=devices, common=common, folder=folder.name)
 
 
 @contextmanager

@@ -14,11 +14,13 @@ from dpbench.architecture.naming import with_files
 from dpbench.data.registry import unread_notes
 from dpbench.errors import UsageError
 from dpbench.launch.preflight import preflight
+from dpbench.messages import option_words
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import DEFAULT_STEPS, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
 from dpbench.specs import Configuration, SweepSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
+from dpbench.specs.sweep import configurations
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS
 
@@ -71,6 +73,10 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         time_limit_seconds=options.time_limit,
         stop_after_failure=options.stop_after_failure,
     )
+    try:  # as the ranks will
+        _ = [configuration.scaled_lr for configuration in configurations(spec)]
+    except ValueError as error:
+        raise UsageError(f"{option_words('lr_scaling', options.lr_scaling)}: {error}") from None
     return spec, notes
 
 
@@ -132,10 +138,7 @@ def _workloads(
         tried = preflight(named, dataset=options.data, seed=options.seed[0])
         notes += tried.notes
         workload = WorkloadSpec(
-            architecture=named,
-            dataset=tried.dataset,
-            lr_scaling=options.lr_scaling,
-            **settings,
+            architecture=named, dataset=tried.dataset, lr_scaling=options.lr_scaling, **settings
         )
         workloads.append(with_files(workload))
     return workloads, notes

@@ -46,17 +46,17 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
     # Ranks run user code, so they must not see it.
     token = os.environ.pop(TOKEN_VARIABLE, "").strip()
     # A plan may be for a machine with more devices.
-    planned = options.model_copy(update={"oversubscribe": True}) if options.dry_run else options
+    wanted = options.model_copy(update={"oversubscribe": True}) if options.dry_run else options
     with (
-        joined_nodes(planned, placement, token) as cluster,
-        plan_sweep(planned, cluster) as (plan, runner),
+        joined_nodes(wanted, placement, token) as cluster,
+        plan_sweep(wanted, cluster) as (planned, runner),
     ):
         if options.dry_run:
-            return describe_plan(plan, runner, options)
+            return describe_plan(planned, runner, options)
         if cluster is not None and cluster.this_node.number:
-            follow(plan, cluster, runner)
+            follow(planned, cluster, runner)
             return None
-        stored = measure(plan, runner, progress, resume=options.resume)
+        stored = measure(planned, runner, progress, resume=options.resume)
     typed = ["sweep", *short_command(options)]
     answer = measured_answer(stored, options, typed=typed, verbose=options.verbose)
     status = exit_status(stored.records, options.measured_implementations)

@@ -40,7 +40,7 @@ from dpbench.training.events import EndLine
 from dpbench.training.rank import train_rank
 from dpbench.training.run_folder import TrainingJob
 
-TIMED_OUT = ("timed out waiting", "did not come within")
+TIMEOUT_PHRASES = ("timed out waiting", "did not come within")
 """Words of gloo, and of `barrier`."""
 
 
@@ -132,7 +132,9 @@ def train_as_rank(job: TrainingJob, rank: int) -> EndLine:
         words = str(error).partition("\n")[0]
         if is_of_lost_peer(f"{type(error).__name__} {error}"):
             raise TrainingFailed(f"another rank has ended: {words}") from None
-        if any(phrase in words.lower() for phrase in TIMED_OUT):  # it hangs, or its link is cut
+        if any(
+            phrase in words.lower() for phrase in TIMEOUT_PHRASES
+        ):  # it hangs, or its link is cut
             raise TrainingFailed(f"another rank did not answer: {words}") from None
         raise
 

@@ -71,10 +71,11 @@ def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
     """
     is_single = options.implementation == "single"
     alone = options.gpus is None and (not machine.gpus or is_single)
-    several = options.oversubscribe
     sizes = (1,) if alone else None
-    devices = devices_for(machine, options.gpus, sizes, oversubscribe=several)
-    threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=several)
+    devices = devices_for(machine, options.gpus, sizes, oversubscribe=options.oversubscribe)
+    threads = threads_for(
+        options.threads, machine.cores, len(devices), oversubscribe=options.oversubscribe
+    )
     if alone and not is_single:
         say(
             "no CUDA device here: one replica on the CPU; "

@@ -42,7 +42,7 @@ from dpbench.training.run_folder import (
 
 MAX_SECONDS = 365 * 24 * 3600.0
 """A training has no time limit of its own, but timers want a number."""
-SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
+RANK_ERRORS: dict[str, type[DpbenchError]] = {
     "UsageError": UsageError,
     "FileError": FileError,
     "TrainingFailed": TrainingFailed,
@@ -70,7 +70,7 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
             finished, *_ = run_ranks(work, job.spec.process_count, scratch, MAX_SECONDS)
         except RanksFailed as failed:
             cause, hint = failed.cause, f"; what the ranks printed is in {scratch}"
-            kind = SAID_BY_RANKS.get(cause.own_error) if cause else None
+            kind = RANK_ERRORS.get(cause.own_error) if cause else None
             if cause is None or kind is None:
                 raise TrainingFailed(f"{failed}{hint}") from None
             raise kind(cause.message + ("" if kind is UsageError else hint)) from None

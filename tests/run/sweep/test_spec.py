@@ -45,8 +45,6 @@ def test_the_group_size_max_is_all_replicas() -> None:
     assert built(four, group_sizes="max").group_sizes == (4,)
     assert built(four, group_sizes="1,max").group_sizes == (1, 4)
     assert built(node("cpu"), group_sizes="max,1").group_sizes == (1,)
-    with pytest.raises(UsageError, match=r"--group-sizes: 5 is above the 4 replicas of this mach"):
-        built(four, group_sizes="5,max")
 
 
 def test_threads_are_those_that_every_host_has() -> None:
@@ -73,3 +71,8 @@ def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
     Path("train.py").touch()
     spec, _ = build_sweep_spec(SweepOptions(script="train.py"), [node("cpu", cores=8)])
     assert spec.base.threads == threads
+
+
+def test_a_scaled_learning_rate_that_is_no_number_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^--lr-scaling linear: the scaled learning rate is inf"):
+        built(node("cpu", "cpu"), lr="1e308", lr_scaling="linear")
