@@ -84,6 +84,8 @@ class Sweep(Stored[TrialRecord]):
     """A sweep and its folder; one that is only planned has no records, and no folder yet."""
 
     spec: SweepSpec
+    notes: tuple[str, ...] = ()
+    """How it is planned, for the user."""
 
     @property
     def to_finish(self) -> str | None:

@@ -13,7 +13,7 @@ from dpbench.architecture.naming import named_files, with_files
 from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, UsageError
 from dpbench.folders import ResultsFolder, Sweep, missing_trials
 from dpbench.launch.trial_runner import TrialRunner, recorded
-from dpbench.messages import say
+from dpbench.messages import say, warn
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
@@ -44,7 +44,8 @@ def measure(
     unusable = unusable_configurations(planned, runner)
     records = kept_records(sweep.records, unusable)
     busy = load_warning(runner.load, planned[0])
-    say(*_skip_lines(unusable), *busy)
+    warn(*sweep.warnings)
+    say(*sweep.notes, *_skip_lines(unusable), *busy)
     label = Labels.among(planned).label
 
     def stored_words() -> str:

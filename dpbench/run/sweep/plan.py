@@ -18,7 +18,7 @@ from dpbench.folders import LOGS_FOLDER, Sweep
 from dpbench.launch.cluster import Cluster, ClusterRunner, Node, NodeLost
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import as_typed, option_words, say, warn
+from dpbench.messages import as_typed, option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import Placement
 from dpbench.run.results import new_folder, results_folder
@@ -37,7 +37,7 @@ def plan_sweep(
     options: SweepOptions, cluster: Cluster | None = None
 ) -> Iterator[tuple[Sweep, TrialRunner]]:
     """The sweep of these options, with the records that --resume found in its folder, and the
-    runner of its trials on the nodes of a cluster, or on this one alone; says how it is planned.
+    runner of its trials on the nodes of a cluster, or on this one alone.
 
     Raises UsageError if the sweep cannot run, such as for too small a dataset, or is not the one to
     resume, FileError for a new folder that already exists or a missing one to resume, and NodeLost,
@@ -61,11 +61,11 @@ def plan_sweep(
         warnings=(),
         spec=spec,
     )
+    notes = [*device_notes(here.machine, options.gpus, here.devices), *notes]
+    sweep = replace(sweep, notes=tuple(notes))
     try:
         logs = folder_inside(folder, LOGS_FOLDER)
         with runner_for(spec, logs, options.data_dir, here, cluster) as runner:
-            warn(*sweep.warnings)
-            say(*device_notes(here.machine, options.gpus, here.devices), *notes)
             yield sweep, runner
     except NodeLost as lost:
         raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None
