@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,7 +32,7 @@ class Bucket:
     the gradients into the flat tensor, where the average replaces them. Where `.grad` is to be a
     view of the flat tensor, it becomes one now; else `finalize` copies the average to it. A `.grad`
     that is None, or older than the last reduction, is saved, and comes back where no rank has used
-    the parameter.
+    the parameter. A rank that has no gradients to send calls `pack_zeros` instead.
 
     Attributes:
         indices: the parameters' indices in the reducer; a place is a position in this list.
@@ -46,7 +45,6 @@ class Bucket:
             the bucket was made; the same on all ranks.
         awaited: how many gradients it waits for: its own, in the last bucket also the sparse ones.
         pending: how many of them are not ready in the running backward.
-        scale: what gradients are multiplied by before they are sent; 0 sends zeros.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class Bucket:
         # does with a memory format, and must not change `views` by that.
         self._user_views = [view.detach() for view in self.views]
         self._addresses = list(map(Tensor.data_ptr, self.views))
-        self.start(pending=0, scale=0.0)
+        self.start(pending=0, scale=1.0)
 
     def index(self) -> int:
         """0 for the bucket that is sent first."""
@@ -125,9 +123,9 @@ class Bucket:
         ]
 
     def start(self, *, pending: int, scale: float) -> None:
-        """Prepare for the next backward; see the attributes."""
-        self.pending, self.scale, self._buffer = pending, scale, self.flat
-        self._copied_early: set[int] = set()  # places, whose part of the flat tensor is scaled
+        """Prepare for the next backward, whose gradients are multiplied by `scale`."""
+        self.pending, self._scale, self._buffer = pending, scale, self.flat
+        self._copied_early: set[int] = set()  # places
         self._saved: dict[int, Tensor | None] = {}  # gradients by place, None where there is none
         # A gradient has the strides of its parameter.
         self._gives_views = (
@@ -140,59 +138,74 @@ class Bucket:
             ]
 
     def copy_early(self, place: int) -> None:
-        """Copy a gradient that is ready, ahead of the others; what is not usual, `pack` does."""
-        gradient, user_view = self._parameters[place].grad, self._user_views[place]
-        if gradient is None or gradient is user_view or gradient.is_sparse:
-            return
-        if self.scale == 1.0:  # takes three quarters of the time
-            self.views[place].copy_(gradient.detach())
-        else:
-            torch.mul(gradient.detach(), self.scale, out=self.views[place])
+        """Pack a large gradient that is ready, ahead of the others."""
+        self._pack_one(place, is_old=False)
         self._copied_early.add(place)
-        if self._gives_views:
-            self._parameters[place].grad = user_view
 
     def pack(self, used_here: set[int]) -> None:
-        """Copy the gradients into the flat tensor, times `scale`; zero where there is none.
+        """Copy the gradients into the flat tensor, times the scale; zero where there is none.
 
         Args:
             used_here: indices of parameters with a gradient since the last reduction. An older
                 gradient counts too, but `finalize` restores it if no rank has used the parameter.
         """
-        gradients: list[Any] = list(map(_GRADIENT, self._parameters))
-        if not self.scale:
-            gradients = [None] * len(gradients)
-        views, replaced = self.views, list(zip(self._parameters, self._user_views, strict=True))
-        # Passes over the lists take a fraction of the time of the loop.
-        are_all_own = (
-            not self._copied_early
-            and used_here.issuperset(self.indices)
+        if self.has_large_gradients:
+            for place, index in enumerate(self.indices):
+                if place not in self._copied_early:
+                    self._pack_one(place, is_old=index not in used_here)
+            return
+        gradients = list(map(_GRADIENT, self._parameters))
+        # Passes over the lists take a fraction of the time of a loop.
+        if (
+            used_here.issuperset(self.indices)
             and not any(map(is_, gradients, repeat(None)))
             and not any(map(is_, gradients, self._user_views))
-        )
-        if not are_all_own:
-            own = []  # places whose gradient is to be copied
-            for place, gradient in enumerate(gradients):
-                if place in self._copied_early:
-                    continue
-                is_view = gradient is self._user_views[place]
-                if gradient is None:
-                    self.views[place].zero_()
-                elif not is_view:
-                    own.append(place)
-                if gradient is None or self.indices[place] not in used_here:
-                    self._saved[place] = gradient.detach().clone() if is_view else gradient
-            views, gradients = [views[n] for n in own], [gradients[n] for n in own]
-            replaced = [pair for n, pair in enumerate(replaced) if n not in self._saved]
-        copy_all(views, gradients)
-        unscaled = [self.flat]
-        if self._copied_early:
-            unscaled = [v for n, v in enumerate(self.views) if n not in self._copied_early]
-        for part in unscaled if self.scale != 1.0 else ():
-            part.mul_(self.scale)
-        # Now and not at the end, so that the memory of the gradients can be used again.
-        for parameter, user_view in replaced if self._gives_views else ():
+        ):
+            self._pack_all_own(gradients)
+        else:
+            for place, index in enumerate(self.indices):
+                gradients[place] = self._replace_gradient(place, is_old=index not in used_here)
+            copied = [place for place, gradient in enumerate(gradients) if gradient is not None]
+            copy_all([self.views[n] for n in copied], [gradients[n] for n in copied])
+        if self._scale != 1.0:
+            self.flat.mul_(self._scale)
+
+    def _pack_all_own(self, gradients: Sequence[Tensor]) -> None:
+        copy_all(self.views, gradients)
+        if self._gives_views:
+            for parameter, user_view in zip(self._parameters, self._user_views, strict=True):
+                parameter.grad = user_view
+
+    def _pack_one(self, place: int, *, is_old: bool) -> None:
+        gradient, view = self._replace_gradient(place, is_old=is_old), self.views[place]
+        if self._scale != 1.0:
+            torch.mul(view if gradient is None else gradient.detach(), self._scale, out=view)
+        elif gradient is not None:  # takes three quarters of the time
+            view.copy_(gradient.detach())
+
+    def _replace_gradient(self, place: int, *, is_old: bool) -> Tensor | None:
+        """Save a gradient that `finalize` may restore; let a view replace any other.
+
+        Now and not at the end, so that the memory of gradients can be used again.
+
+        Returns:
+            The gradient, to be copied to its place; None where its values are there already.
+        """
+        parameter, user_view = self._parameters[place], self._user_views[place]
+        gradient = parameter.grad
+        if gradient is None or is_old:
+            self._saved[place] = user_view.clone() if gradient is user_view else gradient
+        elif self._gives_views:
             parameter.grad = user_view
+        if gradient is None:
+            self.views[place].zero_()
+        return None if gradient is user_view else gradient
+
+    def pack_zeros(self) -> None:
+        """Fill the flat tensor with zeros, on a rank whose backward failed or that has no data."""
+        self.start(pending=0, scale=1.0)
+        self.flat.zero_()
+        self._saved = dict.fromkeys(range(len(self.indices)))
 
     def finalize(self, used: Collection[int]) -> None:
         """Put the averages into `.grad` of the parameters with the indices `used`."""

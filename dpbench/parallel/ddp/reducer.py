@@ -71,9 +71,8 @@ class ReducingBackward:
     to send zeros where the other ranks send their gradients.
     """
 
-    divisor: int | None = None
-    """What sums over the ranks are divided by: how many ranks have data, or had at first. None on a
-    rank without data, which sends zeros."""
+    divisor: int = 1
+    """What sums over the ranks are divided by: how many ranks have data, or had at first."""
     fires_left: list[int] = field(default_factory=list)
     """How often the hook of each parameter still has to fire."""
     fired: list[int] = field(default_factory=list)
@@ -163,9 +162,7 @@ class Reducer:
         all_raise = self.hook is None and self._device.type == "cpu"
         if all_raise:
             self._buckets[-1].set_abort_flag()
-            for bucket in self._buckets:
-                bucket.pending, bucket.scale = 0, 0.0
-            self._send_ready(backward)
+            self._send_zeros(backward)
             for wait in backward.waits:
                 wait()
             self._buckets[-1].take_abort_flag()
@@ -290,11 +287,17 @@ class Reducer:
 
     def reduce_zeros(self) -> None:
         """Take part in a reduction for a rank that has no data left."""
-        for bucket in self._buckets:
-            bucket.start(pending=0, scale=0.0)
+        for index in self._sparse:
+            self._parameters[index].grad = None
         self._used_since_reduction = set()
-        self._send_ready(backward := ReducingBackward())
+        self._send_zeros(backward := ReducingBackward())
         self._finish(backward)
+
+    def _send_zeros(self, backward: ReducingBackward) -> None:
+        """Send zeros in the place of all buckets that have not been sent."""
+        for bucket in self._buckets[len(backward.waits) :]:
+            bucket.pack_zeros()
+            backward.waits.append(self._start_average(bucket))
 
     def _is_ready(self) -> bool:
         """Whether no gradient is pending."""
@@ -311,9 +314,10 @@ class Reducer:
             except BaseException:
                 self._backward = None  # no error of this backward concerns the next forward
                 raise
-            self.reduced_bytes += bucket.flat.nbytes
 
     def _start_average(self, bucket: Bucket) -> Wait:
+        """Start to average a packed bucket over the ranks."""
+        self.reduced_bytes += bucket.flat.nbytes
         if self.hook is None:
             # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
             wait: Wait = self._group.allreduce([bucket.wire], _ASYNC).wait
@@ -374,12 +378,12 @@ class Reducer:
             missing = [index for index in self._order if index not in last_first]
             self._learned_order = [*reversed(last_first), *missing]
 
-    def _average_sparse(self, tables: Sequence[nn.Parameter], divisor: int | None) -> None:
+    def _average_sparse(self, tables: Sequence[nn.Parameter], divisor: int) -> None:
         """Replace sparse gradients by their sums over the ranks ÷ `divisor`, in one message of the
         rows that each rank has; a collective, whose host waits for the GPU if they are on one."""
         rows = []
         for table in tables:
-            if divisor is not None and table.grad is not None:
+            if table.grad is not None:
                 scaled = (table.grad.detach() * (1 / divisor)).coalesce()
                 rows.append((scaled.indices(), scaled.values()))
             else:
