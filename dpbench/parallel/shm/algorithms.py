@@ -28,6 +28,9 @@ The stages of different chunks overlap: between two barriers a rank copies chunk
 t − 1 and copies chunk t − 2 out. Two buffers, used in turn, are enough: chunk t overwrites the
 buffer of chunk t − 2, which was reduced before the last barrier.
 
+The other collectives stage no results: between two barriers each rank reads chunk t, and then fills
+its other buffer with chunk t + 1. Their small case is the same with one chunk, in the slots.
+
 *Why this is right, also on Arm.* A barrier posts one semaphore per other rank and then takes one
 token from each. Posting releases and taking acquires, so all that a rank wrote before a barrier is
 visible to all ranks after it, and all reads before it are over. Each pair of ranks and direction
@@ -43,7 +46,6 @@ except where that is said. What is not reduced is moved as bytes, so any dtype w
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -53,10 +55,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm.member import ShmMember
-from dpbench.parallel.shm.memory import SLOT_BYTES
-
-PIECE_BYTES = 256 * 1024
-"""Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
+from dpbench.parallel.shm.memory import PIECE_BYTES, SLOT_BYTES
 
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "SUM": torch.add,
@@ -121,8 +120,7 @@ def all_reduce(member: ShmMember, tensor: Tensor, op: str) -> None:
         _reduce(op, slots, out=tensor)
     elif (pieces := member.enter(tensor)) is not None:
         share = _share(member, tensor.numel())
-        begins, numel = (share.start,) * member.size, share.stop - share.start
-        for _, operands in pieces(begins, numel, PIECE_BYTES):
+        for operands in pieces(share.start, share.stop - share.start):
             _reduce(op, operands, out=operands[0])
             for copy in operands[1:]:
                 copy.copy_(operands[0])
@@ -174,23 +172,34 @@ def reduce_scatter(member: ShmMember, operand: Tensor, output: Tensor, op: str) 
 
     `operand` has one part for each rank, of one size; `output` may be this rank's part.
     """
-    rank = member.rank
-    for piece, operands in _peer_operands(
-        member, operand, rows=member.size, full=operand, most=PIECE_BYTES
-    ):
-        target = output[piece]
-        # The first two operands are combined in the output, which may be the memory of a third.
-        if rank >= 2 and target.data_ptr() == operands[rank].data_ptr():
-            operands = [*operands[:rank], target.clone(), *operands[rank + 1 :]]
-        _reduce(op, operands, out=target)
+    rank, size, numel = member.rank, member.size, output.numel()
+    if operand.nbytes > SLOT_BYTES and (pieces := member.enter(operand)) is not None:
+        targets = torch.split(output, PIECE_BYTES // output.itemsize)
+        for target, operands in zip(targets, pieces(rank * numel, numel), strict=True):
+            # The first two operands are combined in the output, which may be the memory of a third.
+            if rank >= 2 and target.data_ptr() == operands[rank].data_ptr():
+                operands = (*operands[:rank], target.clone(), *operands[rank + 1 :])
+            _reduce(op, operands, out=target)
+        member.barrier()
+        return
+    for elements, chunk, buffers, barrier in _chunks(member, operand.view(size, numel)):
+        buffers[rank].view(chunk.shape).copy_(chunk)
+        barrier()
+        own_parts = [buffer.view(chunk.shape)[rank] for buffer in buffers]
+        _reduce(op, own_parts, out=output[elements])
 
 
 def broadcast(member: ShmMember, tensor: Tensor, root: int) -> None:
     """Every rank gets the root's tensor: `tensor` is the root's operand, the result elsewhere."""
     data, is_root = tensor.view(torch.uint8), member.rank == root
-    for piece, operands in _peer_operands(member, data, sends=is_root):
+    if data.nbytes > SLOT_BYTES:
+        member.enter()
+    for _, chunk, buffers, barrier in _chunks(member, data):
+        if is_root:
+            buffers[root].copy_(chunk)
+        barrier()
         if not is_root:
-            data[piece].copy_(operands[root])
+            chunk.copy_(buffers[root])
 
 
 def all_gather(
@@ -204,69 +213,46 @@ def all_gather(
     `outputs` are the results by rank, of which this rank's may be `tensor`; empty where none are
     wanted. If they are the parts of one tensor, on all ranks, that is `full`.
     """
-    data, results = tensor.view(torch.uint8), [output.view(torch.uint8) for output in outputs]
-    if results and results[member.rank].data_ptr() != data.data_ptr():
-        results[member.rank].copy_(data)
-    full = None if full is None else full.view(torch.uint8)
-    for piece, operands in _peer_operands(member, data, full=full):
-        for peer, result in enumerate(results):
-            if peer != member.rank:
-                result[piece].copy_(operands[peer])
+    rank, data = member.rank, tensor.view(torch.uint8)
+    results = [output.view(torch.uint8) for output in outputs]
+    others = [(peer, result) for peer, result in enumerate(results) if peer != rank]
+    if results and results[rank].data_ptr() != data.data_ptr():
+        results[rank].copy_(data)
+    if data.nbytes > SLOT_BYTES and (pieces := member.enter(full)) is not None:
+        for copies in pieces(rank * tensor.numel(), tensor.numel()):
+            for peer, _ in others:
+                copies[peer].copy_(copies[rank])
+        member.barrier()
+        return
+    for elements, chunk, buffers, barrier in _chunks(member, data):
+        buffers[rank].copy_(chunk)
+        barrier()
+        for peer, result in others:
+            result[elements].copy_(buffers[peer])
 
 
-def _peer_operands(
-    member: ShmMember,
-    operand: Tensor,
-    *,
-    rows: int = 1,
-    sends: bool = True,
-    full: Tensor | None = None,
-    most: int = sys.maxsize,
-) -> Iterator[tuple[slice, Sequence[Tensor]]]:
-    """Enter a collective in which each rank reads the operands of the others; one of three ways.
+def _chunks(
+    member: ShmMember, operand: Tensor
+) -> Iterator[tuple[slice, Tensor, list[Tensor], Callable[[], object]]]:
+    """The chunks of a collective that stages its operands only; this rank has entered a large one.
+
+    For each, a rank fills its buffer, passes the barrier, and reads the buffers of all ranks.
 
     Args:
         member: this rank.
-        operand: what this rank has for the others.
-        rows: how many equal rows `operand` has: one for each rank, or one for all of them.
-        sends: whether the others read it.
-        full: the rows for or of all ranks, which are read in place if they lie in the group's
-            memory, at one offset on all ranks.
-        most: bytes of a slice in place.
+        operand: a part for all ranks, 1-D; or one for each of them, 2-D.
 
     Yields:
-        A slice of a row, and by rank that rank's row for this rank, there. It can be read until the
-        next one is taken; every rank must take all.
+        A slice of the parts, what this rank's operand has there, buffers for that by rank, and the
+        barrier.
     """
-    own_row, width = member.rank if rows > 1 else 0, operand.numel() // rows
     if operand.nbytes <= SLOT_BYTES:
         slots = member.slots(operand.dtype, operand.numel())
-        if sends:
-            slots[member.rank].copy_(operand)
-        member.enter()
-        if rows > 1:
-            slots = [slot.view(rows, width)[own_row] for slot in slots]
-        yield slice(None), slots
-        return
-    if (pieces := member.enter(full)) is not None:
-        begins = tuple(width * (own_row if rows > 1 else peer) for peer in range(member.size))
-        yield from pieces(begins, width, most)
-        member.barrier()
+        yield slice(None), operand, slots, member.enter
         return
     *buffers, _ = member.memory.buffers(operand.dtype)
-    room = buffers[0][0].numel() // rows
-    copies = [[turn[: rows * room].view(rows, room) for turn in turns] for turns in buffers]
-    chunks = torch.split(operand.view(rows, width), room, dim=1)
-
-    def send(number: int) -> None:
-        if sends and number < len(chunks):
-            chunk = chunks[number]
-            copies[member.rank][number % 2][:, : chunk.shape[1]].copy_(chunk)
-
-    send(0)
-    for number, chunk in enumerate(chunks):
-        member.barrier()
-        send(number + 1)  # to the buffers that all have read before the barrier
-        begin, numel = number * room, chunk.shape[1]
-        operands = [turns[number % 2][own_row, :numel] for turns in copies]
-        yield slice(begin, begin + numel), operands
+    room = buffers[0][0].numel() // (operand.numel() // operand.shape[-1])
+    for number, chunk in enumerate(torch.split(operand, room, dim=-1)):
+        elements = slice(number * room, number * room + chunk.shape[-1])
+        parts_by_rank = [turns[number % 2][: chunk.numel()] for turns in buffers]
+        yield elements, chunk, parts_by_rank, member.barrier

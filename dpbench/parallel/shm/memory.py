@@ -34,6 +34,8 @@ MIN_CHUNK = 1024 * 1024
 """Smallest chunk; two of them fit into the second-level cache of a core."""
 MIN_SHARE = 64 * 1024
 """Smallest share of a chunk that a rank reduces; for less, calls take longer than computing."""
+PIECE_BYTES = 256 * 1024
+"""Piece of an allocation that is reduced at a time: two or three operands fit the same cache."""
 LINE_BYTES = 64
 """A cache line. Each semaphore has one of its own; glibc's sem_t has 32 bytes."""
 PAGE_BYTES = mmap.PAGESIZE
@@ -171,28 +173,20 @@ class GroupMemory:
             self._descriptor = -1
 
 
-Pieces = Callable[[tuple[int, ...], int, int], Sequence[tuple[slice, tuple[Tensor, ...]]]]
+Pieces = Callable[[int, int], Sequence[tuple[Tensor, ...]]]
 """Views of what the ranks have where this rank has a tensor in an allocation.
 
-It takes by rank the first element to view, how many elements of each rank, and the bytes of a
-piece. For each piece it returns which of these elements it has, and the views of them by rank.
+From the first element and the number of elements to their pieces, of PIECE_BYTES or less; for each
+piece the view of each rank's, by rank.
 """
 
 
 def _pieces(
-    parts: Sequence[Tensor],
-    offset: int,
-    dtype: torch.dtype,
-    begins: tuple[int, ...],
-    numel: int,
-    most: int,
-) -> Sequence[tuple[slice, tuple[Tensor, ...]]]:
-    step = most // dtype.itemsize
-    slices = [slice(begin, begin + step) for begin in range(0, numel, step)]
-    views = [
-        part[offset:].view(dtype)[begin:][:numel] for part, begin in zip(parts, begins, strict=True)
-    ]
-    return [(piece, tuple(view[piece] for view in views)) for piece in slices]
+    parts: Sequence[Tensor], offset: int, dtype: torch.dtype, begin: int, numel: int
+) -> Sequence[tuple[Tensor, ...]]:
+    views = [part[offset:].view(dtype)[begin:][:numel] for part in parts]
+    step = PIECE_BYTES // dtype.itemsize
+    return list(zip(*(torch.split(view, step) for view in views), strict=True))
 
 
 def _pages(nbytes: int) -> int:

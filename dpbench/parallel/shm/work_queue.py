@@ -139,12 +139,12 @@ class WorkQueue:
         else:
             self.run_until(work)
 
-    def run_until(self, work: Work, *, spin: bool = True) -> None:
+    def run_until(self, work: Work) -> None:
         """Run operations in this thread until this one, which is queued here, is done."""
         while not work.done:
             with self._running:
                 if not work.done:
-                    self._run_first(spin=spin)
+                    self._run_first()
 
     def close(self) -> None:
         """Fail all operations, and wait until no thread runs one; a forked child does nothing."""
@@ -159,13 +159,15 @@ class WorkQueue:
         self._thread.join(_LAST_STEP)
         atexit.unregister(self.close)
 
-    def _run_first(self, *, spin: bool) -> None:
+    def _run_first(self) -> None:
         """Run the first operation; call it with `_running` held."""
         work, error = self._pending[0], None
         try:
             self._member.require_usable()
             for tensor in work.tensors:
                 tensor.wait()
+            # While the group's thread runs one, the rank computes in another.
+            spin = threading.get_ident() != self._thread.ident
             self._member.begin(work.operation, work.limit_seconds, spin=spin)
             # Views made here are used again outside of inference mode.
             inferring = torch.is_inference_mode_enabled()
@@ -186,5 +188,5 @@ class WorkQueue:
     def _serve(self) -> None:
         """Run asynchronous operations, in the thread of the group, until it is closed."""
         for work in iter(self._for_thread.get, None):
-            self.run_until(work, spin=False)
+            self.run_until(work)
             del work  # it holds its tensors
