@@ -71,7 +71,7 @@ def make_equal(
     buffers: Iterable[tuple[str, Tensor]],
     options: Mapping[str, Any] | None = None,
     *,
-    source: int = 0,
+    root: int = 0,
 ) -> None:
     """Give all ranks the parameters and buffers of one; a collective.
 
@@ -80,7 +80,7 @@ def make_equal(
     """
     parameters, buffers = list(parameters), list(buffers)
     require_agreement(caller, group, parameters, buffers, options)
-    broadcast_coalesced([t for _, t in (*parameters, *buffers)], group, source)
+    broadcast_coalesced([t for _, t in (*parameters, *buffers)], group, root)
 
 
 def broadcast_checkpoint(
@@ -112,7 +112,7 @@ def broadcast_checkpoint(
     while isinstance(module, (TorchDdp, DataParallel, nn.DataParallel)):
         module = module.module
     named = module.named_parameters(), module.named_buffers()
-    make_equal("broadcast_checkpoint", group, *named, {"src": src}, source=src)
+    make_equal("broadcast_checkpoint", group, *named, {"src": src}, root=src)
 
 
 def _kind(tensor: Tensor) -> str:

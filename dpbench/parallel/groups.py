@@ -29,7 +29,7 @@ def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGr
     Raises:
         RuntimeError: there is no process group, or this process is not in it.
     """
-    if not dist.is_available() or not dist.is_initialized():
+    if not dist.is_initialized():
         raise RuntimeError(
             f"{caller} needs a process group; call torch.distributed.init_process_group or "
             "dpbench.process_group first"

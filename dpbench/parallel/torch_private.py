@@ -43,9 +43,7 @@ def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
             torch._foreach_copy_(list(targets), list(sources))
 
 
-def broadcast_coalesced(
-    tensors: Iterable[Tensor], group: dist.ProcessGroup, source: int = 0
-) -> int:
+def broadcast_coalesced(tensors: Iterable[Tensor], group: dist.ProcessGroup, root: int = 0) -> int:
     """Overwrite tensors with those of one rank, in few messages; a collective.
 
     Autograd notices it: a graph that saved one of the tensors has no backward any more.
@@ -55,7 +53,7 @@ def broadcast_coalesced(
     Args:
         tensors: dense; the same shapes and dtypes in the same order on every rank.
         group: the ranks.
-        source: the group rank that sends.
+        root: the group rank that sends.
 
     Returns:
         The number of bytes of all tensors.
@@ -63,7 +61,7 @@ def broadcast_coalesced(
     targets = list(tensors)
     if targets:
         with torch.no_grad():
-            dist._broadcast_coalesced(group, targets, BROADCAST_BYTES, source)  # type: ignore[attr-defined]
+            dist._broadcast_coalesced(group, targets, BROADCAST_BYTES, root)  # type: ignore[attr-defined]
     return sum(target.nbytes for target in targets)
 
 

@@ -264,8 +264,8 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
 
     def end_join(self, is_last_joiner: bool) -> None:
         """Give all ranks the model of one that was last, when all are done; a collective."""
-        source = self._last_rank(is_last_joiner)
-        self._make_equal(with_buffers=self.forward_sync_buffers, source=source)
+        root = self._last_rank(is_last_joiner)
+        self._make_equal(with_buffers=self.forward_sync_buffers, root=root)
         for parameter in self._without_gradient or ():
             parameter.grad = None
         self._may_join = False  # torch leaves the context on, at two collectives a step
@@ -275,7 +275,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         rank = dist.get_rank(self.process_group) if candidate else -1
         return max_over_ranks(rank, self.process_group, device=self.device)
 
-    def _make_equal(self, *, with_buffers: bool, source: int = 0) -> None:
+    def _make_equal(self, *, with_buffers: bool, root: int = 0) -> None:
         """Compare settings and tensors over the ranks, and copy one rank's values to all."""
         options = {
             "bucket caps": self._caps,
@@ -285,7 +285,7 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
         }
         parameters = self.module.named_parameters()
         buffers = self.module.named_buffers() if with_buffers else ()
-        make_equal("DDP", self.process_group, parameters, buffers, options, source=source)
+        make_equal("DDP", self.process_group, parameters, buffers, options, root=root)
 
     def _build_reducer(self) -> None:
         leave_uncompiled(Reducer, "close_last_backward", "ensure_buckets", "arm", "reduce_zeros")
@@ -320,8 +320,8 @@ class DistributedDataParallel(LoadsUnwrapped, NoLoggingData, TorchDdp):
             return
         known = self._buffer_versions
         targets = [b.data if known.get(id(b)) == version(b) else b for b in buffers]
-        source = self._last_rank(has_data) if self._may_join else 0
-        self.broadcast_bytes += broadcast_coalesced(targets, self.process_group, source)
+        root = self._last_rank(has_data) if self._may_join else 0
+        self.broadcast_bytes += broadcast_coalesced(targets, self.process_group, root)
         self.modules_buffers = buffers  # keeps their ids from others
         self._buffer_versions = {id(buffer): version(buffer) for buffer in buffers}
 

@@ -81,7 +81,7 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         cache: bool = True,
     ) -> None:
         super().__init__()
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        if dist.is_initialized() and dist.get_world_size() > 1:
             raise RuntimeError(
                 "DataParallel drives all replicas from one process, but this is rank "
                 f"{dist.get_rank()} of {dist.get_world_size()}: the ranks would train apart; use "

@@ -123,36 +123,35 @@ class BucketShard:
                 "place, and convert the module before it is wrapped"
             )
 
-    def step(self, settings: Sequence[dict[str, Any]]) -> Wait:
+    def step(self, groups: Sequence[dict[str, Any]]) -> Wait:
         """Step this shard with the average gradients, and start to give it to all ranks.
 
-        Parameters without `.grad` are not stepped. `settings` are the parameter groups of the whole
-        optimizer.
+        Parameters without `.grad` are not stepped. `groups` are those of the whole optimizer.
         """
         for part in self.parts:
             part.values.grad = None if part.parameter.grad is None else part.averages
-        for of_all, of_shard in zip(settings, self._optimizer.param_groups, strict=True):
-            if of_shard["params"]:
-                self._use(of_all, of_shard)
+        for group, own_group in zip(groups, self._optimizer.param_groups, strict=True):
+            if own_group["params"]:
+                self._update(own_group, group)
         self._optimizer.step()
         return self._transfers.all_gather(self._flat)
 
-    def _use(self, settings: Mapping[str, Any], group: dict[str, Any]) -> None:
-        """Give a group of parts the learning rate and other settings of its parameters' group.
+    def _update(self, own_group: dict[str, Any], group: Mapping[str, Any]) -> None:
+        """Give a group of parts the learning rate and other options of its parameters' group.
 
         The fused kernel is the fastest. In torch 2.13 that of SGD makes wrong steps in bfloat16 on
         the CPU, and cannot begin to have momentum for some of the tensors.
         """
-        state, parts = self._optimizer.state, group["params"]
-        group.update({k: v for k, v in settings.items() if k not in ("params", "param_names")})
-        if settings.get("fused") is None and settings.get("foreach") is None:
+        state, parts = self._optimizer.state, own_group["params"]
+        own_group.update({k: v for k, v in group.items() if k not in ("params", "param_names")})
+        if group.get("fused") is None and group.get("foreach") is None:
             is_fused = isinstance(self._optimizer, _FUSED) and (
                 parts[0].is_cuda or parts[0].dtype in (torch.float32, torch.float64)
             )
             if is_fused and isinstance(self._optimizer, optim.SGD):
                 is_fused = len({bool(state.get(p)) for p in parts if p.grad is not None}) < 2
-            group["fused"] = is_fused
-        if parts[0].is_cuda and (group.get("fused") or group.get("capturable")):
+            own_group["fused"] = is_fused
+        if parts[0].is_cuda and (own_group.get("fused") or own_group.get("capturable")):
             for part in parts:  # such a kernel reads these numbers on the GPU
                 numbers = state.get(part, {})
                 for name in numbers.keys() & SCALAR_STATE:

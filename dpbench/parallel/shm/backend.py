@@ -70,7 +70,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         return allocated[0]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
-        operand = on_host(single(tensors), write=True)
+        operand = on_host(_only(tensors), write=True)
         flat, op = operand.flat, op_name(opts.reduceOp, operand.flat.dtype)
         run = partial(algorithms.all_reduce, self._member, flat, op)
         return self._start(f"all_reduce({op}, {_kind(flat)})", run, opts, [operand], tensors)
@@ -78,7 +78,7 @@ class ShmProcessGroup(dist.ProcessGroup):
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         root = self._root(opts)
         is_root = root == self._member.rank
-        operand = on_host(single(tensors), read=is_root, write=not is_root)
+        operand = on_host(_only(tensors), read=is_root, write=not is_root)
         run = partial(algorithms.broadcast, self._member, operand.flat, root)
         operation = f"broadcast({_kind(operand.flat)}, root {root})"
         return self._start(operation, run, opts, [operand], tensors)
@@ -86,15 +86,15 @@ class ShmProcessGroup(dist.ProcessGroup):
     def allgather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        results, tensor = single(output_tensors), single(input_tensors)
+        results, tensor = _only(output_tensors), _only(input_tensors)
         if results:
             self._require_one_each(results, tensor)
-        source = on_host(tensor)
+        operand = on_host(tensor)
         targets = [on_host(result, read=False, write=True) for result in results]
         flats = [target.flat for target in targets]
-        run = partial(algorithms.all_gather, self._member, flats, source.flat)
-        operation = f"all_gather({_kind(source.flat)})"
-        return self._start(operation, run, opts, [source, *targets], results)
+        run = partial(algorithms.all_gather, self._member, flats, operand.flat)
+        operation = f"all_gather({_kind(operand.flat)})"
+        return self._start(operation, run, opts, [operand, *targets], results)
 
     def gather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
@@ -108,12 +108,13 @@ class ShmProcessGroup(dist.ProcessGroup):
     def allgather_into_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        source = on_host(single(inputs))
-        full = on_host(single(outputs), read=False, write=True)
+        operand = on_host(_only(inputs))
+        full = on_host(_only(outputs), read=False, write=True)
         parts = full.flat.tensor_split(self._member.size)
-        self._require_one_each(parts, source.flat)
-        run = partial(algorithms.all_gather, self._member, parts, source.flat, full.flat)
-        return self._start(f"all_gather({_kind(source.flat)})", run, opts, [source, full], outputs)
+        self._require_one_each(parts, operand.flat)
+        run = partial(algorithms.all_gather, self._member, parts, operand.flat, full.flat)
+        operation = f"all_gather({_kind(operand.flat)})"
+        return self._start(operation, run, opts, [operand, full], outputs)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
@@ -121,8 +122,8 @@ class ShmProcessGroup(dist.ProcessGroup):
     def reduce_scatter_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        full = on_host(single(inputs))
-        part = on_host(single(outputs), read=False, write=True)
+        full = on_host(_only(inputs))
+        part = on_host(_only(outputs), read=False, write=True)
         self._require_one_each(full.flat.tensor_split(self._member.size), part.flat)
         op = op_name(opts.reduceOp, part.flat.dtype)
         run = partial(algorithms.reduce_scatter, self._member, full.flat, part.flat, op)
@@ -217,8 +218,8 @@ class ShmProcessGroup(dist.ProcessGroup):
             )
 
 
-def single(things: Sequence[Any]) -> Any:
-    """The single element of a list; torch's lists date from several devices per process."""
+def _only(things: Sequence[Any]) -> Any:
+    """The only element of a list; torch's lists date from several devices per process."""
     if len(things) != 1:
         raise ValueError(f"got {len(things)} tensors or lists of them, expected 1")
     return things[0]
