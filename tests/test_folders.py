@@ -77,13 +77,22 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) ->
         folders.load_sweep(folder)
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    folder, file = written(tmp_path / "s", RECORDS[:1]), folders.SWEEP_FILE
-    content = json.loads((folder / file).read_text())
-    (folder / file).write_text(json.dumps({**content, "schema_version": 99}) + "\n")
-    words = f"Header.schema_version: input should be {SCHEMA_VERSION}, got 99"
-    with pytest.raises(FileError, match=words):
-        folders.load_sweep(folder)
+@pytest.mark.parametrize(
+    ("header", "plan", "words"),
+    [
+        ({"schema_version": 99}, {}, f"schema_version: input should be {SCHEMA_VERSION}, got 99"),
+        ({}, {"repetitions": 10**8}, r"sweep\.repetitions: .*less than or equal"),
+        ({}, {"group_sizes": [4]}, r"sweep: .*groups of \(4,\) replicas on 2 devices"),
+    ],
+)
+def test_a_newer_schema_or_a_plan_for_no_machine_is_refused(
+    tmp_path: Path, header: dict[str, int], plan: dict[str, object], words: str
+) -> None:
+    file = written(tmp_path / "s") / folders.SWEEP_FILE
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, **header, "sweep": {**content["sweep"], **plan}}))
+    with pytest.raises(FileError, match=rf"sweep\.json: Header\.{words}"):
+        folders.load_sweep(file.parent)
 
 
 def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Path) -> None:
@@ -91,16 +100,6 @@ def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Pa
     ResultsFolder.create(tmp_path / "s", [], planned).close()
     with pytest.raises(FileError, match="no implementation 'mine'; expected one of "):
         folders.load_sweep(tmp_path / "s")
-
-
-def test_a_plan_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
-    folder = written(tmp_path / "s")
-    content = json.loads((folder / "sweep.json").read_text())
-    content["sweep"]["repetitions"] = 10**8
-    (folder / "sweep.json").write_text(json.dumps(content))
-    words = r"sweep\.json: Header\.sweep\.repetitions: .*less than or equal"
-    with pytest.raises(FileError, match=words):
-        folders.load_sweep(folder)
 
 
 def test_a_folder_of_several_results_is_refused_with_the_newest(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ TRIAL_VALUES: dict[str, Reading] = {
     "trial_id": ("text", attrgetter("trial.trial_id")),
     "repetition": ("integer", attrgetter("trial.repetition")),
     "dataset": ("text", lambda record: record.configuration.workload.dataset or None),
-    "environment_id": ("text", lambda record: record.environment_ids[0]),
+    "environment_id": ("text", lambda record: next(iter(record.environment_ids), None)),
     "started_utc": ("text", attrgetter("started_utc")),
     **{m.key: (m.value_type, m.in_trial) for m in METRICS if m.of_configuration or m.of_trial},
     "elapsed_seconds": ("number", if_timed(elapsed_seconds)),

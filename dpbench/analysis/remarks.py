@@ -40,7 +40,7 @@ def _oversubscribed(
     labels = Labels.among(record.configuration for record in records)
     oversubscribed: dict[tuple[str, str], dict[str, int]] = {}
     for record in records:
-        environment = environments.get(record.environment_ids[0])
+        environment = next(map(environments.get, record.environment_ids), None)
         configuration = record.configuration
         if environment is None or not record.ranks:
             continue

@@ -34,11 +34,12 @@ cost 0.6 %, which is not worth more warm-up steps."""
 
 
 def is_measured(record: TrialRecord) -> bool:
-    """Whether the record has a speed at all: it completed, with steps, seconds and samples."""
+    """Whether the record has a speed at all: it completed, with samples, and with steps of which
+    each took time."""
     completed = record.status is Status.COMPLETED
     timed = [rank.timed for rank in record.ranks if completed]
     return sum(window.samples for window in timed) > 0 and all(
-        min(window.seconds, sum(window.step_seconds)) >= MIN_SECONDS for window in timed
+        min(window.seconds, *(window.step_seconds or (0.0,))) >= MIN_SECONDS for window in timed
     )
 
 

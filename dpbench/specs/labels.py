@@ -24,13 +24,7 @@ class Labels:
     def among(cls, configurations: Iterable[Configuration]) -> Labels:
         """Names that distinguish these configurations."""
         listed = [*configurations]
-        return cls(
-            tuple(
-                name
-                for name in AXES
-                if _told_only_if_several(name) and len({c.setting(name) for c in listed}) > 1
-            )
-        )
+        return cls(tuple(name for name in AXES if len({c.setting(name) for c in listed}) > 1))
 
     def work_label(self, configuration: Configuration) -> str:
         """The settings that make its work another one than that of others, in words: "gpt,
@@ -51,7 +45,8 @@ class Labels:
         for the steps between two averages."""
         words = []
         for name, axis in AXES.items():
-            value, only_if_several = configuration.setting(name), _told_only_if_several(name)
+            value = configuration.setting(name)
+            only_if_several = _told_only_if_several(name, value)
             is_told = name in self.several if only_if_several else value != DEFAULTS[name]
             if is_told and value is not None:
                 words.append(axis.shown(value))
@@ -67,10 +62,12 @@ class Labels:
         return row_name(series, size, nodes, configuration.batch_size)
 
 
-def _told_only_if_several(setting: str) -> bool:
-    """Whether names tell the setting only where several values of it are listed; of other settings
-    they tell each value that is not the default."""
-    return AXES[setting].changes_work or setting not in DEFAULTS
+def _told_only_if_several(setting: str, value: object) -> bool:
+    """Whether names tell this value only where several values of the setting are listed; of other
+    settings they tell each value that is not the default."""
+    # A user's data are never on the device: without loading ahead, they have 0 in place of None.
+    is_zero_for_none = value == 0 and DEFAULTS.get(setting, 0) is None
+    return AXES[setting].changes_work or setting not in DEFAULTS or is_zero_for_none
 
 
 def plain_label(configuration: Configuration) -> str:

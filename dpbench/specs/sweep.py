@@ -45,6 +45,12 @@ class SweepSpec:
     """How many of the `devices` are those of the first node, of the second, …, each as its own node
     calls it; () for one node."""
 
+    def __post_init__(self) -> None:
+        devices, nodes = len(self.devices), self.devices_by_node
+        if max(1, *self.group_sizes) > devices or (nodes and sum(nodes) != devices):
+            where = f" on nodes of {nodes}" if nodes else ""
+            raise ValueError(f"groups of {self.group_sizes} replicas on {devices} devices{where}")
+
 
 def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
     """All trials in the order they run; `repetitions` may differ from the sweep's own where they

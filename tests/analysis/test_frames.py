@@ -13,10 +13,9 @@ from dpbench.analysis.frames import (
     step_frame,
     trial_frame,
 )
-from dpbench.records.trial import Status
 from tests.analysis.builders import rank, record, trial, two_ranks, window
 
-FAILED = record(trial(backend="nccl"), status=Status.FAILED, reason="rank 1 exited")
+FAILED = record(trial(backend="nccl"), reason="rank 1 exited", environment_ids=())
 
 
 def test_a_rank_row_has_the_means_of_its_own_steps() -> None:

@@ -144,7 +144,7 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
         [],
         [rank(0, window([], 0))],
         [rank(0, window([0.1], 0))],
-        [rank(0, window([0.0], 32))],
+        [rank(0, window([0.0, 0.0, 0.0, 0.1], 32))],
         [rank(0, window([0.1], 32)), rank(1, window([0.0], 32))],
         [rank(0, window([float("nan")], 32))],
     ],

@@ -70,5 +70,5 @@ def test_sockets_beside_infiniband_are_warned_of() -> None:
 @pytest.mark.parametrize("here", [replace(HERE, cores=2), replace(HERE, cores=64, quota_cores=2.5)])
 def test_replicas_that_share_cores_are_told(here: Environment) -> None:
     measured = run(trial(group_size=4), 100.0, environment_ids=("e0",))
-    (note,) = environment_notes([measured], {"e0": here})
+    (note,) = environment_notes([measured, replace(measured, environment_ids=())], {"e0": here})
     assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 32"

@@ -37,6 +37,9 @@ def test_settings_without_a_default_are_in_names_where_several_differ_in_them() 
     names = Labels.among([one, configuration(steps=3, threads=1)])
     assert names.implementation(one) == "ddp(1 step, 2 threads)"
     assert names.implementation(one.single) == "single(1 step, 2 threads)"
+    loading = configuration(prefetch=0)  # the default of a user's data
+    assert PLAIN.implementation(loading) == "ddp"
+    assert Labels.among([loading, configuration()]).implementation(loading) == "ddp(prefetch 0)"
 
 
 def test_different_work_is_in_names_where_there_are_several_and_can_be_left_out() -> None:
