@@ -34,8 +34,7 @@ Style = Literal[
 ]
 """Style in which a value is printed; `report.formatting` has the writer of each."""
 ITEMS = "items"
-"""Stands in units for what rows count: images, tokens; also where they do not all count the same.
-"""
+"""Stands in units for images, tokens or whatever a row counts; it stays where rows differ in it."""
 
 
 def value_type_of(hint: Any) -> ValueType | None:
@@ -46,7 +45,11 @@ def value_type_of(hint: Any) -> ValueType | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """A value of trials, of rows of any kind, or of both, and the table column that shows it."""
+    """A value of trials, of rows of any kind, or of both, and the table column that shows it.
+
+    It has one reader for trials, `of_configuration` or `of_trial`, and one for rows: the same
+    `of_configuration`, or `of_row`, or `combine`.
+    """
 
     key: str
     value_type: ValueType = "number"
@@ -79,9 +82,9 @@ class Metric:
     matters: Callable[[Sequence[Row]], bool] = lambda rows: True
     """Whether it says anything in a table of these rows, which leaves it out otherwise."""
     follows_throughput: bool = False
-    """True for a multiple of the throughput: too noisy to print where that is."""
+    """True for a multiple of the throughput, which is too noisy where the throughput is."""
     interval_of: str = ""
-    """Key of the metric whose relative interval it has; beside that it is written without one."""
+    """Key of a metric with the same relative interval; beside that it is written without one."""
     why_bare: str = "single values (n = 1), which have no interval"
     """Why some of its values have no interval."""
 
@@ -95,8 +98,8 @@ class Metric:
         """The value in a row; None if it has none."""
         if self.of_row is not None:
             return self.of_row(row)
-        if self.of_configuration is not None and row.configuration is not None:
-            return self.of_configuration(row.configuration)
+        if self.of_configuration is not None:
+            return self.of_configuration(row.configuration) if row.configuration else None
         values = [value for value in map(self.in_trial, row.records) if value is not None]
         unit = self.unit.replace(ITEMS, row.item)
         return self.combine(values, unit) if values and self.combine is not None else None

@@ -186,7 +186,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
         of_trial=attrgetter("duration_seconds"),
-        of_row=lambda row: None,
+        of_row=lambda row: row.stated.get("duration_seconds"),
         header="Time",
         style="time",
         by_default=True,
