@@ -10,10 +10,10 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from itertools import product
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal, Self
 
 from dpbench.analysis.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.matching import Identity, Records, Side, settings_to_match
@@ -36,7 +36,7 @@ VerdictOutcome = Literal["regressed", "inconclusive", "pass"]
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ComparedRow:
-    """One metric of one configuration on both sides, and what its change means."""
+    """One metric of one configuration on both sides, and its change."""
 
     label: str
     """Name on both sides, see `Comparison.pairs`."""
@@ -50,12 +50,6 @@ class ComparedRow:
     candidate_records: Records
     change: Change | None
     """The change of the cost: of time or memory; None if a side has no run."""
-    outcome: ComparisonOutcome | VerdictOutcome = "inconclusive"
-    p_value: float | None = None
-    """p-value of a t test: of a difference (`compare`), or of a change above the tolerance
-    (`check`); None if it was not tested."""
-    p_value_corrected: float | None = None
-    """The same, corrected for the number of rows (Holm)."""
 
     @property
     def tested(self) -> Change | None:
@@ -83,6 +77,23 @@ class ComparedRow:
         few = [side for side, count in counts.items() if count == 1]
         return f"one repetition of the {' and the '.join(few)}" if few else None
 
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class JudgedRow(ComparedRow):
+    """A compared row with its outcome, by the rule of `compare` or of `check`."""
+
+    outcome: ComparisonOutcome | VerdictOutcome
+    p_value: float | None
+    """p-value of a t test: of a difference (`compare`), or of a change above the tolerance
+    (`check`); None if it was not tested."""
+    p_value_corrected: float | None
+    """The same, corrected for the number of rows (Holm)."""
+
+    @classmethod
+    def of(cls, row: ComparedRow, **judgment: Any) -> Self:
+        """The compared row with its `judgment`: the fields that it lacks."""
+        return cls(**{one.name: getattr(row, one.name) for one in fields(ComparedRow)}, **judgment)
+
     @property
     def is_open(self) -> bool:
         """Whether it was measured and is inconclusive."""
@@ -107,8 +118,7 @@ class Comparison:
     """What else may differ between them, and what is on one side only."""
 
     def rows(self, name: str) -> tuple[ComparedRow, ...]:
-        """The rows of a metric, except those that completed without it on either side;
-        `classify` or `verdict.judge` gives them their outcomes.
+        """The rows of a metric, except those that completed without it on either side.
 
         Raises NotComparable if it is a speed in other items on one side than on the other.
         """
@@ -272,7 +282,7 @@ def readings(records: Records, metric: Metric) -> dict[int, float]:
     return {repetition: value for repetition, value in values if isinstance(value, int | float)}
 
 
-def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[ComparedRow, ...]:
+def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[JudgedRow, ...]:
     """The rows of a metric with their outcomes; a difference of `within` counts as the same: 0.03
     is 3 %.
 
@@ -281,7 +291,7 @@ def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[ComparedRow
     it is inconclusive.
     """
     p_values = [row.tested.p_value if row.tested else None for row in rows]
-    classified = []
+    judged = []
     for row, p, corrected in zip(rows, p_values, holm(p_values), strict=True):
         is_speed = COMPARED_METRICS[row.metric].is_speed
         outcome: ComparisonOutcome = "inconclusive"
@@ -293,5 +303,5 @@ def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[ComparedRow
                 outcome = "faster" if is_speed else "better"
             elif corrected < ALPHA:
                 outcome = "slower" if is_speed else "worse"
-        classified.append(replace(row, outcome=outcome, p_value=p, p_value_corrected=corrected))
-    return tuple(classified)
+        judged.append(JudgedRow.of(row, outcome=outcome, p_value=p, p_value_corrected=corrected))
+    return tuple(judged)

@@ -26,11 +26,16 @@ the sides ran in turn and both were under such load: else the load may have come
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import get_args
 
 from dpbench.analysis.change import Change, change_between, holm, mean_costs
-from dpbench.analysis.comparisons.comparison import ComparedRow, VerdictOutcome, compare_sides
+from dpbench.analysis.comparisons.comparison import (
+    ComparedRow,
+    JudgedRow,
+    VerdictOutcome,
+    compare_sides,
+)
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import MIN_PAIRS
 from dpbench.analysis.noise import Load, load_of
@@ -78,7 +83,7 @@ class MetricVerdict:
     rule: Rule
     change: Change | None
     """The mean change of the cost over all rows; None where no runs can be compared."""
-    rows: tuple[ComparedRow, ...]
+    rows: tuple[JudgedRow, ...]
     """What was compared, each with an outcome of its own."""
 
     @property
@@ -112,6 +117,8 @@ class Verdict:
     torch 2.13.0 -> 2.14.0"."""
     load: Load = field(default_factory=Load)
     """Other load on the machine."""
+    ran_in_turn: bool = False
+    """Whether both sides were measured in one run, repetition by repetition."""
 
     @property
     def outcome(self) -> VerdictOutcome:
@@ -121,7 +128,13 @@ class Verdict:
         return next(outcome for outcome in worst_first if outcome in found)
 
     @property
-    def rows(self) -> tuple[ComparedRow, ...]:
+    def load_matters(self) -> bool:
+        """Whether load on the machine could change it: all but a regression between sides that ran
+        in turn, which had the load together."""
+        return self.outcome != "regressed" or not self.ran_in_turn
+
+    @property
+    def rows(self) -> tuple[JudgedRow, ...]:
         """The compared rows of all metrics."""
         return tuple(row for verdict in self.by_metric for row in verdict.rows)
 
@@ -170,6 +183,7 @@ def assess(
         failures=tuple(failures),
         differences=compared.differences,
         load=load,
+        ran_in_turn=compared.ran_in_turn,
     )
 
 
@@ -183,7 +197,7 @@ def judge_metric(metric: str, rows: Sequence[ComparedRow], rule: Rule) -> Metric
         if len(rows) == 1:
             is_slower = rule.is_slower(mean)
         outcome = rule.outcome(row.change, is_slower=is_slower)
-        judged.append(replace(row, outcome=outcome, p_value=p, p_value_corrected=corrected))
+        judged.append(JudgedRow.of(row, outcome=outcome, p_value=p, p_value_corrected=corrected))
     return MetricVerdict(metric=metric, rule=rule, change=mean, rows=tuple(judged))
 
 

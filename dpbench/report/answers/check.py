@@ -93,7 +93,7 @@ def summary_of(verdict: Verdict) -> str:
             parts.append(f"inconclusive in {undecided}")
         if regressed:
             parts.append(f"regressed in {regressed}")
-    if verdict.load.spoils_speeds and _load_matters(verdict) and "pass" not in word:
+    if verdict.load.spoils_speeds and verdict.load_matters and "pass" not in word:
         parts.append(FREE_THE_MACHINE)
     elif word == "inconclusive":
         parts.append(_what_would_decide(worst, _seconds_of_repetition(verdict)))
@@ -125,13 +125,6 @@ def _counted(some: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> str:
     """Writes "1 of 2 rows (gloo ×2, batch 64)"; nothing for none."""
     names = [row.label for row in some]
     return f"{len(names)} of {len(rows)} rows ({units.some_of(names, LISTED)})" if names else ""
-
-
-def _load_matters(verdict: Verdict) -> bool:
-    """Whether the load on the machine could change the verdict: not a regression between sides that
-    are compared within each repetition, which had the load together."""
-    changes = [row.change for row in verdict.rows if row.change]
-    return verdict.outcome != "regressed" or not all(change.is_paired for change in changes)
 
 
 def _seconds_of_repetition(verdict: Verdict) -> float:
@@ -182,7 +175,7 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
 def all_notes(verdict: Verdict) -> list[str]:
     """What failed, load on the machine that matters, and what else was noticed."""
     failed = [f"{label}: {how}" for label, how in verdict.failures]
-    load = [verdict.load.note] if _load_matters(verdict) else []
+    load = [verdict.load.note] if verdict.load_matters else []
     return [*failed, *filter(None, load), *verdict.notes]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify
+from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, JudgedRow, classify
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import COMPARED_METRICS
@@ -52,7 +52,7 @@ def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: f
     )
 
 
-def _table(rows: Sequence[ComparedRow], metric: Metric, within: float) -> Table:
+def _table(rows: Sequence[JudgedRow], metric: Metric, within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(
@@ -101,7 +101,7 @@ def sample_sizes(row: ComparedRow) -> str:
     return ", ".join(map(str, dict.fromkeys(row.repetitions)))
 
 
-def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
+def plain_comparison(row: JudgedRow) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     return {
         "configuration": row.label,
@@ -121,10 +121,10 @@ def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
     }
 
 
-def _summary(rows: Sequence[ComparedRow], metric: Metric, within: float) -> str:
+def _summary(rows: Sequence[JudgedRow], metric: Metric, within: float) -> str:
     """Writes "B is faster in 3 of 8 rows (1.42–1.90 ×) and slower in 1 (0.81 ×); 4 are
     inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
-    outcomes: dict[str, list[ComparedRow]] = {}
+    outcomes: dict[str, list[JudgedRow]] = {}
     for row in rows:
         outcomes.setdefault(row.outcome, []).append(row)
     undecided = len(outcomes.pop("inconclusive", []))
@@ -151,7 +151,7 @@ def _summary(rows: Sequence[ComparedRow], metric: Metric, within: float) -> str:
     return f"B is {first}{parts[-1]}{rest}."
 
 
-def _outcome_words(row: ComparedRow, within: float) -> str:
+def _outcome_words(row: JudgedRow, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
         return f"the same within {units.percent(within, 3)}"
@@ -160,7 +160,7 @@ def _outcome_words(row: ComparedRow, within: float) -> str:
     return row.outcome
 
 
-def _reading(rows: Sequence[ComparedRow], metric: Metric) -> Iterable[str]:
+def _reading(rows: Sequence[JudgedRow], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
     if metric.is_speed:
         ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify, compare_sides
+from dpbench.analysis.comparisons.comparison import Comparison, JudgedRow, classify, compare_sides
 from dpbench.errors import NotComparable
 from dpbench.records.environment import Environment
 from dpbench.records.trial import MemoryPeaks, Status
@@ -18,7 +18,7 @@ QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
 NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
-def only(compared: Comparison, metric: str = "images_per_second") -> ComparedRow:
+def only(compared: Comparison, metric: str = "images_per_second") -> JudgedRow:
     (row,) = classify(compared.rows(metric), within=0.03)
     return row
 

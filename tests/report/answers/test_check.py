@@ -37,7 +37,7 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     busy = Load(spoils_speeds=True)
     assert summary_of(replace(found, load=busy)).endswith("free it and measure again")
     before, after = (
-        side(label, runs(trial(), speeds), run_id="one sweep")
+        side(label, runs(trial(), speeds[:3]), run_id="one sweep")  # too few to be paired
         for label, speeds in (("before", QUIET), ("after", slower(QUIET, 0.5)))
     )
     for settled in (ALL_PASS, judged(before, after)):
