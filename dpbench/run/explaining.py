@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from dpbench.analysis.analyze import analyze
@@ -72,7 +73,7 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> st
     more repetitions if it is not clear, or what the first remedies bring, or the page."""
     once = ("name", "as_json", "verbose", "quiet")
     # A loss of its own is worth more than one that is a part of another.
-    causes = sorted(explanation.causes, key=lambda cause: cause.is_bound)
+    causes = sorted(explanation.causes, key=lambda cause: cause.effect == "part of a loss")
     remedies = [*dict.fromkeys(cause.option for cause in causes if cause.option)][:MOST_REMEDIES]
     if not options.script_and_arguments:
         command = ["report", str(folder), "--open"]
@@ -85,7 +86,7 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> st
         again = options.command_line("repetitions", *once)
         command = ["explain", "--repetitions", str(repetitions), *again]
     elif remedies:
-        words = " ".join(remedies).split()
+        words = chain.from_iterable(remedies)
         command = ["sweep", "--group-sizes", MAX_WORD, *words, *options.command_line(*once)]
     else:
         command = ["report", str(folder), "--open"]

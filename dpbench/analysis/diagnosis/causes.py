@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench import units
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
@@ -22,22 +22,25 @@ SLOW_INPUT = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
 costs a few percent of short steps in any script."""
 SURE = 0.01
-"""Smallest share of a step at the lower end of an interval from which a cause is sure."""
+"""A loss is sure if the lower end of its interval is at least this share of a step."""
 SEVERAL = 1.5
-"""Forward passes per optimizer step from which a script is said to take several."""
+"""A script takes several forward passes per optimizer step if it takes this many or more."""
 HALF = 0.5
-"""Share of a loss from which a cause explains it."""
+"""A cause explains a loss if it makes this share of it or more."""
 SLOW_CLOCK = 0.95
-"""Share of the other ranks' clock up to which a GPU's own is the cause that they wait."""
+"""A GPU's clock makes other ranks wait if it is at most this share of theirs."""
 ORDINARY_WAITING = 0.1
-"""Share of a script's step up to which waiting, unless for one slow rank, is no symptom:
-ranks without a fault have 4 to 6 % of steps of 20 ms on shared cores."""
+"""Waiting for no rank in particular is not named below this share of a script's step: ranks
+without a fault wait for 4 to 6 % of steps of 20 ms on shared cores."""
 LESS_OFTEN = 4
 """How many times as rarely gradients, or parameters, are averaged by the settings to try."""
 LEAVES = ", which leaves about a quarter of this loss"
 SCRIPT_ACCUMULATES = f"gradient accumulation over {LESS_OFTEN} micro-steps with no_sync(){LEAVES}"
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
+Effect = Literal["wrong", "loss", "part of a loss"]
+"""What a cause does: it makes the training wrong, at any speed; it makes steps longer; or it is a
+part of what makes them longer, so that its share is the most that it can cost."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,24 +56,21 @@ class Cause:
     """Share of the step's seconds; None if it was not measured."""
     parts: tuple[Part, ...] = ()
     """The parts of the factor that it names, or is a part of."""
-    is_bound: bool = False
-    """Whether it is only a part of that factor, so that its share is the most that it can cost."""
+    effect: Effect = "loss"
     explains: tuple[Part, ...] = ()
     """Parts of a step whose losses it makes, so that they are no causes of their own."""
-    is_wrong: bool = False
-    """Whether the training is wrong, at any speed."""
-    option: str = ""
-    """The option of `dpbench sweep` that measures what the remedy brings, if there is one."""
+    option: tuple[str, ...] = ()
+    """The option of `dpbench sweep`, and its values, that measure what the remedy brings."""
 
     @property
     def is_uncertain(self) -> bool:
         """Whether its own share may be next to nothing: 8 ± 8 % of the step."""
-        return self.share is not None and not self.is_bound and self.share.ends[0] < SURE
+        return self.share is not None and self.effect == "loss" and self.share.ends[0] < SURE
 
     @property
-    def is_fact(self) -> bool:
-        """Whether it is so at any speed, and only its share, if it has one, was measured."""
-        return self.is_wrong or self.is_bound or self.share is None
+    def whole(self) -> tuple[Part, ...]:
+        """The parts of the loss that it is a part of; () if it is none."""
+        return self.parts if self.effect == "part of a loss" else ()
 
     @property
     def order(self) -> tuple[bool, bool, float, bool]:
@@ -78,11 +78,11 @@ class Cause:
         uncertain ones; last what was not measured. A part comes after the factor that has it."""
         is_last = self.share is None or self.is_uncertain
         share = -self.share.value if self.share else 0.0
-        return not self.is_wrong, is_last, share, self.is_bound
+        return self.effect != "wrong", is_last, share, self.effect == "part of a loss"
 
     def explained_by(self, other: Cause) -> bool:
         """Whether the larger part of the factor that it names is due to another cause."""
-        if self.is_bound or not self.parts or not {*self.parts} <= {*other.explains}:
+        if self.effect != "loss" or not self.parts or not {*self.parts} <= {*other.explains}:
             return False
         return bool(self.share and other.share and other.share.value >= HALF * self.share.value)
 
@@ -114,9 +114,11 @@ def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
         causes += [*(() if first_steps else _factors(explanation))]
     found = [one for one in causes if not any(map(one.explained_by, causes))]
     ordered = sorted(found, key=lambda cause: cause.order)
-    if explanation.is_spoiled:
-        return tuple(replace(one, share=None, is_bound=False) for one in ordered if one.is_fact)
-    return tuple(ordered)
+    if not explanation.is_spoiled:
+        return tuple(ordered)
+    # What was not concluded from a share is so at any speed.
+    facts = [one for one in ordered if one.effect != "loss" or one.share is None]
+    return tuple(replace(one, share=None) for one in facts)
 
 
 def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
@@ -174,12 +176,12 @@ def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
     """Layers that communicate in steps without synchronization, too: a part of the wrapper."""
     layers = max(record.facts.sync_batch_norms for record in explanation.row.records)
     if layers and explanation.trains_together:
-        share, parts = explanation.breakdown.around("wrapper")
+        share, parts = explanation.breakdown.share_and_parts("wrapper")
         yield Cause(
             kind="sync batch norm",
             share=share,
             parts=parts,
-            is_bound=True,
+            effect="part of a loss",
             explains=parts,
             text=f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
             "forward pass, with and without averaging of gradients",
@@ -192,14 +194,14 @@ def _averaging(explanation: Explanation) -> Iterator[Cause]:
     facts = explanation.script_facts
     if not facts:
         return
-    share, parts = explanation.breakdown.around("communication")
+    share, parts = explanation.breakdown.share_and_parts("communication")
     per_step = fmean(one.reducing_forwards / one.steps for one in facts)
     if per_step >= SEVERAL:
         yield Cause(
             kind="reductions",
             share=share and share.scaled(1 - 1 / per_step, unit="of the step"),
             parts=parts,
-            is_bound=True,
+            effect="part of a loss",
             explains=parts,
             text=f"averaging gradients {per_step:.3g} times per optimizer step instead of once",
             remedy="put with model.no_sync(): around forward and backward of all micro-steps but "
@@ -210,7 +212,7 @@ def _averaging(explanation: Explanation) -> Iterator[Cause]:
             kind="find unused",
             text="the search for unused parameters in every step, although all had a gradient",
             remedy="leave find_unused_parameters=True out of DistributedDataParallel(…)",
-            option="--find-unused auto,off",
+            option=("--find-unused", "auto,off"),
         )
 
 
@@ -223,7 +225,8 @@ def _factors(explanation: Explanation) -> Iterator[Cause]:
     offset = [loss for loss, _ in explanation.offset_losses]
     backend = _faster_backend(explanation)
     is_new = replace(explanation.configuration, backend=backend) not in explanation.breakdowns
-    option = f"--backends gloo,{backend}" if backend and is_new and explanation.is_script else ""
+    is_advised = backend and is_new and explanation.is_script
+    option = ("--backends", f"gloo,{backend}") if is_advised else ()
     for factor in explanation.breakdown.factors:
         is_ordinary = "waiting" in factor.parts and factor.share.value < ordinary
         if factor.is_large_loss and not is_ordinary and factor not in offset:
@@ -235,7 +238,7 @@ def _factors(explanation: Explanation) -> Iterator[Cause]:
                 parts=factor.parts,
                 text=text,
                 remedy=remedy,
-                option=option if factor.parts == ("communication",) else "",
+                option=option if factor.parts == ("communication",) else (),
             )
 
 
@@ -375,7 +378,7 @@ def _setting(
     if not words or measured is None:
         return words + effect if words else ""
     # Whole steps differ less clearly: they include all disturbances that backends share.
-    mine, theirs = explanation.breakdown.of(part), measured.of(part)
+    mine, theirs = explanation.breakdown.factor_of(part), measured.factor_of(part)
     is_less = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
     return f"{words}, which reduces it in this sweep" if is_less else ""
 
@@ -393,7 +396,7 @@ def _wrong(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
     if name is not None and not is_wrapped:
         yield Cause(
             kind="never synchronized",
-            is_wrong=True,
+            effect="wrong",
             text=f"ranks train models of their own, as {name} differs after the warm-up, and no "
             "forward pass went through DistributedDataParallel",
             remedy="wrap the model, model = DistributedDataParallel(model), and call that, so that "
@@ -402,7 +405,7 @@ def _wrong(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
     elif name is not None:
         yield Cause(
             kind="replicas differ",
-            is_wrong=True,
+            effect="wrong",
             text=f"replicas differ, as {name} is not the same on all ranks after the warm-up",
             remedy="change parameters before wrapping the model, on all ranks alike, and let all "
             "ranks load the same checkpoint",
@@ -410,7 +413,7 @@ def _wrong(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
     if is_wrapped and any(facts.same_samples for facts in by_rank):
         yield Cause(
             kind="same samples",
-            is_wrong=True,
+            effect="wrong",
             text="all ranks train on the same samples, as their batches are equal",
             remedy="use DataLoader(…, sampler=DistributedSampler(dataset)), which gives each its "
             "share, and call sampler.set_epoch(epoch) before each epoch",
@@ -443,7 +446,7 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     # A rank on a GPU leaves its core to its workers most of the time.
     threads = (record.ranks[0].threads or 1) if settings.devices[0] == "cpu" else 0
     busy = len(record.ranks) * max(threads, workers + bool(threads))
-    cores, option = record.host_load.cores if record.host_load else 0, ""
+    cores, option = record.host_load.cores if record.host_load else 0, tuple[str, ...]()
     measured = [
         count
         for other in explanation.breakdowns
@@ -464,7 +467,7 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
         wanted += ["persistent_workers=True"] * (not facts.keeps_workers)
         wanted += ["pin_memory=True"] * (facts.gpu is not None and not facts.pins_memory)
         remedy = f"try DataLoader({', '.join(wanted)}); this run had num_workers={workers}"
-        option = f"--data-workers {workers},{more}"
+        option = "--data-workers", f"{workers},{more}"
     now, at_best = (units.seconds(float(f"{fmean(side):.2g}")) for side in zip(*steps, strict=True))
     yield Cause(
         kind="input pipeline",

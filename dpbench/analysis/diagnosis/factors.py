@@ -96,13 +96,13 @@ class Breakdown:
     missing: tuple[int, ...]
     """Stages whose seconds were not measured."""
 
-    def of(self, part: Part) -> Factor | None:
+    def factor_of(self, part: Part) -> Factor | None:
         """The factor that a part belongs to, alone or with others."""
         return next((factor for factor in self.factors if part in factor.parts), None)
 
-    def around(self, part: Part) -> tuple[Estimate | None, tuple[Part, ...]]:
-        """The share of the factor that a part belongs to, and all parts of that."""
-        factor = self.of(part)
+    def share_and_parts(self, part: Part) -> tuple[Estimate | None, tuple[Part, ...]]:
+        """The share and the parts of the factor that a part belongs to; None and () without one."""
+        factor = self.factor_of(part)
         return (None, ()) if factor is None else (factor.share, factor.parts)
 
 

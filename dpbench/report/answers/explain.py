@@ -131,7 +131,7 @@ def verdict_sentence(explanation: Explanation) -> str:
     losses = (
         f"the largest significant loss is {cause.text}"
         for cause in explanation.causes
-        if cause.share and not (cause.is_bound or cause.is_uncertain)
+        if cause.share and cause.effect == "loss" and not cause.is_uncertain
     )
     nothing = OFFSET if explanation.offset_losses else NOTHING_LARGE
     loss = next(losses, NOTHING_TO_GAIN if explanation.is_linear else nothing)
@@ -209,13 +209,12 @@ def cause_lines(explanations: Sequence[Explanation]) -> Iterator[str]:
     groups: dict[tuple[object, ...], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
         for cause in explanation.causes:
-            whole = cause.parts if cause.is_bound else ()
-            key = (cause.text, cause.is_uncertain, whole)
+            key = (cause.text, cause.is_uncertain, cause.whole)
             groups.setdefault(key, []).append((explanation.row, cause))
     for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
         rows, causes = zip(*group, strict=True)
         worst = min(causes, key=lambda cause: cause.order)
-        part = f" (a part of {' and '.join(worst.parts)})" if worst.is_bound else ""
+        part = f" (a part of {' and '.join(worst.whole)})" if worst.whole else ""
         line = f"{_price(causes)} {worst.text}{part}: {worst.remedy}"
         if len(explanations) > 1 or not explanations[0].configuration.workload.script:
             line += f" ({units.some_of([row.label for row in rows], MAX_LISTED)})"
@@ -224,14 +223,14 @@ def cause_lines(explanations: Sequence[Explanation]) -> Iterator[str]:
 
 def _price(causes: Sequence[Cause]) -> str:
     """The cost of one cause in some configurations: "10–15 % of the step is"."""
-    if causes[0].is_wrong:
+    if causes[0].effect == "wrong":
         return "wrong:"
     shares = [cause.share for cause in causes if cause.share is not None]
     if not shares:
         return "cost not measured:"
     percents = [round(100 * share.value) for share in shares]
     price = f"{units.span(percents)} %"
-    if causes[0].is_bound:
+    if causes[0].whole:
         return f"up to about {max(*percents, 1)} % of the step is"
     if causes[0].is_uncertain:
         price = f"perhaps {price}, at most {units.percent(max(e.ends[1] for e in shares))},"
@@ -264,8 +263,8 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
             {
                 "kind": cause.kind,
                 "share_of_step": cause.share and cause.share.value,
-                "is_bound": cause.is_bound,
-                "is_wrong": cause.is_wrong,
+                "is_bound": cause.effect == "part of a loss",
+                "is_wrong": cause.effect == "wrong",
                 "text": f"{cause.text}: {cause.remedy}",
             }
             for cause in explanation.causes

@@ -57,7 +57,7 @@ def test_the_seconds_of_a_row_are_the_share_of_its_factor() -> None:
     passes = [one for n, slower in enumerate((1.0, 3.0, 1.2)) for one in weak_sweep(n, slower)]
     row = next(one for one in summarize(passes) if one.label == "ddp/gloo ×2, batch 32")
     breakdown = break_down(row.records, trials_by_key(passes))
-    factor = breakdown.of("communication")
+    factor = breakdown.factor_of("communication")
     assert factor is not None
     assert factor.share.ends == pytest.approx((0.3, 0.3))
     assert (factor.value.sample_size, factor.value.interval) == (3, pytest.approx((0.7, 0.7)))
@@ -123,7 +123,7 @@ def test_without_references_factors_are_merged_or_left_out() -> None:
     assert factors.missing == (CONTENDED,)
     factors = factors_of(record, [copies])
     assert factors.missing == (IDEAL, SHARDED)
-    assert factors.of("granularity") is None
+    assert factors.factor_of("granularity") is None
     assert by_parts(factors)[("communication",)] == pytest.approx(0.7)
 
 

@@ -81,7 +81,7 @@ def test_each_fault_is_named_with_the_most_that_it_can_cost_and_after_a_busy_mac
     (cause,) = causes_of(of_group(sweep(**facts)))
     assert (cause.kind, text in cause.text) == (kind, True)
     assert (cause.share and cause.share.value) == pytest.approx(price, abs=0.005)
-    assert cause.is_bound == (price is not None)
+    assert (cause.effect == "part of a loss") == (price is not None)
     (fact,) = of_group(sweep(**facts, others=1.8)).causes
     assert (fact.kind, fact.share, fact.remedy) == (kind, None, cause.remedy)
 
