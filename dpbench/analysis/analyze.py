@@ -1,4 +1,4 @@
-"""What is known about one results folder or published table: what reports, pages and charts say."""
+"""Everything known about one results folder or published table, for reports, pages and charts."""
 
 from __future__ import annotations
 

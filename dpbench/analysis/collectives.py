@@ -28,7 +28,7 @@ class CollectiveRow:
     the numbers. A collective of which no repetition completed has one row, without numbers."""
 
     spec: CollectiveSpec
-    """That of its first repetition."""
+    """The specification of its first repetition."""
     repetitions: int
     status: Status
     """Status of the first repetition that did not complete, if there is one."""

@@ -33,8 +33,8 @@ law or a simulation, including its own error."""
 MIN_PAIRS = 5
 """Fewest runs that are paired: fewer lose more degrees of freedom than a shared disturbance gives
 back."""
-WIDEST = 3.0
-"""Ratio of the ends of an interval from which its value says nothing."""
+TOO_NOISY_RATIO = 3.0
+"""An estimate is too noisy if its interval's upper end is more than this many times the lower."""
 MAX_LOGARITHM = 700.0
 """Largest logarithm of a number; those of very different runs can exceed the range of floats."""
 
@@ -83,9 +83,9 @@ class Estimate:
 
     @property
     def is_too_noisy(self) -> bool:
-        """Whether the interval of a positive number spans more than a factor of WIDEST."""
+        """Whether the interval of a positive number spans more than a factor of TOO_NOISY_RATIO."""
         low, high = self.ends
-        return low > 0 and high > WIDEST * low
+        return low > 0 and high > TOO_NOISY_RATIO * low
 
     def scaled(self, factor: float, *, unit: str) -> Estimate:
         """The same estimate in another unit or per part; `factor` is positive and exact."""

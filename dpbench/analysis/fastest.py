@@ -20,7 +20,7 @@ from dpbench.records.trial import Status
 from dpbench.specs import Configuration
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
-SMALL = 0.02
+SMALL_DIFFERENCE = 0.02
 """Relative difference of two speeds below which it is not worth measuring which is higher."""
 
 
@@ -37,19 +37,19 @@ class Fastest:
     others: tuple[Row, ...] = ()
     """All that it was compared with, the nearest first."""
     rivals: tuple[Row, ...] = ()
-    """Those of them that tie with it: their intervals overlap, and repetitions that ran in turn do
+    """The rows that tie with it: their intervals overlap, and repetitions that ran in turn do
     not show that they are slower."""
     faster_backend: tuple[str, Estimate, str] | None = None
-    """The fastest backend, how many times as fast as the next one it is, and that one, in rows that
-    differ in nothing else; None if no backend is clearly faster."""
+    """The fastest backend, the ratio of its speed to that of the next one, and the next one, in
+    rows that differ in nothing else; None if no backend is clearly faster."""
     lead: tuple[Estimate, Row] | None = None
-    """How many times as fast as the nearest row it is in repetitions that ran in turn, so that what
-    disturbed one disturbed both; None where that says no more than the two speeds."""
+    """The ratio of its speed to that of the nearest row, within repetitions that ran in turn, and
+    that row; None where the ratio says no more than the two speeds."""
 
     def repetitions_to_decide(self, rival: Row) -> int | None:
         """The fewest repetitions that tell the fastest row from a rival in 4 of 5 cases, if they
-        differ by as much as was measured, or by SMALL; None if the repetitions so far are as many,
-        or if it is out of reach."""
+        differ by as much as was measured, or by SMALL_DIFFERENCE; None if there are as many now, or
+        if it is out of reach."""
         if self.row is None:
             return None
         first, second = self.row.speeds, rival.speeds
@@ -57,7 +57,7 @@ class Fastest:
         change = change_between(second, first, paired=first.keys() == second.keys())
         if change is None:
             return None
-        limit = max(change.estimate.value, 1 + SMALL)
+        limit = max(change.estimate.value, 1 + SMALL_DIFFERENCE)
         needed = change.repetitions_to_settle(limit, ALPHA / 2)
         return needed if needed and needed > min(change.repetitions) else None
 

@@ -26,7 +26,7 @@ from dpbench.analysis.throughput import elapsed_seconds
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
 
-DTYPES: dict[ValueType, str] = {
+PANDAS_DTYPES: dict[ValueType, str] = {
     "text": "string",
     "integer": "Int64",
     "number": "float64",
@@ -61,7 +61,7 @@ IDENTITY_VALUES = {
         "status",
     )
 }
-"""Those with which rows of ranks and steps begin."""
+"""The first columns of ranks and of steps."""
 
 
 def _mean_step(mode: Mode, rank: RankMeasurement) -> float | None:
@@ -158,13 +158,13 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 def _readings(metrics: Iterable[Metric]) -> dict[str, Reading]:
     """The columns of metrics, and for an interval two more with its ends."""
     return {
-        f"{one.key}{end and '_'}{end}": (one.value_type, partial(_of_row, one.key, end))
+        f"{one.key}{end and '_'}{end}": (one.value_type, partial(_value_or_end, one.key, end))
         for one in metrics
         for end in (("", "low", "high") if one.has_interval else ("",))
     }
 
 
-def _of_row(key: str, end: str, row: Any) -> PlainValue:
+def _value_or_end(key: str, end: str, row: Any) -> PlainValue:
     """The value of a metric in a row, or an end of its interval."""
     value: Value = row[key]
     if isinstance(value, Estimate):
@@ -177,7 +177,7 @@ def _frame(readings: Mapping[str, Reading], sources: Sequence[Any]) -> pd.DataFr
     """The columns that are read from these rows, trials or ranks."""
     return pd.DataFrame(
         {
-            key: pd.array([*map(read, sources)], dtype=DTYPES[value_type])
+            key: pd.array([*map(read, sources)], dtype=PANDAS_DTYPES[value_type])
             for key, (value_type, read) in readings.items()
         }
     )

@@ -17,7 +17,7 @@ from dpbench.analysis.throughput import items, slowest_of_each_step
 from dpbench.records.trial import TrialRecord
 
 MAX_LOSS = float(np.finfo(np.float32).max)
-BLOCKS = 100
+CURVE_BLOCKS = 100
 TRAILING_BLOCKS = 5
 SLOPE_BLOCKS = ((100, 20), (20, 10), (12, 6))
 """(Fewest steps, number of blocks): for that many steps, this number of blocks, or a few more.
@@ -51,7 +51,7 @@ def loss_curve(record: TrialRecord) -> tuple[Floats, Floats] | None:
     steps = len(slowest.step_seconds)
     if not per_step or len(per_step) != steps:
         return None
-    length = max(1, steps // BLOCKS)
+    length = max(1, steps // CURVE_BLOCKS)
     medians = _block_medians(per_step, length)
     ends = length * np.arange(1, len(medians) + 1)
     trailing = [medians[max(0, i - TRAILING_BLOCKS) : i].mean() for i in range(1, len(medians) + 1)]

@@ -1,4 +1,4 @@
-"""What a metric is: its key and meaning, how it is read, and how tables show it."""
+"""Metrics: their key and meaning, how they are read, and how tables show them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
 ValueType = Literal["text", "integer", "number", "boolean"]
-SCALARS: dict[type, ValueType] = {str: "text", int: "integer", float: "number"}
+VALUE_TYPES: dict[type, ValueType] = {str: "text", int: "integer", float: "number"}
 Style = Literal[
     "plain",
     "rate",
@@ -33,13 +33,13 @@ Style = Literal[
     "error",
 ]
 """Style in which a value is printed; `report.formatting` has the writer of each."""
-ITEMS = "items"
+ITEM_PLACEHOLDER = "items"
 """Stands in units for images, tokens or whatever a row counts; it stays where rows differ in it."""
 
 
 def value_type_of(hint: Any) -> ValueType | None:
     """The type of the values of a field with this annotation; None if it has no single ones."""
-    found = (value_type for one, value_type in SCALARS.items() if hint in (one, one | None))
+    found = (value_type for one, value_type in VALUE_TYPES.items() if hint in (one, one | None))
     return next(found, None)
 
 
@@ -101,13 +101,13 @@ class Metric:
         if self.of_configuration is not None:
             return self.of_configuration(row.configuration) if row.configuration else None
         values = [value for value in map(self.in_trial, row.records) if value is not None]
-        unit = self.unit.replace(ITEMS, row.item)
+        unit = self.unit.replace(ITEM_PLACEHOLDER, row.item)
         return self.combine(values, unit) if values and self.combine is not None else None
 
     def counting(self, items: Iterable[str]) -> Self:
         """The metric where these items are counted: "images/s" in its unit and "Images/s" in its
         header; "items/s" if there are several."""
         counted = {*items}
-        item = counted.pop() if len(counted) == 1 else ITEMS
-        header = self.header.replace(ITEMS.capitalize(), item[:1].upper() + item[1:])
-        return replace(self, unit=self.unit.replace(ITEMS, item), header=header)
+        item = counted.pop() if len(counted) == 1 else ITEM_PLACEHOLDER
+        header = self.header.replace(ITEM_PLACEHOLDER.capitalize(), item[:1].upper() + item[1:])
+        return replace(self, unit=self.unit.replace(ITEM_PLACEHOLDER, item), header=header)

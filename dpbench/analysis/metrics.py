@@ -72,7 +72,7 @@ def with_remark(number: str, remark: str | None) -> str:
 
 UNDER_LOAD = "†"
 """Marks rows that ran under load; `report.notes` explains it below the table."""
-SETTINGS = get_type_hints(WorkloadSpec) | get_type_hints(Configuration)
+SETTING_TYPES = get_type_hints(WorkloadSpec) | get_type_hints(Configuration)
 """Annotations of the settings of a configuration."""
 METRICS: tuple[Metric, ...] = (
     Metric(
@@ -148,7 +148,7 @@ METRICS: tuple[Metric, ...] = (
         Metric(
             key=name,
             of_configuration=methodcaller("setting", name),
-            value_type=value_type_of(SETTINGS[name]) or "text",
+            value_type=value_type_of(SETTING_TYPES[name]) or "text",
             meaning=axis.meaning,
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
         )

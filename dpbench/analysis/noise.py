@@ -12,25 +12,26 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench import units
-from dpbench.analysis.estimate import WIDEST, Estimate, t_quantile
+from dpbench.analysis.estimate import TOO_NOISY_RATIO, Estimate, t_quantile
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import Configuration
 
-LOAD = 0.1
-"""Share of the usable cores from which others' work is load on trials on the CPU."""
-LOAD_BESIDE_GPUS = 0.5
-"""Share for trials on GPUs, whose ranks need little of the cores."""
-SPOILS_DIFFERENCES = 0.5
-"""Mean share over all trials from which no difference between rows can be trusted either."""
-SPOILS_SPEEDS = 0.1
-"""Share of trials under load from which no figure of the sweep can be trusted."""
-MAX_ADVISED = 200
+LOAD_SHARE = 0.1
+"""A trial on the CPU is under load if others use this share of the usable cores or more."""
+LOAD_SHARE_BESIDE_GPUS = 0.5
+"""The same for a trial on GPUs, whose ranks need little of the cores."""
+SPOILING_LOAD = 0.5
+"""No difference between rows can be trusted if others used more than this share of the cores in
+the mean of all trials."""
+SPOILING_TRIALS = 0.1
+"""No speed can be trusted if this share of the trials or more ran under load."""
+MAX_ADVISED_REPETITIONS = 200
 """Most repetitions that are advised."""
-AIM = 0.8
-"""Part of the widest interval that is enough which repetitions aim at, since the noise of a few is
-itself uncertain."""
+AIMED_WIDTH_SHARE = 0.8
+"""Advised repetitions aim at an interval this many times as wide as one that is just too noisy,
+because the noise of a few repetitions is itself uncertain."""
 FREE_THE_MACHINE = "the machine was busy: free it and measure again"
-"""What to do about trials under load."""
+"""Advice on trials under load."""
 
 
 def is_under_load(record: TrialRecord) -> bool:
@@ -39,14 +40,14 @@ def is_under_load(record: TrialRecord) -> bool:
     load = record.host_load
     if load is None or not record.ranks:
         return False
-    return _share(load) >= _limit(record.configuration)
+    return _load_share(load) >= _load_limit(record.configuration)
 
 
 def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[str, ...]:
-    """What to say before the first trial, if others use the machine; () if they do not."""
-    if load is None or _share(load) < _limit(configuration):
+    """The warning before the first trial, if others use the machine; () if they do not."""
+    if load is None or _load_share(load) < _load_limit(configuration):
         return ()
-    used, cores = units.percent(min(1.0, _share(load))), units.counted(load.cores, "core")
+    used, cores = units.percent(min(1.0, _load_share(load))), units.counted(load.cores, "core")
     return (
         f"warning: other processes are using {used} of {cores}, which makes the speeds noisy; end "
         "them, or measure later",
@@ -55,7 +56,7 @@ def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """How others used the machine while trials ran; by default not at all."""
+    """Use of the machine by others while trials ran; by default none."""
 
     note: str = ""
     """Who used how much of it, in how many trials, and what follows; "" on a quiet machine."""
@@ -76,10 +77,10 @@ def load_of(*groups: Sequence[TrialRecord]) -> Load:
     if not loads:
         return Load()
     known = [group for group in measured if group]
-    spoils_speeds = any(fmean(loaded for _, loaded in group) >= SPOILS_SPEEDS for group in known)
+    spoils_speeds = any(fmean(loaded for _, loaded in group) >= SPOILING_TRIALS for group in known)
     stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
     who = "other virtual machines" if stolen > others else "other processes"
-    used = units.span(round(100 * min(1.0, _share(load))) for load in loads)
+    used = units.span(round(100 * min(1.0, _load_share(load))) for load in loads)
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(loads):,} of {units.counted(sum(map(len, measured)), 'trial')}"
     purpose = "before acting on this" if spoils_speeds else "to narrow their intervals"
@@ -88,27 +89,28 @@ def load_of(*groups: Sequence[TrialRecord]) -> Load:
         f"measure again {purpose}",
         spoils_speeds=spoils_speeds,
         spoils_differences=any(
-            fmean(_share(load) for load, _ in group) > SPOILS_DIFFERENCES for group in known
+            fmean(_load_share(load) for load, _ in group) > SPOILING_LOAD for group in known
         ),
     )
 
 
 def repetitions_to_state(noisy: Iterable[Estimate]) -> int | None:
-    """The fewest repetitions, as noisy as these, after which none of some estimates is too noisy,
-    as all of them are now; None without any, or if more than MAX_ADVISED."""
+    """The fewest repetitions with which none of these estimates would be too noisy, as all of them
+    are now; None without any, or if more than MAX_ADVISED_REPETITIONS are needed."""
     # On logarithms, a half-width is a deviation × t ÷ √n.
     deviations = [
         math.log(high / low) / 2 * math.sqrt(n) / t_quantile(n - 1)
         for (low, high), n in ((estimate.ends, estimate.sample_size) for estimate in noisy)
     ]
-    largest, enough = max(deviations, default=math.inf), AIM * math.log(WIDEST) / 2
+    largest = max(deviations, default=math.inf)
+    enough = AIMED_WIDTH_SHARE * math.log(TOO_NOISY_RATIO) / 2
     return fewest_repetitions(lambda n: largest * t_quantile(n - 1) / math.sqrt(n), enough)
 
 
 def fewest_repetitions(error: Callable[[int], float], enough: float) -> int | None:
     """The fewest repetitions whose error, which falls with their number, is small enough; None if
-    more than MAX_ADVISED."""
-    return next((n for n in range(2, MAX_ADVISED + 1) if error(n) <= enough), None)
+    more than MAX_ADVISED_REPETITIONS."""
+    return next((n for n in range(2, MAX_ADVISED_REPETITIONS + 1) if error(n) <= enough), None)
 
 
 def repetitions_advice(needed: int, now: int, seconds_each: float) -> str:
@@ -118,10 +120,10 @@ def repetitions_advice(needed: int, now: int, seconds_each: float) -> str:
     return f"about {needed} repetitions (now {now}), {took}: --repetitions {needed}"
 
 
-def _limit(configuration: Configuration) -> float:
+def _load_limit(configuration: Configuration) -> float:
     """Share of the cores from which the work of others is load on its trials."""
-    return LOAD if configuration.devices[0] == "cpu" else LOAD_BESIDE_GPUS
+    return LOAD_SHARE if configuration.devices[0] == "cpu" else LOAD_SHARE_BESIDE_GPUS
 
 
-def _share(load: HostLoad) -> float:
+def _load_share(load: HostLoad) -> float:
     return (load.during + load.stolen) / load.cores

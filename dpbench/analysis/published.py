@@ -27,11 +27,11 @@ from dpbench.files import protect
 from dpbench.messages import escaped
 from dpbench.specs.traits import SINGLE
 
-CLAIMED = "_claimed"
-SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
-SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
-SPEED_COLUMNS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
-LONGEST = 120
+CLAIM_END = "_claimed"
+COLUMN_SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
+UNIT_SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
+SPEED_COLUMNS = ("images_per_second", "seconds_per_step", "speedup", *UNIT_SECONDS)
+MAX_SHOWN_CHARACTERS = 120
 """Characters of a wrong value that an error repeats."""
 
 PositiveCount = Annotated[int, Field(ge=1, lt=10**9)]
@@ -62,12 +62,12 @@ class _Line(BaseModel):
 
     @property
     def series(self) -> tuple[object, ...]:
-        """What is the same along a scaling curve."""
+        """The scaling curve that it is a point of."""
         return self.implementation, self.backend, self.batch_size
 
     @property
     def key(self) -> object:
-        """What it is the only line of."""
+        """Its place on the curve, where no other line may be."""
         return self.series, self.group_size
 
     @property
@@ -83,7 +83,7 @@ class _Line(BaseModel):
     @property
     def duration(self) -> float:
         """Seconds for a fixed amount of work; 0 if that is not stated."""
-        return sum((getattr(self, unit) or 0.0) * seconds for unit, seconds in SECONDS.items())
+        return sum((getattr(self, unit) or 0.0) * seconds for unit, seconds in UNIT_SECONDS.items())
 
 
 def from_csv(path: Path) -> tuple[Row, ...]:
@@ -93,7 +93,7 @@ def from_csv(path: Path) -> tuple[Row, ...]:
     """
     lines = _read_lines(path)
     extra = dict.fromkeys(name for line in lines for name in line.model_extra or {})
-    claims = [name for name in extra if name.endswith(CLAIMED)]
+    claims = [name for name in extra if name.endswith(CLAIM_END)]
     unread = [name for name in extra if name not in claims]
     singles = {line.batch_size: line for line in lines if line.is_single}
     alone = {line.series: line for line in lines if line.group_size == 1}
@@ -159,7 +159,7 @@ def _read_lines(path: Path) -> list[_Line]:
             first = error.errors()[0]
             column = str(first["loc"][0])
             expected = first["msg"].replace("Input should be", "expected")
-            got = escaped(repr(cells.get(column, "")), LONGEST)
+            got = escaped(repr(cells.get(column, "")), MAX_SHOWN_CHARACTERS)
             raise FileError(f"{place}, column {column!r}: {expected}, got {got}") from None
         if not (line.speedup or line.rate or line.duration):
             needed = "batch_size" if line.seconds_per_step else speeds[-1]
@@ -184,7 +184,7 @@ def _cells(path: Path) -> dict[int, dict[str, str]]:
         raise FileError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise FileError(f"{path} is not a CSV file in UTF-8: {str(error).strip()}") from None
-    header = [SPELLINGS.get(name, name) for name in table[0]]
+    header = [COLUMN_SPELLINGS.get(name, name) for name in table[0]]
     # A column without a name is the index that a data frame was written with.
     if doubled := [name for name in header if name and header.count(name) > 1]:
         raise FileError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")

@@ -13,10 +13,10 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import Configuration
 
-TABLE = "peak_flops.toml"
-PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
+PEAK_TABLE_FILE = "peak_flops.toml"
+PEAK_KEYS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
 """Keys of the peak table by dtype."""
-UNITS = {
+DTYPE_WORDS = {
     "f32": "float32 without tensor cores, which convolutions in TF32 can exceed",
     "tf32": "TF32",
     "bf16": "bfloat16",
@@ -60,20 +60,20 @@ def peak_items_per_second(
     peaks = []
     for name in map(gpus.__getitem__, dict.fromkeys(configuration.node_devices)):
         if (peak := peak_of(name, dtype)) is None:
-            table = _table()["dated"]
+            table = _peak_table()["dated"]
             return None, f"no MFU: the {dtype} peak of {name} is not in the table of {table}"
         peaks.append(peak)
     total = sum(flops for flops, _ in peaks)
     sources = "; ".join(dict.fromkeys(source for _, source in peaks))
-    note = f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({sources})"
+    note = f"MFU: of {total / 1e12:,.1f} TFLOP/s in {DTYPE_WORDS[dtype]} ({sources})"
     return total / flops_per_item, note
 
 
 def peak_of(name: str, dtype: str = "f32") -> tuple[float, str] | None:
     """Peak FLOP/s of a GPU by the driver's full name for it, and its source; None if it is not in
     the table."""
-    for gpu in _table()["gpu"]:
-        known = [gpu[key] for key in PEAKS[dtype] if key in gpu]
+    for gpu in _peak_table()["gpu"]:
+        known = [gpu[key] for key in PEAK_KEYS[dtype] if key in gpu]
         if known and re.fullmatch(gpu["name"], name):
             return known[0], gpu["source"]
     return None
@@ -90,5 +90,5 @@ def gpu_names(environments: Iterable[Environment | None]) -> dict[tuple[int, str
 
 
 @cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath(TABLE).read_text(encoding="utf-8"))
+def _peak_table() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(PEAK_TABLE_FILE).read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from dpbench.analysis.estimate import MIN_PAIRS, Estimate, single_value
 from dpbench.analysis.metrics import ROW_METRICS
 from dpbench.analysis.noise import (
     FREE_THE_MACHINE,
-    MAX_ADVISED,
+    MAX_ADVISED_REPETITIONS,
     is_under_load,
     repetitions_advice,
     repetitions_to_state,
@@ -54,7 +54,7 @@ class Row:
     work: str = ""
     """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
     item: str
-    """What its speed counts: images, tokens."""
+    """The items that its speed counts: images, tokens."""
     status: Status = Status.COMPLETED
     reason: str | None = None
     verified: bool | None = None
@@ -70,7 +70,7 @@ class Row:
     one_replica: Row | None = None
     """The row of the same implementation and backend at group size 1; None there."""
     notes: tuple[str, ...] = ()
-    """What to know about its values."""
+    """Remarks on its values."""
     peak_items_per_second: float | None = None
     """The throughput that would use its GPUs' peak, if that is known."""
     stated: Mapping[str, Any] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class Row:
 
     @property
     def speedup_reference(self) -> str:
-        """What its speedup is over, in words: "single", or OWN_ONE_REPLICA."""
+        """The reference of its speedup, in words: "single", or OWN_ONE_REPLICA."""
         reference = self.reference or self
         return SINGLE if reference.implementation == SINGLE else OWN_ONE_REPLICA
 
@@ -191,7 +191,7 @@ def noise_lines(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Ite
     noisy_trials, trials = ([r for row in some for r in row.records] for some in (noisy, rows))
     now = len({record.trial.repetition for record in noisy_trials})
     needed = repetitions_to_state(chain.from_iterable(noisy.values()))
-    remedy = f"more than {MAX_ADVISED} repetitions (now {now})"
+    remedy = f"more than {MAX_ADVISED_REPETITIONS} repetitions (now {now})"
     if any(row.is_under_load for row in noisy):
         remedy = FREE_THE_MACHINE
     elif needed is not None:

@@ -22,13 +22,13 @@ MIN_SECONDS = 1e-9
 OUTLIER_DEVIATIONS = 14.826
 """Median absolute deviations above the median from which a step is an outlier: ten standard
 deviations of normal noise, as in hyperfine."""
-MIN_STEPS = 10
+MIN_JUDGED_STEPS = 10
 """Fewest steps that are judged singly: with fewer, their median deviation rests on two or three of
 them, and a fifth does not hold two."""
-FEW_FIRST = 5
-FRACTIONS = (10, 5)
-"""The first steps are a few, a tenth and a fifth of the window: short and long warm-ups."""
-MIN_EFFECT = 0.01
+FEW_FIRST_STEPS = 5
+FIRST_STEPS_DIVISORS = (10, 5)
+"""Slow steps are looked for among the first few, the first tenth and the first fifth."""
+MIN_WARM_UP_SHARE = 0.01
 """Smallest part of the window's seconds that matters: a fifth of the steps that take 3 % longer
 cost 0.6 %, which is not worth more warm-up steps."""
 
@@ -195,10 +195,10 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
         None if the windows do not begin with slow steps, are short, or are of one repetition.
     """
     length = min(map(len, windows), default=0)
-    if length < MIN_STEPS or len(windows) < 2:
+    if length < MIN_JUDGED_STEPS or len(windows) < 2:
         return None
-    tried = {length // fraction for fraction in FRACTIONS}
-    tried |= {FEW_FIRST} if max(tried) > FEW_FIRST else set()
+    tried = {length // fraction for fraction in FIRST_STEPS_DIVISORS}
+    tried |= {FEW_FIRST_STEPS} if max(tried) > FEW_FIRST_STEPS else set()
     # Two or three tests, which share the level.
     quantile = t_quantile(len(windows) - 1, 1 - (1 - CONFIDENCE) / len(tried))
     changes = []
@@ -206,7 +206,7 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
         logs = np.log([np.median(window[:first]) / np.median(window[first:]) for window in windows])
         error = float(logs.std(ddof=1)) / len(logs) ** 0.5
         change = float(logs.mean())
-        if change > quantile * error and change * first >= MIN_EFFECT * length:
+        if change > quantile * error and change * first >= MIN_WARM_UP_SHARE * length:
             changes.append((change, first))
     if not changes:
         return None
@@ -221,7 +221,7 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
 
 def outlier_limit(steps: Floats) -> float:
     """Seconds above which a step is an outlier; infinite for too few steps."""
-    if len(steps) < MIN_STEPS:
+    if len(steps) < MIN_JUDGED_STEPS:
         return np.inf
     median = np.median(steps)
     deviation = np.median(np.abs(steps - median))

@@ -1,4 +1,4 @@
-"""What people and programs see of results: answers of commands, charts, the page, progress."""
+"""Results for people and programs: answers of commands, charts, the page, progress."""
 
 DATA_FORMATS = ("csv", "json")
 """Formats of rows for programs: plain values, under all keys."""

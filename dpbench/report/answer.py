@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.table import WIDTH, Table, escape, terminal_width, wrap_text
+from dpbench.report.table import TEXT_WIDTH, Table, escape, terminal_width, wrap_text
 
 Paragraph = str | Table | Sequence[str]
 """Lines of text, a table, or notes. An empty one is left out."""
@@ -29,7 +29,7 @@ class Answer:
         """The paragraphs as wide as the terminal on stdout, a blank line between them; in a file or
         a pipe tables have all their columns."""
         width = terminal_width()
-        narrow = min(width or WIDTH, WIDTH)
+        narrow = min(width or TEXT_WIDTH, TEXT_WIDTH)
 
         def written(paragraph: Paragraph) -> str:
             if isinstance(paragraph, Table):

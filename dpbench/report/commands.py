@@ -12,28 +12,25 @@ from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.traits import BACKENDS
 from dpbench.specs.workload import positional_words
 
-MAX_REPETITIONS = 30
-"""Most repetitions of a command that decides a tie. Ten times as many as a sweep has, but of two
-rows, take about as long as it did; nobody would run more to tell such equal rows apart."""
+MAX_DECIDING_REPETITIONS = 30
+"""Most repetitions of a command that decides a tie. They are ten times as many as a sweep has, but
+of two rows, so that they take about as long; nobody would wait longer."""
 
 
 def command_to_decide(command: Sequence[str], fastest: Fastest) -> str:
-    """The command that tells the fastest row from its nearest rival of another implementation or
-    backend, which is what the reader of a tie chooses; empty without one, or unless some number of
-    repetitions up to MAX_REPETITIONS is enough."""
+    """The command that decides between the fastest row and its nearest rival of another
+    implementation or backend; empty without one, or if MAX_DECIDING_REPETITIONS are too few."""
     row = fastest.row
     rival = next((one for one in fastest.rivals if row and one.series != row.series), None)
     repetitions = fastest.repetitions_to_decide(rival) if rival else None
-    if not repetitions or repetitions > MAX_REPETITIONS:
+    if not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
         return ""
     both = [one.configuration for one in (row, rival) if one]
     return command_to_measure(command, both, repetitions)
 
 
 def command_to_measure(
-    command: Sequence[str],
-    measured: Iterable[Configuration | None],
-    repetitions: int | None = None,
+    command: Sequence[str], measured: Iterable[Configuration | None], repetitions: int | None = None
 ) -> str:
     """The command that measures configurations of a sweep again, in all combinations of their
     values; empty for those of other commands, which do not measure rows alone, and for published

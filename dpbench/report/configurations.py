@@ -12,37 +12,37 @@ from typing import TYPE_CHECKING, Any
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metric import Metric, Value
 from dpbench.analysis.metrics import TABLE_METRICS
-from dpbench.analysis.published import CLAIMED
+from dpbench.analysis.published import CLAIM_END
 from dpbench.analysis.rows import Row
 from dpbench.errors import UsageError, unknown_name
 from dpbench.messages import one_line, option_words
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
-from dpbench.report.formatting import SPEEDS, TOO_NOISY, metric_column, quantity, write
+from dpbench.report.formatting import SPEED_STYLES, TOO_NOISY, metric_column, quantity, write
 from dpbench.report.notes import table_notes
 from dpbench.report.table import MISSING, Column, Table, text_column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GEM = "gem"
+GEM_COLUMNS = "gem"
 """The value of --columns for the table in the README of torch-ddp, a Ruby gem; it stands alone."""
 IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names one of
 them."""
-STAYING = (*IDENTITY_COLUMNS, "images_per_second")
+STAYING_COLUMNS = (*IDENTITY_COLUMNS, "images_per_second")
 """Columns that every terminal has room for."""
 LAST_TO_LEAVE = (
     *("duration_seconds", "speedup", "status", "efficiency", "loss_slope_per_second"),
     *("exposed_communication_seconds", "mfu", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
-COMMAND = "command"
+COMMAND_KEY = "command"
 """Key of the column with the command that measures a row."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
-_UNITS = re.compile(r"\b([gm]i?b|gpu)\b")
+_UNIT_IN_CLAIM = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
 def rows_text(
@@ -83,7 +83,7 @@ def configurations_table(
     Columns without a value are left out. With the `command` that measured, each row has the one
     that measures it alone, in a column that readers of a page can copy.
     """
-    if columns == GEM:
+    if columns == GEM_COLUMNS:
         return _gem_table(rows)
     rows = sorted(rows, key=lambda row: row.batch_size or 0)
     known = {**TABLE_METRICS, **{metric.key: metric for metric in _claimed_metrics(rows)}}
@@ -111,12 +111,12 @@ def configurations_table(
         if not columns and key in IDENTITY_COLUMNS[1:] and len({*texts}) == 1 < len(rows):
             common.append(f"{key.replace('_', ' ')} {texts[0]}")
             is_shown = False
-        stays = columns or key in STAYING
+        stays = columns or key in STAYING_COLUMNS
         leaves = 0 if stays else 1 + leaving.index(key)
         laid_out.append(metric_column(metric, rows, texts, leaves=leaves, by_default=is_shown))
     again = [command_to_measure(command, [row.configuration]) for row in rows]
     if any(again):
-        laid_out.append(text_column("", again, key=COMMAND, by_default=False))
+        laid_out.append(text_column("", again, key=COMMAND_KEY, by_default=False))
     starts = [
         n for n, (one, two) in enumerate(pairwise(rows), 1) if one.batch_size != two.batch_size
     ]
@@ -155,7 +155,7 @@ def cell(metric: Metric, row: Row, *, with_rate: bool = False) -> str:
     if metric.words is not None:
         return metric.words(row)
     # A ratio without an interval would look the most exact of all beside a speed that is too noisy.
-    follows = metric.follows_throughput or (_is_bare(value) and metric.style in SPEEDS)
+    follows = metric.follows_throughput or (_is_bare(value) and metric.style in SPEED_STYLES)
     is_noisy = follows and row.throughput is not None and row.throughput.is_too_noisy
     if is_noisy:
         return TOO_NOISY
@@ -164,9 +164,9 @@ def cell(metric: Metric, row: Row, *, with_rate: bool = False) -> str:
 
 def _claimed_metrics(rows: Sequence[Row]) -> tuple[Metric, ...]:
     """Everything that a published file claims and nobody measured."""
-    names = dict.fromkeys(name for row in rows for name in row.stated if name.endswith(CLAIMED))
-    words = {name: name.removesuffix(CLAIMED).replace("_", " ").capitalize() for name in names}
-    headers = (_UNITS.sub(lambda match: match[0].upper(), words[name]) for name in names)
+    names = dict.fromkeys(name for row in rows for name in row.stated if name.endswith(CLAIM_END))
+    words = {name: name.removesuffix(CLAIM_END).replace("_", " ").capitalize() for name in names}
+    headers = (_UNIT_IN_CLAIM.sub(lambda match: match[0].upper(), words[name]) for name in names)
     meaning = "As the source of the numbers states it; not measured here."
     return tuple(
         Metric(key=name, header=f"{header} (claimed)", meaning=meaning, by_default=True)
@@ -193,7 +193,7 @@ def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> 
         raise UsageError(f"{format} has rows of configurations only; expected csv or json")
 
     def inert(value: Any) -> Any:
-        is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+        is_formula = isinstance(value, str) and value.startswith(_FORMULA_STARTS)
         return f"'{value}" if is_formula else value
 
     # Only the categories of a categorical column are seen; millions of steps share them.
@@ -217,13 +217,13 @@ def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
     names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
     option = option_words("columns", text)
     for name in names:
-        if name == GEM:
+        if name == GEM_COLUMNS:
             raise UsageError(
                 f"{option}: {name} is a whole table of text; expected it alone, and no other "
                 f"{option_words('format')} than text or markdown"
             )
         if name not in keys:
-            raise unknown_name(option_words("columns"), name, [*keys, GEM])
+            raise unknown_name(option_words("columns"), name, [*keys, GEM_COLUMNS])
         if names.count(name) > 1:
             raise UsageError(f"{option}: expected each column once, got {name} twice")
     return names

@@ -23,16 +23,16 @@ from dpbench.units import CLOCK_SECONDS, GIGA
 
 MAX_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
-ROUNDING = 1e-6
-"""An interval this much smaller than its value is that of equal values."""
+EQUAL_VALUES_SHARE = 1e-6
+"""Repetitions are equal if their interval is at most this share of the value."""
 TOO_NOISY = "too noisy"
 """Text of a speed whose interval says nothing, see `Estimate.is_too_noisy`."""
-LOPSIDED = 1.25
+LOPSIDED_RATIO = 1.25
 """If one side of an interval is this many times the other, both ends are written."""
-TIGHT = 0.1
-"""Relative; an interval that reaches no further is written with ±, of its larger side."""
+TIGHT_SHARE = 0.1
+"""An interval that reaches at most this share of its value is written as ± its larger side."""
 _NUMBER = re.compile(r"[\d,.]+")
-_TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_SHOWN_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def plus_minus(estimate: Estimate, *, scale: float = 1.0, two_after_one: bool = True) -> str:
@@ -43,11 +43,11 @@ def plus_minus(estimate: Estimate, *, scale: float = 1.0, two_after_one: bool = 
     if estimate.interval is None:
         return units.three_digits(value)
     half_width = max(estimate.sides) * scale
-    if half_width <= ROUNDING * abs(value):
+    if half_width <= EQUAL_VALUES_SHARE * abs(value):
         return f"{value:z,.3f} ± 0"
     nearer, farther = sorted(estimate.sides)
     # Unless ± would say something else than the two ends.
-    if farther <= max(LOPSIDED * nearer, TIGHT * abs(estimate.value)):
+    if farther <= max(LOPSIDED_RATIO * nearer, TIGHT_SHARE * abs(estimate.value)):
         places = decimals(half_width, value, two_after_one=two_after_one)
         return f"{_rounded(value, places)} ± {half_width:,.{places}f}"
     low, high = (end * scale for end in estimate.interval)
@@ -106,7 +106,7 @@ def time_text(estimate: Estimate) -> str:
     if high < 0:
         return f"{AT_MOST} 0 µs"
     seconds = high if low <= 0 < high else abs(estimate.value)
-    size, unit = next((one for one in _TIME_UNITS if seconds >= one[0]), _TIME_UNITS[-1])
+    size, unit = next((one for one in _SHOWN_UNITS if seconds >= one[0]), _SHOWN_UNITS[-1])
     number = _at_most(estimate, 1 / size) or plus_minus(
         estimate, scale=1 / size, two_after_one=False
     )
@@ -143,7 +143,7 @@ def _places(size: float, digits: int) -> int:
     return digits - 1 - math.floor(math.log10(size)) if size > 0 else digits - 1
 
 
-ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
+ESTIMATE_WRITERS: Mapping[Style, Callable[[Estimate], str]] = {
     "rate": plus_minus,
     "ratio": lambda e: plus_minus(e, two_after_one=False),
     "percent": percentage,
@@ -155,7 +155,7 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "memory": lambda e: units.bytes_binary(e.value),
 }
 """Styles of values with an interval."""
-NUMBERS: Mapping[Style, Callable[[float], str]] = {
+NUMBER_WRITERS: Mapping[Style, Callable[[float], str]] = {
     "time": units.seconds,
     "memory": units.bytes_binary,
     "fraction": lambda value: f"{value:.3f}",
@@ -163,7 +163,7 @@ NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "error": lambda value: f"{value:.0e}" if value else "0",
 }
 """Styles of plain numbers."""
-SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
+SPEED_STYLES: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
@@ -185,13 +185,14 @@ def metric_column(metric: Metric, rows: Sequence[Any], texts: Iterable[str], **l
 def write(value: Value, style: Style = "plain") -> str:
     """The text of a table's cell."""
     if isinstance(value, Estimate):
-        return TOO_NOISY if style in SPEEDS and value.is_too_noisy else ESTIMATES[style](value)
+        is_noisy = style in SPEED_STYLES and value.is_too_noisy
+        return TOO_NOISY if is_noisy else ESTIMATE_WRITERS[style](value)
     if value is None:
         return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
-    if style in NUMBERS:
-        return NUMBERS[style](value)
+    if style in NUMBER_WRITERS:
+        return NUMBER_WRITERS[style](value)
     return str(value) if isinstance(value, int) else f"{value:g}"

@@ -13,7 +13,7 @@ from markupsafe import escape as escape_html
 
 from dpbench import __version__
 
-TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES_FOLDER = Path(__file__).parent / "templates"
 _CODE = re.compile(r"`([^`\n]+)`|(?<![\w-])(--[a-z][a-z-]+(?: \d+)?)")
 """Names and options, which never break at their hyphens on a page."""
 _UNSEEN = re.compile(
@@ -36,7 +36,7 @@ def visible(text: str) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader(TEMPLATES_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -49,6 +49,6 @@ def _environment() -> Environment:
         "prose": lambda text: Markup(
             _CODE.sub(r"<code>\1\2</code>", str(escape_html(visible(text))))
         ),
-        "asset": lambda name: Markup((TEMPLATES / name).read_text(encoding="utf-8")),
+        "asset": lambda name: Markup((TEMPLATES_FOLDER / name).read_text(encoding="utf-8")),
     }
     return environment

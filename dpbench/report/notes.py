@@ -18,7 +18,7 @@ from dpbench.specs.traits import INDEPENDENT
 
 
 def warnings(analysis: Analysis) -> tuple[str, ...]:
-    """What to know before a number is believed, the most important first: one line each."""
+    """Warnings before a number is believed, the most important first: one line each."""
     return tuple(map(one_line, _warnings(analysis)))
 
 
@@ -54,14 +54,14 @@ def notes(analysis: Analysis) -> tuple[str, ...]:
     """How to read the numbers: one line each."""
     rows = analysis.rows
     environments = analysis.stored.environments if analysis.stored else {}
-    parts = (note(rows) for note in (_intervals, _scaling, _own))
+    parts = (note(rows) for note in (_intervals, _scaling, _row_notes))
     return tuple(map(one_line, chain(*parts, hints(rows, environments))))
 
 
 def table_notes(
     rows: Sequence[Row], common: Sequence[str], bare: Sequence[Metric]
 ) -> tuple[str, ...]:
-    """What stands below a table of rows: what they have in `common`, what the signs in its cells
+    """The notes below a table of rows: what they have in `common`, what the signs in its cells
     mean and which metrics are `bare` of an interval, what failed, who published the rows, and how
     many repetitions were or would be enough."""
     lines = [f"All {len(rows):,} rows: {', '.join(common)}"] if common else []
@@ -101,21 +101,21 @@ def _intervals(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def relative_to(rows: Sequence[Row]) -> str:
-    """What their speedups are over, in words; empty without speedups."""
+    """The reference of their speedups, in words; empty without speedups."""
     references = dict.fromkeys(row.speedup_reference for row in rows if row.speedup_reference)
     return f"relative to {' or '.join(references)}" if references else ""
 
 
 def _scaling(rows: Sequence[Row]) -> Iterator[str]:
-    """What speedups and efficiencies are relative to."""
+    """The reference of speedups and efficiencies."""
     larger = [row for row in rows if row.speedup and row.group_size > 1]
     if larger:
         reference = f"{relative_to(larger)} at the same batch size and settings"
         yield f"speedup is {reference}; efficiency = speedup ÷ group size"
 
 
-def _own(rows: Sequence[Row]) -> Iterator[str]:
-    """What the analysis noted about rows; equal notes share a line."""
+def _row_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Notes of the analysis on rows; equal notes share a line."""
     for note in dict.fromkeys(note for row in rows for note in row.notes):
         yield f"{_some_of([row for row in rows if note in row.notes], rows)}: {note}"
 

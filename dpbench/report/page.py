@@ -16,7 +16,7 @@ from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collectives_table
-from dpbench.report.answers.explain import READING, cause_lines, factors_table
+from dpbench.report.answers.explain import READING_NOTE, cause_lines, factors_table
 from dpbench.report.answers.report import headline_sentences, next_command
 from dpbench.report.answers.setup import environment_lines, environment_table
 from dpbench.report.charts.figures import house_style, inline_svg
@@ -32,7 +32,7 @@ REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
 """Names of the folder in a results folder, and in it of the page and of the folder with the files
 of `dpbench plot`."""
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
-"""What the beginning of each page holds."""
+"""A tag in the beginning of each page, and the length of that beginning."""
 POINTS_PER_INCH = 72
 
 
@@ -67,7 +67,7 @@ class Page:
     about: str
     """Model, data, hardware, versions, and how many trials were run, on one line."""
     headline: tuple[str, ...]
-    """What to know first, a sentence for each work."""
+    """The result, in one sentence for each work."""
     warnings: tuple[str, ...]
     """Warnings to read before a number is believed."""
     advice: tuple[str, ...]
@@ -169,7 +169,7 @@ def _sections(
         below[PageSection.RESULTS] = notes(analysis)
     if clear := [each for each in analysis.explanations if not each.is_too_noisy]:
         tables[PageSection.TIME] = factors_table(clear)
-        below[PageSection.TIME] = [READING]
+        below[PageSection.TIME] = [READING_NOTE]
     if timings := analysis.collectives:
         tables[PageSection.COMMUNICATION] = collectives_table(timings)
     if analysis.stored and analysis.stored.environments:

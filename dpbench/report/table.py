@@ -15,10 +15,10 @@ import tabulate
 
 from dpbench.messages import one_line
 
-WIDTH = 100
+TEXT_WIDTH = 100
 """Sentences are no wider, on any terminal and in files."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
-TOGETHER = re.compile(r"(?<=\d) (?=%|to [+-]\d)|(?<= to) (?=[+-]\d)|(?<=batch) (?=\d)")
+UNBROKEN_SPACE = re.compile(r"(?<=\d) (?=%|to [+-]\d)|(?<= to) (?=[+-]\d)|(?<=batch) (?=\d)")
 """Blanks at which nobody would break: before %, in "-1 to +2 %" and "batch 16"."""
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 _REFERENCE = re.compile(r"[@#](?=\w)")
@@ -29,9 +29,9 @@ MISSING = "–"
 AT_MOST = "≤"
 """Begins a cell that has the upper end alone of an interval that includes 0."""
 AT_MOST_MEANS = f"{AT_MOST}: the interval includes 0, and this is its upper end"
-UNLIMITED = 100_000
+UNLIMITED_WIDTH = 100_000
 """Width of a terminal that has room for all columns."""
-GAP = 2
+COLUMN_GAP = 2
 """Spaces between columns on a terminal."""
 tabulate.MIN_PADDING = 0  # headers as wide as their words; it has no argument for it
 
@@ -51,14 +51,14 @@ class Column:
     sort: tuple[SortValue, ...] | None = None
     """Values that a page sorts it by, None last in either direction; None for the cells."""
     by_default: bool = True
-    """False: only a page has it, whose reader has to choose it."""
+    """False for a column that only a page has, where its reader can choose it."""
     leaves: int = 0
     """Order in which it leaves a terminal that is too narrow; 0 stays, and text then folds."""
 
     @property
     def least_width(self) -> int:
         """Characters of the longest part that stays on one line."""
-        glued = TOGETHER.sub(NO_BREAK, " ".join(self.cells))
+        glued = UNBROKEN_SPACE.sub(NO_BREAK, " ".join(self.cells))
         parts = glued.split(" ") if self.is_text and not self.leaves else self.cells
         return max(map(len, (*self.header.split("\n"), *parts)))
 
@@ -100,7 +100,7 @@ class Table:
         columns that fold take several lines, those of the last column before others. Numbers are
         never broken.
         """
-        width = width or UNLIMITED
+        width = width or UNLIMITED_WIDTH
         whole = kept = self.as_text
         for order in sorted({column.leaves for column in whole.columns} - {0}):
             if kept._room(width) >= 0:
@@ -123,7 +123,7 @@ class Table:
         absent = [one_line(column.header) for column in whole.columns if column not in kept.columns]
         left = f"Not shown at {width} columns: {', '.join(absent)} (wider terminal, or a pipe)"
         notes = [*kept.all_notes, *([left] if absent else [])]
-        below = [wrap_text(note, min(width, WIDTH), others="  ") for note in notes]
+        below = [wrap_text(note, min(width, TEXT_WIDTH), others="  ") for note in notes]
         return "\n".join([*(line.rstrip() for line in text.splitlines()), *below])
 
     @property
@@ -138,7 +138,7 @@ class Table:
 
     def _room(self, width: int) -> int:
         """Characters that are left of a line where all columns are as narrow as they can be."""
-        return width + GAP - sum(column.least_width + GAP for column in self.columns)
+        return width + COLUMN_GAP - sum(column.least_width + COLUMN_GAP for column in self.columns)
 
 
 def _tabulated(
@@ -179,7 +179,7 @@ def wrap_text(text: str, width: int, *, first: str = "", others: str | None = No
     whole. The first line begins with `first`, further ones with `others`, or else as the text is
     indented."""
     lines = textwrap.fill(
-        TOGETHER.sub(NO_BREAK, text),
+        UNBROKEN_SPACE.sub(NO_BREAK, text),
         width,
         initial_indent=first,
         subsequent_indent=text[: len(text) - len(text.lstrip())] if others is None else others,

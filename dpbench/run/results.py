@@ -168,7 +168,7 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 
     Raises UsageError for a selection that is not key=value[,key=value].
     """
-    from dpbench.analysis.comparisons.matching import IDENTITY
+    from dpbench.analysis.comparisons.matching import RUN_IDENTITY
 
     folder, colon, selection = text.partition(":")
     if not colon or Path(text).is_dir():
@@ -176,7 +176,7 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
     where: dict[str, str] = {}
     for part in selection.split(","):
         key, equals, value = part.partition("=")
-        if key not in IDENTITY and [*where][-1:] == ["architecture"]:  # one of its options
+        if key not in RUN_IDENTITY and [*where][-1:] == ["architecture"]:  # one of its options
             where["architecture"] += f",{part}"
             continue
         if not (key and equals and value):

@@ -269,11 +269,7 @@ def slower(throughputs: Sequence[float], share: float) -> list[float]:
     return [value / (1 + share) for value in throughputs]
 
 
-def judged(
-    before: Side,
-    after: Side,
-    tolerances: Mapping[str, float] | None = None,
-) -> Verdict:
+def judged(before: Side, after: Side, tolerances: Mapping[str, float] | None = None) -> Verdict:
     limits = tolerances or {"images_per_second": 0.03}
     return assess(before, after, limits, force=False, alpha=ALPHA)
 

@@ -29,9 +29,9 @@ from dpbench.specs.labels import row_name
 from dpbench.specs.trial import DEFAULTS
 
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
-"""What `compare` says of a row."""
+"""Outcomes of a row in `compare`."""
 VerdictOutcome = Literal["regressed", "inconclusive", "pass"]
-"""What `check` says of a row, of a metric, and as a whole; the worst first."""
+"""Outcomes in `check`, of a row, of a metric and of the whole; the worst first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -115,7 +115,7 @@ class Comparison:
     differences: tuple[str, ...]
     """Differences between the environments that forbid a comparison unless it is forced."""
     notes: tuple[str, ...]
-    """What else may differ between them, and what is on one side only."""
+    """Other differences between the sides, and configurations that are on one side only."""
 
     def rows(self, name: str) -> tuple[ComparedRow, ...]:
         """The rows of a metric, except those that completed without it on either side.

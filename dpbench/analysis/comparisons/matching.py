@@ -37,7 +37,7 @@ def _typed(name: str, configuration: Configuration) -> Typed:
     return value if type(value) is int else AXES[name].text(value)
 
 
-IDENTITY: dict[str, Callable[[Configuration], Typed]] = {
+RUN_IDENTITY: dict[str, Callable[[Configuration], Typed]] = {
     "implementation": attrgetter("implementation"),
     **{name: partial(_typed, name) for name in AXES},
     "backend": attrgetter("backend"),
@@ -57,7 +57,7 @@ class Side:
     label: str
     sweep: Sweep
     where: Mapping[str, str] = field(default_factory=dict)
-    """Selection of the records of the sweep: {"backend": "shm"}. Keys are those of `IDENTITY`."""
+    """Selection of the records of the sweep: {"backend": "shm"}. Its keys are in `RUN_IDENTITY`."""
     run_id: str | None = None
     """Name of the run in which it was measured, if others may have been measured in turn with it.
     Sides of one run are compared within each repetition."""
@@ -68,10 +68,10 @@ class Side:
             raise UsageError(f"{self.label} holds no trial that could be compared")
         chosen = self.sweep.records
         for key, text in self.where.items():
-            if key not in IDENTITY:
-                raise unknown_name(f"key in {self.label}", key, IDENTITY)
-            known = {str(IDENTITY[key](record.configuration)) for record in chosen}
-            chosen = tuple(r for r in chosen if str(IDENTITY[key](r.configuration)) == text)
+            if key not in RUN_IDENTITY:
+                raise unknown_name(f"key in {self.label}", key, RUN_IDENTITY)
+            known = {str(RUN_IDENTITY[key](record.configuration)) for record in chosen}
+            chosen = tuple(r for r in chosen if str(RUN_IDENTITY[key](r.configuration)) == text)
             if not chosen:
                 there = ", ".join(sorted(known))
                 raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {there}")
@@ -82,7 +82,7 @@ class Side:
         UsageError if two of them have the same."""
         found: dict[Identity, list[TrialRecord]] = {}
         for configuration, repetitions in by_configuration(self.selected()).items():
-            identity = tuple(IDENTITY[key](configuration) for key in keys)
+            identity = tuple(RUN_IDENTITY[key](configuration) for key in keys)
             if identity in found:
                 earlier = found[identity][0].configuration
                 labels = " and ".join(dict.fromkeys(map(plain_label, (earlier, configuration))))
@@ -124,4 +124,4 @@ def settings_to_match(*sides: Side) -> list[str]:
         traits = [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
         if any(trait.exchange != "ranks" for trait in traits):
             fixed.add("backend")
-    return [name for name in IDENTITY if name not in fixed]
+    return [name for name in RUN_IDENTITY if name not in fixed]

@@ -84,7 +84,7 @@ class MetricVerdict:
     change: Change | None
     """The mean change of the cost over all rows; None where no runs can be compared."""
     rows: tuple[JudgedRow, ...]
-    """What was compared, each with an outcome of its own."""
+    """The compared rows, each with an outcome of its own."""
 
     @property
     def outcome(self) -> VerdictOutcome:

@@ -18,25 +18,27 @@ from dpbench.records.trial import ScriptFacts, TrialRecord, Window
 if TYPE_CHECKING:
     from dpbench.analysis.diagnosis.explanation import Explanation
 
-SLOW_INPUT = 0.1
+MIN_INPUT_SHARE = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
 costs a few percent of short steps in any script."""
-SURE = 0.01
+SURE_SHARE = 0.01
 """A loss is sure if the lower end of its interval is at least this share of a step."""
-SEVERAL = 1.5
+SEVERAL_FORWARDS = 1.5
 """A script takes several forward passes per optimizer step if it takes this many or more."""
-HALF = 0.5
+EXPLAINING_SHARE = 0.5
 """A cause explains a loss if it makes this share of it or more."""
-SLOW_CLOCK = 0.95
+SLOW_CLOCK_SHARE = 0.95
 """A GPU's clock makes other ranks wait if it is at most this share of theirs."""
-ORDINARY_WAITING = 0.1
+ORDINARY_WAITING_SHARE = 0.1
 """Waiting for no rank in particular is not named below this share of a script's step: ranks
 without a fault wait for 4 to 6 % of steps of 20 ms on shared cores."""
-LESS_OFTEN = 4
+LESS_OFTEN_FACTOR = 4
 """How many times as rarely gradients, or parameters, are averaged by the settings to try."""
-LEAVES = ", which leaves about a quarter of this loss"
-SCRIPT_ACCUMULATES = f"gradient accumulation over {LESS_OFTEN} micro-steps with no_sync(){LEAVES}"
-ONE_CLOCK: tuple[Part, ...] = ("wrapper", "waiting")
+QUARTER_LEFT = ", which leaves about a quarter of this loss"
+ACCUMULATION_ADVICE = (
+    f"gradient accumulation over {LESS_OFTEN_FACTOR} micro-steps with no_sync(){QUARTER_LEFT}"
+)
+ONE_CLOCK_PARTS: tuple[Part, ...] = ("wrapper", "waiting")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
 Effect = Literal["wrong", "loss", "part of a loss"]
 """What a cause does: it makes the training wrong, at any speed; it makes steps longer; or it is a
@@ -49,9 +51,9 @@ class Cause:
 
     kind: str
     text: str
-    """What it is: "exposed communication on gloo"."""
+    """The cause in words: "exposed communication on gloo"."""
     remedy: str
-    """What to do and what that brings, or that nothing helps: "try --backends shm"."""
+    """Advice and its effect, or that nothing helps: "try --backends shm"."""
     share: Estimate | None = None
     """Share of the step's seconds; None if it was not measured."""
     parts: tuple[Part, ...] = ()
@@ -65,7 +67,7 @@ class Cause:
     @property
     def is_uncertain(self) -> bool:
         """Whether its own share may be next to nothing: 8 ± 8 % of the step."""
-        return self.share is not None and self.effect == "loss" and self.share.ends[0] < SURE
+        return self.share is not None and self.effect == "loss" and self.share.ends[0] < SURE_SHARE
 
     @property
     def whole(self) -> tuple[Part, ...]:
@@ -84,11 +86,13 @@ class Cause:
         """Whether the larger part of the factor that it names is due to another cause."""
         if self.effect != "loss" or not self.parts or not {*self.parts} <= {*other.explains}:
             return False
-        return bool(self.share and other.share and other.share.value >= HALF * self.share.value)
+        return bool(
+            self.share and other.share and other.share.value >= EXPLAINING_SHARE * self.share.value
+        )
 
 
 def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
-    """What makes a configuration slow or wrong, and what to try: first what is wrong, then the
+    """The causes that make a configuration slow or wrong: first those that are wrong, then the
     largest loss.
 
     A factor is blamed if the whole interval of its share lies above 0, or that of its ratio below
@@ -106,12 +110,12 @@ def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
     first_steps = [*_slow_first_steps(explanation)]
     causes += [*first_steps, *_loading(explanation)]
     if explanation.script_facts:
-        causes += [*_wrong(explanation.script_facts)]
+        causes += [*_faults(explanation.script_facts)]
         causes += [*_devices_and_threads(explanation.row.records[0])]
         causes += [*(() if first_steps else _input_pipeline(explanation))]
     if explanation.is_spoiled or not explanation.is_linear:
         causes += [*_sync_batch_norm(explanation), *_averaging(explanation)]
-        causes += [*(() if first_steps else _factors(explanation))]
+        causes += [*(() if first_steps else _factor_losses(explanation))]
     found = [one for one in causes if not any(map(one.explained_by, causes))]
     ordered = sorted(found, key=lambda cause: cause.order)
     if not explanation.is_spoiled:
@@ -168,7 +172,7 @@ def _loading(explanation: Explanation) -> Iterator[Cause]:
         kind="data",
         share=explanation.phases.data_share,
         text="loading data, on every rank",
-        remedy=_try("" if is_measured else words, "cheaper transforms"),
+        remedy=_advice("" if is_measured else words, "cheaper transforms"),
     )
 
 
@@ -190,13 +194,13 @@ def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
 
 
 def _averaging(explanation: Explanation) -> Iterator[Cause]:
-    """What DistributedDataParallel does more often than it has to: a part of communication."""
+    """Work that DistributedDataParallel does more often than it has to: a part of communication."""
     facts = explanation.script_facts
     if not facts:
         return
     share, parts = explanation.breakdown.share_and_parts("communication")
     per_step = fmean(one.reducing_forwards / one.steps for one in facts)
-    if per_step >= SEVERAL:
+    if per_step >= SEVERAL_FORWARDS:
         yield Cause(
             kind="reductions",
             share=share and share.scaled(1 - 1 / per_step, unit="of the step"),
@@ -216,22 +220,22 @@ def _averaging(explanation: Explanation) -> Iterator[Cause]:
         )
 
 
-def _factors(explanation: Explanation) -> Iterator[Cause]:
+def _factor_losses(explanation: Explanation) -> Iterator[Cause]:
     """The large losses among the factors, except those that a gain makes up for, and waiting as
     any script has it."""
     slowest = explanation.slowest_rank
     has_slow_rank = slowest is not None and slowest.is_slow
-    ordinary = ORDINARY_WAITING if explanation.is_script and not has_slow_rank else 0.0
+    ordinary = ORDINARY_WAITING_SHARE if explanation.is_script and not has_slow_rank else 0.0
     offset = [loss for loss, _ in explanation.offset_losses]
-    backend = _faster_backend(explanation)
+    backend = _known_faster_backend(explanation)
     is_new = replace(explanation.configuration, backend=backend) not in explanation.breakdowns
     is_advised = backend and is_new and explanation.is_script
     option = ("--backends", f"gloo,{backend}") if is_advised else ()
     for factor in explanation.breakdown.factors:
         is_ordinary = "waiting" in factor.parts and factor.share.value < ordinary
         if factor.is_large_loss and not is_ordinary and factor not in offset:
-            is_separate = len(factor.parts) == 1 or factor.parts == ONE_CLOCK
-            text, remedy = _of_factor(factor, explanation)
+            is_separate = len(factor.parts) == 1 or factor.parts == ONE_CLOCK_PARTS
+            text, remedy = _loss_and_remedy(factor, explanation)
             yield Cause(
                 kind=factor.parts[0] if is_separate else "not separated",
                 share=factor.share,
@@ -242,8 +246,8 @@ def _factors(explanation: Explanation) -> Iterator[Cause]:
             )
 
 
-def _of_factor(factor: Factor, explanation: Explanation) -> tuple[str, str]:
-    """What a loss is, and what to do about it."""
+def _loss_and_remedy(factor: Factor, explanation: Explanation) -> tuple[str, str]:
+    """The loss in words, and its remedy."""
     configuration = explanation.configuration
     match factor.parts:
         case ("granularity",):
@@ -299,7 +303,7 @@ def _slow_clock(explanation: Explanation, slowest: int) -> str:
     if not (slow and others):
         return ""
     mine, theirs = (median(state.sm_clock_mhz for state in some) for some in (slow, others))
-    if mine > SLOW_CLOCK * theirs:
+    if mine > SLOW_CLOCK_SHARE * theirs:
         return ""
     reasons = dict.fromkeys(reason for state in slow for reason in state.slowdowns)
     why = f" ({', '.join(reasons)})" if reasons else ""
@@ -307,14 +311,14 @@ def _slow_clock(explanation: Explanation, slowest: int) -> str:
 
 
 def _wrapper(explanation: Explanation) -> tuple[str, str]:
-    """What is done beside the plain step, and what makes it shorter or rarer."""
+    """Work beside the plain step in words, and settings that make it shorter or rarer."""
     traits = explanation.configuration.traits
     if explanation.is_script:
         return (
             "what a rank does beside its own training (hooks, buckets, other collectives)",
             "remove collectives of its own, such as a loss that is averaged to log"
             if _accumulates(explanation)
-            else _try(SCRIPT_ACCUMULATES, "a larger batch: it is a cost per step"),
+            else _advice(ACCUMULATION_ADVICE, "a larger batch: it is a cost per step"),
         )
     if traits.one_process and explanation.row.group_size > 1:
         return (
@@ -323,43 +327,43 @@ def _wrapper(explanation: Explanation) -> tuple[str, str]:
         )
     other = _setting(explanation, "wrapper", traits.alternative, implementation=traits.alternative)
     remedies = other, _less_often(explanation, "wrapper"), "a larger --batch-sizes"
-    return "the wrapper's own work, a cost per step", _try(*remedies)
+    return "the wrapper's own work, a cost per step", _advice(*remedies)
 
 
 def _communication(explanation: Explanation) -> tuple[str, str]:
     """Communication that is exposed, and what makes it faster or rarer."""
-    configuration, name = explanation.configuration, _faster_backend(explanation)
+    configuration, name = explanation.configuration, _known_faster_backend(explanation)
     part: Part = "communication"
     if explanation.is_script:
         imports = "import dpbench.parallel and " if name == "shm" else ""
         words = name and f'{imports}init_process_group("{name}")'
-        others = [SCRIPT_ACCUMULATES, "a larger batch"]
+        others = [ACCUMULATION_ADVICE, "a larger batch"]
         if _accumulates(explanation):
             others = ["a larger batch or more micro-steps per optimizer step"]
-        return f"exposed {part}", _try(_setting(explanation, part, words, backend=name), *others)
+        return f"exposed {part}", _advice(_setting(explanation, part, words, backend=name), *others)
     less_often = _less_often(explanation, part)
     if configuration.traits.one_process:
-        return "gathering gradients in one process", _try("ddp", less_often)
+        return "gathering gradients in one process", _advice("ddp", less_often)
     faster = _setting(explanation, part, name and option_words("backends", name), backend=name)
     what = "averaging of parameters" if configuration.traits.averages_parameters else part
-    return f"exposed {what} on {configuration.backend}", _try(faster, less_often)
+    return f"exposed {what} on {configuration.backend}", _advice(faster, less_often)
 
 
 def _accumulates(explanation: Explanation) -> bool:
     """Whether ranks of a script take several forward passes per optimizer step."""
     facts = explanation.script_facts
-    return bool(facts) and fmean(one.forwards / one.steps for one in facts) >= SEVERAL
+    return bool(facts) and fmean(one.forwards / one.steps for one in facts) >= SEVERAL_FORWARDS
 
 
 def _less_often(explanation: Explanation, part: Part) -> str:
     """The setting that averages gradients, or parameters, less often."""
     configuration = explanation.configuration
     option = "sync_every" if configuration.traits.averages_parameters else "accumulate"
-    steps = LESS_OFTEN * getattr(configuration, option)
-    return _setting(explanation, part, option_words(option, steps), LEAVES, **{option: steps})
+    steps = LESS_OFTEN_FACTOR * getattr(configuration, option)
+    return _setting(explanation, part, option_words(option, steps), QUARTER_LEFT, **{option: steps})
 
 
-def _faster_backend(explanation: Explanation) -> str:
+def _known_faster_backend(explanation: Explanation) -> str:
     """The backend that is known to be faster than that of a row on its devices, or ""."""
     configuration = explanation.configuration
     classes = {record.facts.group_class for record in explanation.row.records}
@@ -383,13 +387,13 @@ def _setting(
     return f"{words}, which reduces it in this sweep" if is_less else ""
 
 
-def _try(*remedies: str) -> str:
+def _advice(*remedies: str) -> str:
     """The remedies that there are."""
     known = [*filter(None, remedies)]
     return f"try {', or '.join(known)}" if known else "no setting helps that this sweep lacks"
 
 
-def _wrong(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
+def _faults(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
     """Ranks that do not train one model, or all on the same samples."""
     name = next(filter(None, (facts.differing_parameter for facts in by_rank)), None)
     is_wrapped = any(facts.is_wrapped for facts in by_rank)
@@ -438,7 +442,7 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     if not steps:
         return
     share = mean([1 - kept / as_is for as_is, kept in steps], unit="of the step")
-    if share.value < SLOW_INPUT or not is_large_loss(share):
+    if share.value < MIN_INPUT_SHARE or not is_large_loss(share):
         return
     facts, record = explanation.script_facts[0], explanation.row.records[0]
     workers, settings = facts.loader_workers or 0, explanation.configuration

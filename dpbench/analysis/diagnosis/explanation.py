@@ -59,7 +59,7 @@ class Explanation:
 
     row: Row
     breakdowns: Mapping[Configuration, Breakdown]
-    """Those of all explained configurations of the sweep, this one included."""
+    """The breakdowns of all explained configurations of the sweep, this one included."""
     is_spoiled: bool = False
     """Whether so many trials of the sweep ran under load that no figure can be trusted."""
 
@@ -84,7 +84,7 @@ class Explanation:
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
-        """What makes it slow or wrong, and what to try, see `causes_of`."""
+        """The causes that make it slow or wrong, see `causes_of`."""
         return causes_of(self)
 
     @cached_property
@@ -93,7 +93,7 @@ class Explanation:
 
     @cached_property
     def script_facts(self) -> tuple[ScriptFacts, ...]:
-        """What its ranks did, if they train a script together; () otherwise."""
+        """Facts about the steps of its ranks, if they train a script together; () otherwise."""
         return tuple(rank.script for rank in self.row.ranks if rank.script and self.communicates)
 
     @property

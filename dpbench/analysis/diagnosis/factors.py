@@ -50,7 +50,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, REACHED = range(6)
 """Stages of a step; part k lies between stage k and stage k + 1."""
 
-LARGE = 0.05
+LARGE_LOSS = 0.05
 """Smallest share of a step whose loss is worth advice."""
 Trials = Mapping[TrialSpec, TrialRecord]
 """The usable trials of a sweep by what they ran, see `_reference_key`."""
@@ -80,7 +80,7 @@ class Factor:
     @property
     def is_large_loss(self) -> bool:
         """Whether its ratio or its share shows a loss beyond the noise that is worth advice."""
-        is_loss = self.excludes_one and self.value.value < 1 and self.share.value >= LARGE
+        is_loss = self.excludes_one and self.value.value < 1 and self.share.value >= LARGE_LOSS
         return is_loss or is_large_loss(self.share)
 
 
@@ -108,7 +108,7 @@ class Breakdown:
 
 def is_large_loss(share: Estimate) -> bool:
     """Whether a share of a step is surely lost, and worth advice."""
-    return share.interval is not None and share.interval[0] > 0 and share.value >= LARGE
+    return share.interval is not None and share.interval[0] > 0 and share.value >= LARGE_LOSS
 
 
 def trials_by_key(records: Iterable[TrialRecord]) -> Trials:
@@ -157,7 +157,7 @@ def break_down(records: Sequence[TrialRecord], references: Trials) -> Breakdown:
 def stages(record: TrialRecord, references: Trials) -> dict[int, float]:
     """Seconds of a step at all stages from ideal to reached, in one repetition."""
     settings, repetition = record.configuration, record.trial.repetition
-    seconds, pauses = _alone(settings, repetition, references)
+    seconds, pauses = _stages_of_single(settings, repetition, references)
     reached = slowest_rank_step_seconds(record)
     seconds[REACHED] = reached
     if settings.group_size == 1:
@@ -189,7 +189,7 @@ def _median(window: Window) -> float:
     return median(window.step_seconds) * scale
 
 
-def _alone(
+def _stages_of_single(
     settings: Configuration, repetition: int, references: Trials
 ) -> tuple[dict[int, float], float]:
     """The stages of `single`: an equal share of its step at the global batch, and at the actual

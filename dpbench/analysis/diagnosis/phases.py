@@ -53,11 +53,11 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     bare = [[rank.phases.get("unsynced") for rank in trial] for trial in ranks]
     inner = [[rank.replica_phases for rank in trial] for trial in ranks]
     before: tuple[PhaseName, ...] = ("data", "forward", "backward")
-    seconds = {name: _means(full, name) for name in before}
+    seconds = {name: _phase_means(full, name) for name in before}
     if all(map(all, bare)):
-        with_sync, seconds["backward"] = seconds["backward"], _means(bare, "backward")
+        with_sync, seconds["backward"] = seconds["backward"], _phase_means(bare, "backward")
         seconds["communication"] = np.subtract(with_sync, seconds["backward"]).tolist()
-    seconds["optimizer"] = _means(full, "optimizer")
+    seconds["optimizer"] = _phase_means(full, "optimizer")
     totals = np.sum([*seconds.values()], axis=0)
     shares = np.divide(seconds["data"], np.maximum(totals, MIN_SECONDS))
     return StepPhases(
@@ -66,13 +66,13 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
         data_share=mean(shares.tolist(), unit="of the step"),
         steps=min(len(phases["data"]) for trial in full for phases in trial),
         of_replicas={
-            name: mean(_means(inner, name), unit="s")
+            name: mean(_phase_means(inner, name), unit="s")
             for name in REPLICA_PHASES
             if all(map(all, inner))
         },
     )
 
 
-def _means(of_ranks: Sequence[Sequence[Any]], name: str) -> list[float]:
+def _phase_means(of_ranks: Sequence[Sequence[Any]], name: str) -> list[float]:
     """The mean of a phase over steps and ranks, in each repetition."""
     return [fmean(fmean(phases[name]) for phases in ranks) for ranks in of_ranks]

@@ -18,12 +18,12 @@ from dpbench.errors import UsageError
 
 MAX_MULTIPLE = 4
 """Largest multiple of the largest measured group size that is predicted."""
-GOES_ON = 1 / 3
-"""Part of the mean rise per doubling by which the first doubling beyond the data rises."""
-DAMPING = 1 / 2
-"""Rise of a doubling beyond the data, relative to the doubling before it."""
-FLAT = 0.01
-"""Rise per doubling that errors are scaled with besides the measured one: flat curves err, too."""
+FIRST_RISE_SHARE = 1 / 3
+"""Rise at the first doubling beyond the data ÷ mean rise per doubling within the data."""
+RISE_DAMPING = 1 / 2
+"""Rise at a further doubling beyond the data ÷ rise at the doubling before it."""
+FLAT_CURVE_RISE = 0.01
+"""Rise per doubling that is added to the measured one to scale errors: flat curves err, too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class Band:
     """Shift of a prediction: 0 within a node, the median error across its boundary."""
     high: float
     inside: int
-    """How many of the `predictions` lay in a band from all other series."""
+    """Number of the `predictions` that lay in a band from all other series."""
     predictions: int
 
 
@@ -65,7 +65,7 @@ def continued(
     measured, beyond = math.log2(sizes[-1] / sizes[0]), math.log2(group_size / sizes[-1])
     part = 0.0
     if last > first:
-        part = GOES_ON * (1 - DAMPING**beyond) / (1 - DAMPING) / measured
+        part = FIRST_RISE_SHARE * (1 - RISE_DAMPING**beyond) / (1 - RISE_DAMPING) / measured
     rise = max(0.0, last - first)
     return last + part * rise, part, error_scale(rise / measured, beyond)
 
@@ -73,7 +73,7 @@ def continued(
 def error_scale(rise: float, doublings: float) -> float:
     """Scale of the error of a logarithm so many doublings away from the data, where it rises by
     `rise` per doubling: on published series it grows with the root of both."""
-    return math.sqrt((FLAT + rise) * doublings)
+    return math.sqrt((FLAT_CURVE_RISE + rise) * doublings)
 
 
 def crosses(sizes: Sequence[int], n: int, per_node: int | None) -> bool:

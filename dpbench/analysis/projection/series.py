@@ -19,7 +19,7 @@ from dpbench.specs import Configuration
 from dpbench.specs.labels import row_name
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
-STRONG = (
+NEEDS_WEAK_SCALING = (
     "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
     "is fixed; measure with --scaling weak"
 )
@@ -93,7 +93,7 @@ class Series:
 
     @property
     def speedup_reference(self) -> str:
-        """What its efficiencies are against, in words."""
+        """The reference of its efficiencies, in words."""
         return SINGLE if self.single else "the smallest measured group"
 
     def beyond_one_machine(self, n: int, per_node: int | None) -> str | None:
@@ -199,7 +199,7 @@ def series_of(
             ordered.insert(0, single)
         curve = Series(rows=tuple(ordered))
         if curve.configuration is not None and curve.configuration.scaling == "strong":
-            notes.append(f"{curve.label}: {STRONG}")
+            notes.append(f"{curve.label}: {NEEDS_WEAK_SCALING}")
         elif doubtful := [row for row in (single, *ordered) if row and row.noisy_estimates]:
             noisy += doubtful
         else:

@@ -29,7 +29,7 @@ from dpbench.specs import Configuration
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.units import MEBI
 
-BUCKETED = tuple(
+BUCKET_USERS = tuple(
     name
     for name, traits in IMPLEMENTATIONS.items()
     if traits.has_setting("bucket_cap_mb") and traits.shards is None
@@ -190,9 +190,9 @@ def project_by_simulation(
 
 def _require_simulable(series: Series, configuration: Configuration, *, has_trace: bool) -> None:
     """Raise UsageError for a series that cannot be simulated."""
-    if configuration.implementation not in BUCKETED:
+    if configuration.implementation not in BUCKET_USERS:
         raise UsageError(
-            f"{series.rows[-1].series} cannot be simulated, only {', '.join(BUCKETED)} can; "
+            f"{series.rows[-1].series} cannot be simulated, only {', '.join(BUCKET_USERS)} can; "
             "without a network, project uses a law"
         )
     if configuration.comm_hook != "none":

@@ -1,1 +1,1 @@
-"""What each command answers, a module a command."""
+"""Answers of commands, one module per command."""

@@ -19,8 +19,8 @@ from dpbench.report.formatting import decimals
 from dpbench.report.markup import render_template
 from dpbench.report.table import MISSING, Table, column, text_column
 
-LISTED = 3
-NO_SPREAD = 1e-6
+MOST_NAMED = 3
+EQUAL_RUNS_PERCENT = 1e-6
 """Percent; runs that differ by less are equal."""
 
 
@@ -36,7 +36,7 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
         )
         for reason in dict.fromkeys(row.reason for row in rows if row.reason):
             named = dict.fromkeys(row.label for row in rows if row.reason == reason)
-            reading.append(f"{reason}: {units.some_of([*named], LISTED)}")
+            reading.append(f"{reason}: {units.some_of([*named], MOST_NAMED)}")
     plain_rows = [
         plain_comparison(row) | {"tolerance": one.rule.tolerance}
         for one in verdict.by_metric
@@ -83,10 +83,10 @@ def summary_of(verdict: Verdict) -> str:
     worst = [*with_open_rows, *deciding, *verdict.by_metric][0]
     rows, word = worst.rows, str(verdict.outcome)
     quantity = quantity_of(rows) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
-    parts = [_change(quantity, worst.change, worst.rule.tolerance)]
+    parts = [_change_text(quantity, worst.change, worst.rule.tolerance)]
     if len(rows) > 1:
-        undecided = _counted([row for row in rows if row.is_open], rows)
-        regressed = _counted([row for row in rows if row.outcome == "regressed"], rows)
+        undecided = _rows_words([row for row in rows if row.is_open], rows)
+        regressed = _rows_words([row for row in rows if row.outcome == "regressed"], rows)
         if undecided and word == "pass":
             word = "pass on average"
         if undecided and word != "regressed":
@@ -115,16 +115,16 @@ def quantity_of(rows: Sequence[ComparedRow]) -> str:
     return f"time per {one}"
 
 
-def _change(quantity: str, change: Change | None, tolerance: float) -> str:
+def _change_text(quantity: str, change: Change | None, tolerance: float) -> str:
     if change is None:
         return f"{quantity}: too few repetitions to compare"
     return f"{quantity}: {change_words(change)}, tolerance {units.percent(tolerance, 3)}"
 
 
-def _counted(some: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> str:
+def _rows_words(some: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> str:
     """Writes "1 of 2 rows (gloo ×2, batch 64)"; nothing for none."""
     names = [row.label for row in some]
-    return f"{len(names)} of {len(rows)} rows ({units.some_of(names, LISTED)})" if names else ""
+    return f"{len(names)} of {len(rows)} rows ({units.some_of(names, MOST_NAMED)})" if names else ""
 
 
 def _seconds_of_repetition(verdict: Verdict) -> float:
@@ -173,7 +173,7 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
 
 
 def all_notes(verdict: Verdict) -> list[str]:
-    """What failed, load on the machine that matters, and what else was noticed."""
+    """Failures, load on the machine if it matters, and other notes."""
     failed = [f"{label}: {how}" for label, how in verdict.failures]
     load = [verdict.load.note] if verdict.load_matters else []
     return [*failed, *filter(None, load), *verdict.notes]
@@ -186,7 +186,7 @@ def change_words(change: Change) -> str:
         return f"{percent:+z,.1f} %"
     low, high = change.estimate.ends
     spread = 50 * (high - low)
-    places = decimals(spread, percent) if spread > NO_SPREAD else 1
+    places = decimals(spread, percent) if spread > EQUAL_RUNS_PERCENT else 1
     ends = " to ".join(f"{100 * (end - 1):+z,.{places}f}" for end in (low, high))
     return f"{percent:+z,.{places}f} % ({ends} %)"
 
@@ -207,13 +207,13 @@ def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
         cases.append({**case, "tag": tags[outcome]})
 
     for one in verdict.by_metric:
-        said = _change(quantity_of(one.rows), one.change, one.rule.tolerance)
+        said = _change_text(quantity_of(one.rows), one.change, one.rule.tolerance)
         name, is_single = f"all rows of {verdict.candidate}", len(one.rows) == 1
         if is_single:
             name, said = one.rows[0].label, one.rows[0].reason or said
         add(one.metric, name, one.outcome, said, "failure" if strict else "skipped")
         for row in () if is_single else one.rows:
-            said = row.reason or _change(quantity_of([row]), row.change, one.rule.tolerance)
+            said = row.reason or _change_text(quantity_of([row]), row.change, one.rule.tolerance)
             add(row.metric, row.label, row.outcome, said)
     for label, how in verdict.failures:
         add("measuring", label, "error", how)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
-from dpbench.analysis.estimate import WIDEST, Estimate
+from dpbench.analysis.estimate import TOO_NOISY_RATIO, Estimate
 from dpbench.analysis.metric import Style, Value
 from dpbench.folders import Collectives
 from dpbench.messages import one_line
@@ -15,7 +15,7 @@ from dpbench.records.trial import Status
 from dpbench.report.formatting import TOO_NOISY, metric_column, write
 from dpbench.report.table import Table
 
-LEAVE = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
+LEAVING_KEYS = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal, in their order."""
 
 
@@ -26,13 +26,13 @@ def collectives_table(stored: Collectives) -> Table:
     columns = []
     for metric in COLLECTIVE_METRICS:
         if metric.header:
-            leaves = LEAVE.index(metric.key) + 1 if metric.key in LEAVE else 0
-            texts = [_text(row[metric.key], metric.style) for row in measured]
+            leaves = LEAVING_KEYS.index(metric.key) + 1 if metric.key in LEAVING_KEYS else 0
+            texts = [_cell_text(row[metric.key], metric.style) for row in measured]
             columns.append(metric_column(metric, measured, texts, leaves=leaves))
     return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(stored)))
 
 
-def _text(value: Value, style: Style) -> str:
+def _cell_text(value: Value, style: Style) -> str:
     is_noisy = isinstance(value, Estimate) and value.is_too_noisy
     return TOO_NOISY if is_noisy else write(value, style)
 
@@ -64,7 +64,7 @@ def _notes(stored: Collectives) -> Iterator[str]:
     )
     if any(seconds.is_too_noisy for seconds in times):
         yield (
-            f"too noisy: intervals wider than a factor of {WIDEST:g} are not printed; add "
+            f"too noisy: intervals wider than a factor of {TOO_NOISY_RATIO:g} are not printed; add "
             "--repetitions, or free the machine"
         )
     yield "every result was checked before it was timed"

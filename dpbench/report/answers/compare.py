@@ -33,7 +33,7 @@ def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: f
             f"A (baseline):  {compared.baseline.label}\n"
             f"B (candidate): {compared.candidate.label}\n"
             f"Metric:        {name}",
-            _table(shown, metric, within),
+            _comparison_table(shown, metric, within),
             _summary(shown, metric, within),
             [
                 *_reading(shown, metric),
@@ -52,7 +52,7 @@ def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: f
     )
 
 
-def _table(rows: Sequence[JudgedRow], metric: Metric, within: float) -> Table:
+def _comparison_table(rows: Sequence[JudgedRow], metric: Metric, within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(

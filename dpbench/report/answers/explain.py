@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.causes import Cause
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import LARGE, Part
+from dpbench.analysis.diagnosis.factors import LARGE_LOSS, Part
 from dpbench.analysis.noise import FREE_THE_MACHINE
 from dpbench.analysis.rows import MAX_LISTED, Row
 from dpbench.errors import INCONCLUSIVE
@@ -23,18 +23,20 @@ from dpbench.report.notes import reasons, warnings
 from dpbench.report.table import Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-COSTS: dict[Part, str] = {
+PART_WORDS: dict[Part, str] = {
     "granularity": "smaller batches take longer per sample",
     "contention": "replicas share the machine",
     "wrapper": "what the implementation does beside the plain step",
     "waiting": "all wait for the rank that is slowest in each step",
     "communication": "communication not hidden by overlap",
 }
-NOTHING_LARGE = f"no loss is both large ({units.percent(LARGE)} of a step) and beyond the noise"
-OFFSET = "gains make up for its large losses"
-GAIN = "a gain: faster than what it is compared with"
+NOTHING_LARGE = (
+    f"no loss is both large ({units.percent(LARGE_LOSS)} of a step) and beyond the noise"
+)
+OFFSET_WORDS = "gains make up for its large losses"
+GAIN_WORDS = "a gain: faster than what it is compared with"
 NOTHING_TO_GAIN = "within the noise there is nothing to gain from better scaling"
-READING = (
+READING_NOTE = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
 )
@@ -56,13 +58,10 @@ def explanation_answer(
     is_script = bool(shown[0].configuration.workload.script)
     first = warnings(analysis)
     is_explained = not shown[0].is_too_noisy
-    remarks = [
-        *reasons(analysis.rows),
-        *(noise if is_explained else ()),
-    ]
+    remarks = [*reasons(analysis.rows), *(noise if is_explained else ())]
     others = [e for e in analysis.explanations if not (e.is_too_noisy or e in shown)]
     if verbose:
-        remarks = [READING, *filter(None, map(_phases, shown)), *remarks]
+        remarks = [READING_NOTE, *filter(None, map(_phases, shown)), *remarks]
     elif others and not is_script:
         options = ("implementations", "backends", "group_sizes", "batch_sizes")
         names = " and ".join(", ".join(map(option_words, options)).rsplit(", ", 1))
@@ -80,7 +79,7 @@ def explanation_answer(
         paragraphs=(first, verdict, *body, remarks),
         data={
             "outcome": "explained" if is_explained else "inconclusive",
-            "configurations": [_plain(explanation) for explanation in analysis.explanations],
+            "configurations": [_plain_explanation(one) for one in analysis.explanations],
             "notes": [*first, *noise],
         },
         exit_status=0 if is_explained else INCONCLUSIVE,
@@ -133,7 +132,7 @@ def verdict_sentence(explanation: Explanation) -> str:
         for cause in explanation.causes
         if cause.share and cause.effect == "loss" and not cause.is_uncertain
     )
-    nothing = OFFSET if explanation.offset_losses else NOTHING_LARGE
+    nothing = OFFSET_WORDS if explanation.offset_losses else NOTHING_LARGE
     loss = next(losses, NOTHING_TO_GAIN if explanation.is_linear else nothing)
     return f"{row.label} {reached}; {FREE_THE_MACHINE if explanation.is_spoiled else loss}."
 
@@ -142,14 +141,14 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
     """One row per configuration and factor, without those that are 1 by definition."""
     rows = []
     for explanation in explanations:
-        costs = dict(COSTS)
+        costs = dict(PART_WORDS)
         if not explanation.communicates:
             costs["waiting"] = "the slowest copy against the typical one"
         if explanation.configuration.traits.one_process:
             costs["wrapper"] = "one process drives all replicas"
         for factor in explanation.breakdown.factors:
             if factor.value.basis != "definition":
-                causes = GAIN if factor.is_gain else "; ".join(costs[part] for part in factor.parts)
+                causes = GAIN_WORDS if factor.is_gain else "; ".join(costs[p] for p in factor.parts)
                 rows.append((explanation.row.label, factor, causes))
     if all(factor.value.is_too_noisy for _, factor, _ in rows):
         rows = []
@@ -185,11 +184,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                 meaning="Seconds lost, or gained, ÷ measured step.",
                 sort=tuple(factor.share.value for _, factor, _ in rows),
             ),
-            text_column(
-                "Cause",
-                [causes for _, _, causes in rows],
-                leaves=0 if is_one else 1,
-            ),
+            text_column("Cause", [causes for _, _, causes in rows], leaves=0 if is_one else 1),
         ),
     )
 
@@ -239,7 +234,7 @@ def _price(causes: Sequence[Cause]) -> str:
     return f"{price} of the step is"
 
 
-def _plain(explanation: Explanation) -> dict[str, Any]:
+def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
     """The values of a configuration for programs."""
     row, breakdown, slowest = explanation.row, explanation.breakdown, explanation.slowest_rank
     names = ("label", "implementation", "backend", "group_size", "nodes", "batch_size")

@@ -16,9 +16,9 @@ from dpbench.report.answer import Answer
 from dpbench.report.formatting import or_missing, percentage, plus_minus, time_text
 from dpbench.report.table import MISSING, Table, column, text_column
 
-MORE = "--verbose lists the assumptions"
-BY_LAW = "Predicted by a scaling law from the measured group sizes"
-INTERVALS = (
+VERBOSE_HINT = "--verbose lists the assumptions"
+LAW_TITLE = "Predicted by a scaling law from the measured group sizes"
+INTERVALS_NOTE = (
     "measured: 95 % confidence interval over repetitions; predicted: "
     f"{units.percent(BAND_CONFIDENCE)} band"
 )
@@ -32,25 +32,25 @@ def projection_answer(
     lines = [
         *_refusals(projections),
         *notes,
-        INTERVALS,
+        INTERVALS_NOTE,
         *_track_record(projections),
         f"efficiency is speed per replica ÷ that of {' or '.join(references)}; 100 % is linear "
         "scaling",
-        *(_assumptions(projections) if verbose else [MORE]),
+        *(_assumptions(projections) if verbose else [VERBOSE_HINT]),
     ]
     networks = dict.fromkeys(filter(None, (projection.network for projection in projections)))
-    title = f"Simulated on {', '.join(networks)}" if networks else BY_LAW
+    title = f"Simulated on {', '.join(networks)}" if networks else LAW_TITLE
     return Answer(
-        paragraphs=(title, _table(projections), lines),
+        paragraphs=(title, _projection_table(projections), lines),
         data={
-            "series": [*map(_plain, projections)],
-            "interval": f"{INTERVALS}; {' '.join(_track_record(projections))}",
+            "series": [*map(_plain_projection, projections)],
+            "interval": f"{INTERVALS_NOTE}; {' '.join(_track_record(projections))}",
             "notes": list(notes),
         },
     )
 
 
-def _plain(projection: Projection) -> dict[str, Any]:
+def _plain_projection(projection: Projection) -> dict[str, Any]:
     row = projection.series.rows[-1]  # the first one may be `single`
     return {
         "label": projection.series.label,
@@ -62,7 +62,7 @@ def _plain(projection: Projection) -> dict[str, Any]:
     }
 
 
-def _table(projections: Sequence[Projection]) -> Table:
+def _projection_table(projections: Sequence[Projection]) -> Table:
     """Columns without a value are left out."""
     items = {projection.series.rows[0].item for projection in projections}
     speed_metric = ROW_METRICS["images_per_second"].counting(map(one_line, items))

@@ -45,10 +45,7 @@ def names_answer(entries: Sequence[NameEntry]) -> Answer:
         )
         more = ""
     else:
-        columns = (
-            text_column("Kind", names),
-            text_column("Names", map(", ".join, names.values())),
-        )
+        columns = (text_column("Kind", names), text_column("Names", map(", ".join, names.values())))
         more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
     data = [entry._asdict() for entry in entries]
     return Answer(paragraphs=(Table(columns=columns), more), data=data)
@@ -134,12 +131,7 @@ def median_seconds(test: CollectiveRecord) -> float | None:
 def environment_table(lines: Iterable[tuple[str, str]]) -> Table:
     """Labels and texts as a table without headers."""
     labels, texts = zip(*lines, strict=True)
-    return Table(
-        columns=(
-            text_column("", labels),
-            text_column("", texts),
-        ),
-    )
+    return Table(columns=(text_column("", labels), text_column("", texts)))
 
 
 def environment_lines(environment: Environment) -> Iterator[tuple[str, str]]:
@@ -163,10 +155,7 @@ def environment_lines(environment: Environment) -> Iterator[tuple[str, str]]:
         yield "gpu", f"none visible (torch is {build})"
     if environment.gpu_driver:
         yield "driver", f"NVIDIA {environment.gpu_driver}"
-    yield (
-        "versions",
-        ", ".join(map(" ".join, environment.versions.items())),
-    )
+    yield "versions", ", ".join(map(" ".join, environment.versions.items()))
     for name, value in environment.variables.items():
         yield "variable", f"{name}={value}"
     if environment.git_commit is not None:

@@ -15,20 +15,13 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY
 from dpbench.messages import one_line
-from dpbench.report.charts.figures import (
-    INK,
-    MAX_PANELS,
-    MUTED,
-    Drawn,
-    first_of,
-    series_styles,
-)
+from dpbench.report.charts.figures import INK, MAX_PANELS, MUTED, Drawn, first_of, series_styles
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.report.formatting import TOO_NOISY, plus_minus, time_text
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 
 MAX_BARS = 14
-REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
+REFERENCE_IMPLEMENTATIONS = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
 PHASE_COLORS: dict[PhaseName, str] = {
     "data": "#DDCC77",
     "forward": "#BBCCEE",
@@ -37,7 +30,7 @@ PHASE_COLORS: dict[PhaseName, str] = {
     "optimizer": "#CCBBDD",
 }
 """Pale colors, which no line has."""
-LABELED = 0.1
+MIN_LABELED_SHARE = 0.1
 """Least share of a step whose bar has its percentage inside."""
 
 
@@ -81,7 +74,7 @@ def implementations(analysis: Analysis) -> Drawn:
 def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     """Speeds relative to the first row of torch's own implementation, or to the first of all."""
     names = [row.implementation for row in case]
-    first = next((name for name in REFERENCES if name in names), names[0])
+    first = next((name for name in REFERENCE_IMPLEMENTATIONS if name in names), names[0])
     reference = case[names.index(first)]
     return {row: ratio for row in case if (ratio := row.speedup_over(reference))}
 
@@ -114,7 +107,7 @@ def step_shares(analysis: Analysis) -> Drawn:
                     hatch="////" if has_both else None,
                     label="backward with communication" if has_both else name,
                 )
-                if width > 100 * LABELED:
+                if width > 100 * MIN_LABELED_SHARE:
                     text = f"{width:.0f} %"
                     axis.text(left + width / 2, place, text, ha="center", va="center", fontsize=8)
                 left += width

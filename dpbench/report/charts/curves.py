@@ -35,7 +35,7 @@ from dpbench.specs.traits import SINGLE
 MAX_SERIES = 8
 MAX_LABELS = 6
 Group = TypeVar("Group")
-SPREAD, BAND = 0.36, 0.26
+GROUP_SPREAD, BAND_HALF_WIDTH = 0.36, 0.26
 """Width of a group size over which series stand side by side; half the width of its band."""
 Curve = list[tuple[Row, Estimate]]
 """The rows of a series with the values that are drawn."""
@@ -51,20 +51,20 @@ def throughput(analysis: Analysis) -> Drawn:
         if is_start and row.throughput and not row.throughput.is_too_noisy:
             speed = row.throughput.value
             starts[row.batch_size] = max(speed, starts.get(row.batch_size, 0.0))
-    return _draw(analysis, "throughput", starts)
+    return _draw_growth(analysis, "throughput", starts)
 
 
 def speedup(analysis: Analysis) -> Drawn:
     """The curve of `single`, which is 1 by definition, is left out."""
-    return _draw(analysis, "speedup", {row.batch_size: 1.0 for row in analysis.rows})
+    return _draw_growth(analysis, "speedup", {row.batch_size: 1.0 for row in analysis.rows})
 
 
 def efficiency(analysis: Analysis) -> Drawn:
     """The curve of `single`, which is 1 by definition, is left out."""
-    return _draw(analysis, "efficiency", {row.batch_size: 1.0 for row in analysis.rows})
+    return _draw_growth(analysis, "efficiency", {row.batch_size: 1.0 for row in analysis.rows})
 
 
-def _draw(
+def _draw_growth(
     analysis: Analysis,
     name: Literal["throughput", "speedup", "efficiency"],
     starts: Mapping[int | None, float],
@@ -139,7 +139,7 @@ def _draw_curves(
     """The points of a batch size, those of one group size side by side on a band."""
     styles = series_styles(curve[-1][0] for curve in curves.values())
     for place, (series, curve) in enumerate(curves.items()):
-        shift = SPREAD * ((place + 0.5) / len(curves) - 0.5)
+        shift = GROUP_SPREAD * ((place + 0.5) / len(curves) - 0.5)
         marks = [
             (sizes.index(row.group_size) + shift, value)
             for row, value in curve
@@ -151,7 +151,8 @@ def _draw_curves(
         if marks:
             draw_points(axis, marks, label=one_line(series), **look)
     for place in range(len(sizes)) if len(curves) > 1 else ():
-        axis.axvspan(place - BAND, place + BAND, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
+        ends = place - BAND_HALF_WIDTH, place + BAND_HALF_WIDTH
+        axis.axvspan(*ends, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
     axis.grid(len(curves) == 1, axis="x")
 
 

@@ -66,9 +66,9 @@ class Drawn(NamedTuple):
 
     figure: Figure
     estimates: Sequence[Estimate]
-    """Those whose intervals it shows."""
+    """The estimates whose intervals it shows."""
     remarks: Sequence[str]
-    """What its caption says about it."""
+    """Remarks in its caption."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a training prints as it goes: lines for people, and JSON for programs."""
+"""The output of a training as it goes: lines for people, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from dpbench import units
 from dpbench.messages import print_result, say
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingSpec
-from dpbench.training.events import (
-    EndLine,
-    EpochLine,
-    Event,
-    StartLine,
-    StepLine,
-    to_line,
-)
+from dpbench.training.events import EndLine, EpochLine, Event, StartLine, StepLine, to_line
 from dpbench.training.run_folder import TrainingJob
 from dpbench.units import counted
 
-UNEVEN_MEMORY = 1.2
+UNEVEN_MEMORY_RATIO = 1.2
 """Largest ÷ mean of the ranks, above which one of them holds the others back."""
 
 
@@ -186,5 +179,5 @@ def memory_lines(event: EndLine, spec: TrainingSpec) -> Iterator[str]:
     for kind, held in measured:
         ratio = max(held) * len(held) / sum(held)
         if len(held) > 1:
-            flag = f", above {UNEVEN_MEMORY:g}: uneven" if ratio > UNEVEN_MEMORY else ""
+            flag = f", above {UNEVEN_MEMORY_RATIO:g}: uneven" if ratio > UNEVEN_MEMORY_RATIO else ""
             yield f"{kind} memory, largest ÷ mean of ranks: {ratio:.2f}{flag}"

@@ -34,11 +34,7 @@ class TrialProgress:
     """Hears of every trial of a sweep, or measurement of a collective; use it as a context."""
 
     def __init__(
-        self,
-        console: Console | None = None,
-        *,
-        quiet: bool = False,
-        noun: str = "trial",
+        self, console: Console | None = None, *, quiet: bool = False, noun: str = "trial"
     ) -> None:
         """Prints to the console, stderr unless given; a trial is called `noun`."""
         console = console or Console(stderr=True, highlight=False, quiet=quiet)

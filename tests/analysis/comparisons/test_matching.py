@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
-from dpbench.analysis.comparisons.matching import IDENTITY, Side
+from dpbench.analysis.comparisons.matching import RUN_IDENTITY, Side
 from dpbench.errors import NotComparable, UsageError
 from dpbench.records.trial import Status
 from dpbench.specs import Configuration, WorkloadSpec
@@ -46,8 +46,8 @@ def labels(compared: Comparison) -> list[str]:
 
 def test_every_setting_is_either_what_was_run_or_how_it_was_measured() -> None:
     names = {f.name for spec in (Configuration, WorkloadSpec) for f in fields(spec)}
-    assert names - set(IDENTITY) == NOT_IDENTITY
-    assert set(IDENTITY) - names == {"device", "nodes"}
+    assert names - set(RUN_IDENTITY) == NOT_IDENTITY
+    assert set(RUN_IDENTITY) - names == {"device", "nodes"}
 
 
 def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> None:
