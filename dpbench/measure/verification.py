@@ -12,11 +12,8 @@ verification checks this too, and the record says where it does not hold.
 
 An implementation that averages parameters instead of gradients is compared with one copy per rank,
 averaged as often, up to the gradients of the step after an average. Sharded gradients are gathered
-for the comparison. A communication hook is left out, as it loses precision by design, and the
-verification covers the implementation around it.
-
-A model so large that its copies in float64 would fill the memory is compared in float32, with a
-wider tolerance. The record says so.
+for the comparison. A communication hook is left out, as it loses precision by design: the loss
+curve shows how much.
 """
 
 from __future__ import annotations
@@ -51,46 +48,46 @@ MAX_DOUBLE_PARAMETERS = 2**26
 """Most parameters compared in float64. Every rank holds the model and its reference with gradients:
 2 GiB for this many."""
 MIN_VERIFIED_STEPS = 2
+MAX_SYNC_EVERY = 4
+"""Most steps between two averages of parameters: a longer interval proves the same code."""
 VANISHING = 1e-4
 """Gradients below this share of the model's largest are compared with that share instead: a
 gradient that is tiny beside those of the other parameters may be pure rounding."""
 MAX_SHARD = 2
 """Samples per replica: enough for every layer to see different data, too few to cost time."""
 
-GradientList = list[torch.Tensor | None]
+Gradients = Sequence[torch.Tensor | None]
 
 
 def verify(
-    settings: Configuration,
+    configuration: Configuration,
     architecture: Architecture,
     dataset: Dataset | UserDataset,
     rank: int,
     ranks: RankGroup,
 ) -> Verification:
     """Compare the gradients of all ranks with one process; a collective."""
-    small = _shrunk(settings)
-    device = torch.device(settings.devices[rank])
-    torch.manual_seed(settings.workload.seed)
-    module = architecture.build_model()
+    small = _shrunk(configuration)
+    device = torch.device(configuration.devices[rank])
+    torch.manual_seed(configuration.workload.seed)
+    module = architecture.build_model().eval()  # dropout has no reference
     # Wrappers take rank 0's values. The reference must too, as a factory may ignore the seed.
     if ranks.control is not None:
         broadcast_coalesced([*module.parameters(), *module.buffers()], ranks.control)
-    large = sum(parameter.numel() for parameter in module.parameters()) > MAX_DOUBLE_PARAMETERS
-    dtype = torch.float32 if large else torch.float64
-    if large:
-        full_float32()
-    module = module.to(device, dtype).eval()  # dropout has no reference
-    steps, per_step = max(MIN_VERIFIED_STEPS, settings.sync_every + 1), small.effective_batch_size
+    steps, per_step = max(MIN_VERIFIED_STEPS, small.sync_every + 1), small.effective_batch_size
     first_samples = torch.arange(steps * per_step) % len(dataset)
-    with seeded(settings.workload.seed):  # items may draw random numbers
+    with seeded(configuration.workload.seed):  # items may draw random numbers
         inputs, targets = dataset.select(first_samples)
-    samples = Dataset(inputs=inputs, targets=targets).to(device, dtype)
+    samples = Dataset(inputs=inputs, targets=targets)
+    few = samples.part(0, MAX_SHARD).to(device, torch.float64)
+    dtype = _comparable_dtype(module.to(device), architecture, few, ranks)
+    if dtype == torch.float32:
+        full_float32()
+    module, samples = module.to(dtype), samples.to(device, dtype)
     reference = OneProcessReference(module, small, rank, architecture, samples)
-    is_sample_mean = None
-    if settings.traits.communicates:
-        is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
-    parallel = wrap(compile_module(module, settings.workload), small, rank)
-    optimizer = parallel.optimizer(_sgd(module, small))
+    is_sample_mean = reference.is_sample_mean()
+    parallel = wrap(compile_module(module, configuration.workload), small, rank)
+    optimizer = parallel.optimizer(torch.optim.SGD(module.parameters(), lr=small.scaled_lr))
     model = RankModel(module=module, parallel=parallel, optimizer=optimizer, loss=architecture.loss)
     stepper = BenchmarkStepper(model, samples.select, small.averaging_weight(rank))
     worst, worst_parameter = 0.0, None
@@ -116,16 +113,31 @@ def verify(
     )
 
 
-def _shrunk(settings: Configuration) -> Configuration:
-    """The settings with a few samples per replica, uneven if its shards are uneven.
+def _comparable_dtype(
+    module: torch.nn.Module, architecture: Architecture, samples: Dataset, ranks: RankGroup
+) -> torch.dtype:
+    """Float64, or float32 for a model that is too large or casts to it itself, which fails on
+    `samples` in float64; a collective."""
+    if sum(parameter.numel() for parameter in module.parameters()) > MAX_DOUBLE_PARAMETERS:
+        return torch.float32
+    failed = False
+    try:
+        architecture.loss(call(module.double(), samples.inputs), samples.targets)
+    except RuntimeError:  # a layer in float64 refuses an input in float32
+        failed = True
+    return torch.float32 if ranks.max(failed) else torch.float64
 
-    A communication hook is left out, as it loses precision by design. How much it loses is not
-    checked; the loss curve shows it.
-    """
-    sizes = settings.replica_batch_sizes
+
+def _shrunk(configuration: Configuration) -> Configuration:
+    """The configuration without a communication hook, and with a few samples per replica, uneven if
+    its shards are, and a few steps between averages of parameters."""
+    sizes = configuration.replica_batch_sizes
     larger = sum(size > min(sizes) for size in sizes)
-    batch_size = min(*sizes, MAX_SHARD) * settings.group_size + larger
-    return replace(settings, comm_hook="none", scaling="strong", batch_size=batch_size)
+    batch_size = min(*sizes, MAX_SHARD) * configuration.group_size + larger
+    every = min(configuration.sync_every, MAX_SYNC_EVERY)
+    return replace(
+        configuration, comm_hook="none", scaling="strong", batch_size=batch_size, sync_every=every
+    )
 
 
 class OneProcessReference:
@@ -138,17 +150,17 @@ class OneProcessReference:
     def __init__(
         self,
         module: torch.nn.Module,
-        settings: Configuration,
+        configuration: Configuration,
         rank: int,
         architecture: Architecture,
         samples: Dataset,
     ) -> None:
-        traits, ranks = settings.traits, range(settings.process_count)
-        self._settings, self._loss = settings, architecture.loss
-        self._samples, self._steps = samples, 0
+        self._configuration, self._samples = configuration, samples
+        self._loss, self._steps = architecture.loss, 0
+        traits, ranks = configuration.traits, range(configuration.process_count)
         # The shards that each copy takes, with the weights of their mean losses.
         shards = [
-            (settings.sample_range(other), settings.averaging_weight(other))
+            (configuration.sample_range(other), configuration.averaging_weight(other))
             for other in (ranks if traits.communicates else [rank])
         ]
         self._shards = [[shard] for shard in shards] if traits.averages_parameters else [shards]
@@ -159,51 +171,56 @@ class OneProcessReference:
     def step(self, batches: Sequence[torch.Tensor]) -> None:
         """Take a step on the global batch of each micro-step."""
         self._steps += 1
+        rate, sync_every = self._configuration.scaled_lr, self._configuration.sync_every
         for module, shards in zip(self._copies, self._shards, strict=True):
             module.zero_grad()
             for shard, weight in shards:
                 for batch in batches:
-                    inputs, targets = self._samples.select(batch[shard.start : shard.stop])
-                    loss = self._loss(call(module, inputs), targets)
-                    (loss * (weight / len(shards) / len(batches))).backward()  # type: ignore[no-untyped-call]
-            _sgd(module, self._settings).step()  # it has no state
-        if len(self._copies) > 1 and self._steps % self._settings.sync_every == 0:
+                    loss = self._mean_loss(module, batch[shard.start : shard.stop])
+                    # A loss in float32 rounds its factor, so this is the one of BenchmarkStepper.
+                    # The mean over shards is taken of the gradients, as by the ranks.
+                    (loss * (weight / len(batches))).backward()  # type: ignore[no-untyped-call]
+            for parameter in module.parameters():
+                if parameter.grad is not None:
+                    parameter.grad /= len(shards)
+            torch.optim.SGD(module.parameters(), lr=rate).step()  # it has no state
+        if len(self._copies) > 1 and self._steps % sync_every == 0:
             with torch.no_grad():
                 for same in zip(*(module.parameters() for module in self._copies), strict=True):
                     mean = torch.stack(same).mean(dim=0)
                     for parameter in same:
                         parameter.copy_(mean)
 
+    def is_sample_mean(self) -> bool | None:
+        """Whether the weighted mean of the shards' gradients is the gradient of the full batch;
+        None if ranks average nothing, and for a model that is random in eval mode, whose passes
+        differ."""
+        configuration, module = self._configuration, self.module
+        parameters = [each for each in module.parameters() if each.requires_grad]
 
-def _sgd(module: torch.nn.Module, settings: Configuration) -> torch.optim.Optimizer:
-    """The optimizer of the verification, which carries a wrong gradient into the parameters."""
-    return torch.optim.SGD(module.parameters(), lr=settings.scaled_lr)
+        def gradients(loss: torch.Tensor) -> list[torch.Tensor]:
+            found = torch.autograd.grad(loss, parameters, materialize_grads=True)
+            return [gradient.to_dense() for gradient in found]
+
+        count = configuration.global_batch_size
+        full, again = (self._mean_loss(module, slice(count)) for _ in range(2))
+        if not configuration.traits.communicates or not full.allclose(again, equal_nan=True):
+            return None
+        mean = [torch.zeros_like(parameter) for parameter in parameters]
+        for shard in map(configuration.sample_range, range(configuration.process_count)):
+            loss = self._mean_loss(module, slice(shard.start, shard.stop))
+            for weighted, gradient in zip(mean, gradients(loss), strict=True):
+                weighted.add_(gradient, alpha=len(shard) / count)
+        is_double = {parameters[0].dtype, full.dtype} == {torch.float64}
+        tolerance = TOLERANCES[torch.float64 if is_double else torch.float32]
+        return max(_errors(mean, gradients(full)), default=0.0) <= tolerance
+
+    def _mean_loss(self, module: torch.nn.Module, indices: torch.Tensor | slice) -> torch.Tensor:
+        inputs, targets = self._samples.select(indices)
+        return self._loss(call(module, inputs), targets)
 
 
-def _is_sample_mean(
-    module: torch.nn.Module, architecture: Architecture, samples: Dataset, settings: Configuration
-) -> bool | None:
-    """Whether the weighted mean of the shards' gradients is the gradient of the full batch; None
-    for a model that is random in eval mode, whose two passes differ."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-
-    def loss(shard: range) -> torch.Tensor:
-        inputs, targets = samples.select(slice(shard.start, shard.stop))
-        return architecture.loss(call(module, inputs), targets)
-
-    def gradients(loss: torch.Tensor) -> GradientList:
-        return list(torch.autograd.grad(loss, parameters, allow_unused=True))
-
-    every = range(settings.global_batch_size)
-    if not torch.allclose(loss(every), loss(every), equal_nan=True):
-        return None
-    shards = [settings.sample_range(rank) for rank in range(settings.process_count)]
-    weighted = [loss(shard) * (len(shard) / len(every)) for shard in shards]
-    errors = _errors(gradients(torch.stack(weighted).sum()), gradients(loss(every)))
-    return max(errors, default=0.0) <= TOLERANCES[parameters[0].dtype]
-
-
-def _errors(ours: GradientList, theirs: GradientList) -> list[float]:
+def _errors(ours: Gradients, theirs: Gradients) -> list[float]:
     """The relative error of each gradient: max|g - g_ref| ÷ max|g_ref|."""
     sizes = [_largest(gradient) for gradient in theirs if gradient is not None]
     floor = VANISHING * max(filter(isfinite, sizes), default=0.0)
@@ -224,8 +241,7 @@ def _errors(ours: GradientList, theirs: GradientList) -> list[float]:
 
 
 def _largest(tensor: torch.Tensor) -> float:
-    dense = tensor.to_dense() if tensor.is_sparse else tensor
-    return float(dense.abs().max()) if dense.numel() else 0.0
+    return float(tensor.to_dense().abs().max()) if tensor.numel() else 0.0
 
 
 def checksum(module: torch.nn.Module) -> str:

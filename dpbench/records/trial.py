@@ -54,7 +54,7 @@ class Verification:
     tensors_compared: int
     worst_parameter: str | None = None
     dtype: str = "float64"
-    """Dtype of both sides; float32 if the model is too large for several copies in float64."""
+    """Dtype of both sides; float32 if the model is too large for float64, or casts to float32."""
     is_sample_mean: bool | None = None
     """Whether the weighted mean of the shards' gradients is the gradient of the full batch; None if
     ranks average nothing."""

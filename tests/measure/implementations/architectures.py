@@ -26,6 +26,13 @@ class Weighted(Rows):
         return (weights * (outputs - targets) ** 2).sum() / weights.sum()
 
 
+class CastsLoss(Rows):
+    """A loss in float32, as that of many language models."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return super().loss(outputs.float(), targets.float())
+
+
 class WithBuffers(Rows):
     """Batch normalization."""
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.measure.verification import verify
 from dpbench.records.trial import Verification
 from dpbench.specs.traits import BUILT_IN
 from tests.measure.implementations.architectures import (
+    CastsLoss,
     DiffersByRank,
     Embedded,
     Frozen,
@@ -23,6 +25,7 @@ from tests.measure.implementations.architectures import (
 from tests.measure.implementations.verifying import (
     as_torchrun,
     ranks_of,
+    samples,
     trained,
     uneven,
     verified,
@@ -88,6 +91,18 @@ def check(implementations: tuple[str, ...], backend: str, store: Path) -> None:
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
 def test_buffers_frozen_tied_and_sparse_parameters(backend: str, tmp_path: Path) -> None:
     check(OURS_AND_TORCHS, backend, tmp_path / "store")
+
+
+def casting(rank: int) -> Verification:
+    spec, architecture = uneven("ddp", "gloo", group_size=3, accumulate=3), CastsLoss()
+    return verify(spec, architecture, samples(architecture), rank, ranks_of("gloo"))
+
+
+def test_a_loss_in_float32_is_averaged_as_three_ranks_average_it(tmp_path: Path) -> None:
+    """A third is rounded in float32, in a factor of the loss and not in one of its gradients."""
+    for found in run_ranks(casting, tmp_path / "store", world_size=3):
+        assert (found.passed, found.is_sample_mean) == (True, True)
+        assert found.max_relative_error < 1e-12
 
 
 @pytest.mark.full
