@@ -39,7 +39,7 @@ def measure_script(
     faulthandler.cancel_dump_traceback_later()  # the script's process writes its own stack
     result = scratch / f"rank{rank}.json"
     task = program.ScriptTask(
-        settings=configuration,
+        configuration=configuration,
         rank=rank,
         port=int(os.environ["MASTER_PORT"]),
         result=str(result),

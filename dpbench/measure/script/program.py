@@ -44,7 +44,7 @@ MIN_TIME_SECONDS = 0.01
 class ScriptTask:
     """One rank's part of a trial of a script, as the launcher tells it on the command line."""
 
-    settings: Configuration
+    configuration: Configuration
     rank: int
     port: int
     """Where the launcher's store listens on this host."""
@@ -61,10 +61,10 @@ class ScriptRun:
 
     def __init__(self, task: ScriptTask) -> None:
         self.task, self.started = task, perf_counter()
-        self.watcher = ScriptWatcher(task.settings)
+        self.watcher = ScriptWatcher(task.configuration)
         address, forever = (LOOPBACK, task.port), timedelta(days=7)  # the trial has a time limit
         store = TCPStore(*address, is_master=False, wait_for_workers=False, timeout=forever)
-        self.timer = ScriptTimer(task.settings, self.watcher, store, task.rank)
+        self.timer = ScriptTimer(task.configuration, self.watcher, store, task.rank)
 
     def run(self, script: list[str]) -> NoReturn:
         """Run the script up to its last measured step, or until it fails or takes too few."""
@@ -104,8 +104,8 @@ class ScriptRun:
 
     def too_short(self, status: object) -> str:
         """Why a script that has ended was not measured."""
-        settings = self.task.settings
-        needed = settings.warmup + len(get_args(Mode)) * settings.steps
+        configuration = self.task.configuration
+        needed = configuration.warmup + len(get_args(Mode)) * configuration.steps
         how = "ended" if status in (0, None) else f"called sys.exit({status!r})"
         if self.watcher.steps == 0:
             return (

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter
@@ -39,6 +38,8 @@ class ScriptSegment:
 
     mode: Mode
     steps: int
+    is_measured: bool = True
+    """False in the warm-up, and where queues are emptied."""
     counts: list[StepCounts] = field(default_factory=list)
     """One for each step so far."""
     window: Window = field(init=False)
@@ -66,14 +67,12 @@ class ScriptTimer:
     """Times the segments one after the other, while the script takes its steps."""
 
     def __init__(
-        self, settings: Configuration, watcher: ScriptWatcher, store: Store, rank: int
+        self, configuration: Configuration, watcher: ScriptWatcher, store: Store, rank: int
     ) -> None:
         """`store` is the launcher's, by which the ranks exchange values: the script's own process
         group is not touched, and it need not have one."""
-        self._settings, self._watcher = settings, watcher
+        self._configuration, self._watcher = configuration, watcher
         self._store, self._rank, self._exchanges = store, rank, 0
-        self.measured: list[ScriptSegment] = []
-        """The segments of whole rounds."""
         self.peaks: MemoryPeaks | None = None
         """Those of memory until the end of the first measured segment."""
         self.findings: dict[str, Any] = {}
@@ -87,10 +86,23 @@ class ScriptTimer:
         self.device = torch.device("cpu")
         self._timer = SegmentTimer([self.device])
         """That of the segment; the first of all is not measured, as its device is not known."""
-        self._queued = 0
-        """Batches that a loader's workers may have ready."""
-        self._segments = self._in_order()
-        self._segment = next(self._segments)
+        self._warmup = [
+            ScriptSegment("timed", max(steps, 1), is_measured=False)
+            for steps in (-(-configuration.warmup // 2), configuration.warmup // 2)
+        ]
+        self._earlier_batch: list[int | None] | None = None
+        """Digest of the last batch in the first half of the warm-up."""
+        self._coming = [*self._warmup]
+        """The segment that is under way, and those that follow it."""
+        self._ended: list[ScriptSegment] = []
+        """The measured segments that have ended on all ranks."""
+        self._round_size = 1
+        """Measured segments of a round."""
+
+    @property
+    def measured(self) -> list[ScriptSegment]:
+        """The segments of whole rounds."""
+        return self._ended[: len(self._ended) // self._round_size * self._round_size]
 
     def step_ended(self, optimizer: torch.optim.Optimizer) -> bool:
         """Note that an optimizer has stepped; returns whether no further steps are timed: all are,
@@ -101,18 +113,28 @@ class ScriptTimer:
             self.device = optimizer.param_groups[0]["params"][0].device
         elif optimizer is not self.optimizer:
             return False
-        segment = self._segment
+        segment = self._coming[0]
         self._timer.step_ended()
         segment.counts.append(self._watcher.end_step())
         if len(segment.counts) < segment.steps:
             return False
         whole = self._timer.end(sum(counts.samples for counts in segment.counts))
         segment.end(whole, counts_samples=self.counts_samples)
-        self._queued = max(self._queued, *(counts.queued_batches for counts in segment.counts))
-        following = next(self._segments, None)
-        if following is None or not self.exchange():
+        del self._coming[0]
+        reports = self._compare_ranks() if segment is self._warmup[1] else self.exchange()
+        if not reports:
             return True
-        self._segment, self._watcher.mode = following, following.mode
+        if segment.is_measured:
+            self._ended.append(segment)
+            # Later segments need memory that the script does not, for a kept batch.
+            self.peaks = self.peaks or memory_peaks(self.device)
+        elif segment is self._warmup[0]:
+            self._earlier_batch = self._watcher.batch_digest()
+        elif segment is self._warmup[1]:
+            self._plan(reports)
+        if not self._coming:
+            return True
+        self._watcher.mode = self._coming[0].mode
         synchronize(self.device)
         self._timer = SegmentTimer([self.device])
         return False
@@ -121,52 +143,21 @@ class ScriptTimer:
         """The values of all ranks, once all have called this, copies that train alone as well; []
         if one of them has said with `ended` that it takes no more steps."""
         self._exchanges += 1
-        keys = [f"dpbench {self._exchanges} {rank}" for rank in range(self._settings.group_size)]
+        ranks = range(self._configuration.group_size)
+        keys = [f"dpbench {self._exchanges} {rank}" for rank in ranks]
         self._store.set(keys[self._rank], json.dumps(values))
         reports = [json.loads(text) for text in self._store.multi_get(keys)]
         return [] if any("ended" in report for report in reports) else reports
 
-    def _in_order(self) -> Iterator[ScriptSegment]:
-        """The segments; each is asked for when the one before has ended on this rank."""
-        settings = self._settings
-        reports = yield from self._warmup()
-        if not reports:
-            return
-        pace = max(report["pace"] for report in reports)
-        size = max(math.ceil(SEGMENT_SECONDS / pace), MIN_SCRIPT_SEGMENT_STEPS)
-        size = min(size, max(settings.steps // 2, 1))
-        modes: list[Mode] = ["timed"]
-        if settings.traits.communicates and settings.is_instrumented:
-            synchronizes = settings.group_size > 1 and all(report["syncs"] for report in reports)
-            modes += ["unsynced"] * synchronizes
-            modes += ["cached"] * all(report["loads"] for report in reports)
-        for _ in range(math.ceil(settings.filling_steps(pace) / (2 * size))):
-            ahead: list[ScriptSegment] = []
-            for mode in (*modes, *reversed(modes)):
-                if ahead and ahead[-1].mode == "cached" != mode and self._queued:
-                    # Workers have filled their queue meanwhile: its batches would cost nothing.
-                    yield ScriptSegment("timed", min(self._queued, QUEUE_LIMIT))
-                ahead.append(ScriptSegment(mode, size))
-                yield ahead[-1]
-                # Later segments need memory that the script does not, for a kept batch.
-                self.peaks = self.peaks or memory_peaks(self.device)
-            if not self.exchange():  # a script has ended in this round, which counts on no rank
-                return
-            self.measured += ahead
-
-    def _warmup(self) -> Generator[ScriptSegment, None, list[dict[str, Any]]]:
-        """The warm-up in two halves. Returns what all ranks report after it, [] if the script of
-        one has ended, and keeps what they find by comparing that."""
-        watcher, together = self._watcher, self._settings.traits.communicates
-        half = self._settings.warmup // 2
-        yield ScriptSegment("timed", max(self._settings.warmup - half, 1))
-        earlier_batch = watcher.batch_digest() if together else None
-        last = ScriptSegment("timed", max(half, 1))
-        yield last
+    def _compare_ranks(self) -> list[dict[str, Any]]:
+        """Exchange what all ranks need to know after the warm-up, and keep what differs."""
+        watcher, last = self._watcher, self._warmup[1]
+        together = self._configuration.traits.communicates
         reports = self.exchange(
             pace=median(last.window.step_seconds),
             syncs=any(counts.reducing_forwards for counts in last.counts),
             loads=any(counts.samples for counts in last.counts),
+            queued=max(counts.queued_batches for half in self._warmup for counts in half.counts),
             batch=watcher.batch_digest() if together else None,
             digests=watcher.digests(self.optimizer) if together else {},
         )
@@ -175,7 +166,8 @@ class ScriptTimer:
         self.counts_samples = any(report["loads"] for report in reports)
         first, *others = reports
         is_same = bool(others) and all(report["batch"] == first["batch"] for report in others)
-        is_new = None not in (first["batch"], earlier_batch) and first["batch"] != earlier_batch
+        batches = (first["batch"], self._earlier_batch)
+        is_new = None not in batches and batches[0] != batches[1]
         differing = (
             name
             for name, number in first["digests"].items()
@@ -187,3 +179,25 @@ class ScriptTimer:
             "same_samples": is_same and is_new,
         }
         return reports
+
+    def _plan(self, reports: list[dict[str, Any]]) -> None:
+        """Set the segments of all rounds."""
+        configuration = self._configuration
+        pace = max(report["pace"] for report in reports)
+        size = max(math.ceil(SEGMENT_SECONDS / pace), MIN_SCRIPT_SEGMENT_STEPS)
+        size = min(size, max(configuration.steps // 2, 1))
+        modes: list[Mode] = ["timed"]
+        if configuration.traits.communicates and configuration.is_instrumented:
+            has_peers = configuration.group_size > 1
+            modes += ["unsynced"] * (has_peers and all(report["syncs"] for report in reports))
+            modes += ["cached"] * all(report["loads"] for report in reports)
+        self._round_size = 2 * len(modes)
+        queued = max(report["queued"] for report in reports)
+        for _ in range(math.ceil(configuration.filling_steps(pace) / (2 * size))):
+            segments = [ScriptSegment(mode, size) for mode in (*modes, *reversed(modes))]
+            if "cached" in modes and queued:
+                # Workers fill their queue in the two cached segments, which are in the middle. Its
+                # batches would cost the next segment nothing.
+                emptying = ScriptSegment("timed", min(queued, QUEUE_LIMIT), is_measured=False)
+                segments.insert(len(modes) + 1, emptying)
+            self._coming += segments

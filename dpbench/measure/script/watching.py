@@ -37,16 +37,16 @@ class ScriptFault(Exception):
     """What the script does cannot be measured; the message says what it should do."""
 
 
-def replaced_arguments(settings: Configuration) -> dict[str, dict[str, Any]]:
+def replaced_arguments(configuration: Configuration) -> dict[str, dict[str, Any]]:
     """The values of a row in the place of the script's own, by call and argument."""
     replaced: dict[str, dict[str, Any]] = {}
-    if settings.data_workers is not None:
-        replaced["DataLoader"] = {"num_workers": settings.data_workers}
-        replaced["DataLoader"] |= {} if settings.data_workers else WITHOUT_WORKERS
-    if settings.backend in BACKENDS:
-        replaced["init_process_group"] = {"backend": settings.backend}
-    find_unused = None if settings.find_unused is None else settings.find_unused == "on"
-    wrapper = {"bucket_cap_mb": settings.bucket_cap_mb, "find_unused_parameters": find_unused}
+    if configuration.data_workers is not None:
+        replaced["DataLoader"] = {"num_workers": configuration.data_workers}
+        replaced["DataLoader"] |= {} if configuration.data_workers else WITHOUT_WORKERS
+    if configuration.backend in BACKENDS:
+        replaced["init_process_group"] = {"backend": configuration.backend}
+    find_unused = None if configuration.find_unused is None else configuration.find_unused == "on"
+    wrapper = {"bucket_cap_mb": configuration.bucket_cap_mb, "find_unused_parameters": find_unused}
     wrapper = {name: value for name, value in wrapper.items() if value is not None}
     return replaced | ({"DistributedDataParallel": wrapper} if wrapper else {})
 
@@ -91,10 +91,10 @@ class ScriptWatcher:
     """Counts the script's batches and forward passes, keeps what else is seen, and replaces what
     the trial sets. From `watch` on, torch's functions are changed for the rest of the process."""
 
-    def __init__(self, settings: Configuration) -> None:
-        self._replaced = replaced_arguments(settings)
-        self._replaces_wrapper = settings.implementation == "ddp"
-        self._has_peers = settings.traits.communicates and settings.group_size > 1
+    def __init__(self, configuration: Configuration) -> None:
+        self._replaced = replaced_arguments(configuration)
+        self._replaces_wrapper = configuration.implementation == "ddp"
+        self._has_peers = configuration.traits.communicates and configuration.group_size > 1
         self._called: set[str] = set()
         """Those of the calls that the script has made."""
         self.mode: Mode = "timed"
