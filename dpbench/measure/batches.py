@@ -35,20 +35,20 @@ class StepSamples:
     """
 
     def __init__(
-        self, settings: Configuration, rank: int, dataset_size: int, device: torch.device
+        self, configuration: Configuration, rank: int, dataset_size: int, device: torch.device
     ) -> None:
-        place = device if settings.prefetch is None else "cpu"
-        part, seed = settings.sample_range(rank), settings.workload.seed
-        begins = itertools.count(0, settings.global_batch_size)
+        place = device if configuration.prefetch is None else "cpu"
+        part, seed = configuration.sample_range(rank), configuration.workload.seed
+        begins = itertools.count(0, configuration.global_batch_size)
         parts = (range(begin + part.start, begin + part.stop) for begin in begins)
-        self._settings = settings
+        self._configuration = configuration
         self._micro_steps = (
             sample_indices(positions, dataset_size, seed=seed).to(place) for positions in parts
         )
 
     def deal(self, steps: int, micro_steps: int | None = None) -> Sequence[Sequence[torch.Tensor]]:
         """The next steps, of so many micro-steps; None means as many as the trial accumulates."""
-        count = micro_steps or self._settings.accumulate
+        count = micro_steps or self._configuration.accumulate
         return [[*islice(self._micro_steps, count)] for _ in range(steps)]
 
     def segments(self, steps: int) -> Iterator[tuple[Mode, Sequence[Sequence[torch.Tensor]]]]:
@@ -59,7 +59,7 @@ class StepSamples:
         both alike.
         """
         modes: list[Mode] = ["timed"]
-        modes += ["unsynced"] * self._settings.has_unsynced_window
+        modes += ["unsynced"] * self._configuration.has_unsynced_window
         count = max(1, min(SEGMENTS, steps // MIN_SEGMENT_STEPS))
         size, longer = divmod(steps, count)
         for number in range(count):
@@ -70,9 +70,9 @@ class StepSamples:
     def in_order(self) -> Iterator[torch.Tensor]:
         """The indices of all micro-steps as the trial takes them, if its number of steps is known
         before; without end, so that loading ahead takes as much in the last step as in others."""
-        steps = [*self.deal(self._settings.warmup)]
-        steps += [step for _, segment in self.segments(self._settings.steps) for step in segment]
-        return chain(chain.from_iterable(steps), self._micro_steps)
+        steps = [self.deal(self._configuration.warmup)]
+        steps += [segment for _, segment in self.segments(self._configuration.steps)]
+        return chain(chain.from_iterable(chain.from_iterable(steps)), self._micro_steps)
 
 
 SEEDS_PER_RANK = 2**32
@@ -81,7 +81,7 @@ SEEDS_PER_RANK = 2**32
 
 @contextmanager
 def loading_batches(
-    settings: Configuration, rank: int, source: Dataset | UserDataset, device: torch.device
+    configuration: Configuration, rank: int, source: Dataset | UserDataset, device: torch.device
 ) -> Iterator[Callable[[torch.Tensor], tuple[Samples, Samples]]]:
     """A function for inputs and targets at some indices, on the device, from `source` in host
     memory; nothing of it keeps running after the context. What is loaded ahead comes in the order
@@ -89,28 +89,28 @@ def loading_batches(
 
     Worker processes are forked here, so enter it before joining the process group.
     """
-    if settings.prefetch is None:
+    if configuration.prefetch is None:
         assert isinstance(source, Dataset)
         yield source.to(device).select
         return
-    if settings.prefetch == 0:
+    if configuration.prefetch == 0:
         yield lambda indices: to_device(source.select(indices), device)
         return
-    stream = StepSamples(settings, rank, len(source), device).in_order()
-    depth = settings.prefetch
+    stream = StepSamples(configuration, rank, len(source), device).in_order()
+    depth = configuration.prefetch
     with ExitStack() as stack:
         loaded: Iterator[tuple[Samples, Samples]] = map(source.select, stream)
-        if settings.data_workers:
+        if configuration.data_workers:
             by_workers = loaded_by_workers(
                 source,
                 stream,
-                workers=settings.data_workers,
-                prefetch=settings.prefetch,
-                seed=settings.workload.seed + rank * SEEDS_PER_RANK,
+                workers=configuration.data_workers,
+                prefetch=configuration.prefetch,
+                seed=configuration.workload.seed + rank * SEEDS_PER_RANK,
             )
             loaded = stack.enter_context(by_workers)
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
-        ahead = loaded_ahead(loaded, depth * settings.accumulate, device)
+        ahead = loaded_ahead(loaded, depth * configuration.accumulate, device)
         batches = stack.enter_context(ahead)
         yield lambda _: next(batches)

@@ -58,58 +58,74 @@ def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMea
     The first repetition of a configuration also traces and verifies its gradients and counts
     operations: another repetition would find the same.
     """
-    started, settings, is_first = perf_counter(), trial.configuration, trial.repetition == 0
-    devices = set_devices_and_threads(settings, rank)
-    set_tf32(settings.workload.dtype)
-    architecture = load_architecture(settings.workload.architecture)
-    source = _source(settings, architecture, prepared)
-    samples = StepSamples(settings, rank, len(source), devices[0])
+    started, configuration, is_first = perf_counter(), trial.configuration, trial.repetition == 0
+    devices = set_devices_and_threads(configuration, rank)
+    set_tf32(configuration.workload.dtype)
+    architecture = load_architecture(configuration.workload.architecture)
+    source = _source(configuration, architecture, prepared)
+    samples = StepSamples(configuration, rank, len(source), devices[0])
     with (
-        loading_batches(settings, rank, source, devices[0]) as load,
-        nccl_transports(settings.backend) as transports,
-        rank_group(settings.backend, settings.process_count, devices[0]) as ranks,
+        loading_batches(configuration, rank, source, devices[0]) as load,
+        nccl_transports(configuration.backend) as transports,
+        rank_group(configuration.backend, configuration.process_count, devices[0]) as ranks,
     ):
-        model = build_rank_model(architecture, settings, rank, devices[0])
-        stepper = BenchmarkStepper(model, load, settings.averaging_weight(rank), devices, ranks)
-        measurement = time_windows(settings, stepper, samples, started)
-        measurement = examine(measurement, trial, stepper, samples)
-        measurement = replace(measurement, transports=transports())
-        group_class = default_group_class(ranks.device)
+        model = build_rank_model(architecture, configuration, rank, devices[0])
+        weight = configuration.averaging_weight(rank)
+        stepper = BenchmarkStepper(model, load, weight, devices, ranks)
+        measurement = time_windows(configuration, stepper, samples, started)
+        trace, phases = None, {}
+        if configuration.traces_gradients and is_first:
+            # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
+            # micro-steps itself.
+            trace = trace_gradients(stepper, samples.deal(TRACED_STEPS, micro_steps=1))
+        if configuration.is_instrumented:
+            for mode in measurement.windows:
+                phases[mode] = time_phases(stepper, samples.deal(PHASE_STEPS), mode)
+        used_transports, group_class = transports(), default_group_class(ranks.device)
         norms = sum(isinstance(each, torch.nn.SyncBatchNorm) for each in model.module.modules())
         del stepper, model
         # After the windows, so that the float64 tensors neither add to their peak memory nor warm
         # anything up for them.
-        verification = verify(settings, architecture, source, rank, ranks) if is_first else None
-    if rank > 0:
-        return measurement
-    facts = TrialFacts(
-        item=architecture.item,
-        items_per_sample=items_per_sample(architecture),
-        # Counted last; a failure is reported and loses nothing.
-        flops_per_item=flops_per_item(architecture, source, devices[0]) if is_first else None,
-        group_class=group_class,
-        sync_batch_norms=norms,
-        verification=verification,
+        verification = (
+            verify(configuration, architecture, source, rank, ranks) if is_first else None
+        )
+    facts = None
+    if rank == 0:
+        facts = TrialFacts(
+            item=architecture.item,
+            items_per_sample=items_per_sample(architecture),
+            # Counted last; a failure is reported and loses nothing.
+            flops_per_item=flops_per_item(architecture, source, devices[0]) if is_first else None,
+            group_class=group_class,
+            sync_batch_norms=norms,
+            verification=verification,
+        )
+    return replace(
+        measurement,
+        facts=facts,
+        transports=used_transports,
+        gradient_trace=trace,
+        phases={mode: seconds for mode, (seconds, _) in phases.items()},
+        replica_phases=phases["timed"][1] if phases else {},
     )
-    return replace(measurement, facts=facts)
 
 
 def _source(
-    settings: Configuration, architecture: Architecture, prepared: Path | None
+    configuration: Configuration, architecture: Architecture, prepared: Path | None
 ) -> Dataset | UserDataset:
     """The samples in host memory."""
-    workload = settings.workload
+    workload = configuration.workload
     if is_function(workload.dataset):
         return load_user_dataset(workload.dataset, seed=workload.seed)
     if workload.dataset == SYNTHETIC:
-        samples = max(settings.global_batch_size, synthetic_samples(architecture))
+        samples = max(configuration.global_batch_size, synthetic_samples(architecture))
         return synthetic_dataset(architecture, seed=workload.seed, samples=samples)
     assert prepared is not None
     return Splits.read(prepared_file(prepared, workload.dataset)).train
 
 
 def time_windows(
-    settings: Configuration, stepper: BenchmarkStepper, samples: StepSamples, started: float
+    configuration: Configuration, stepper: BenchmarkStepper, samples: StepSamples, started: float
 ) -> RankMeasurement:
     """Take the warm-up steps and time the segments, and make the parameters equal on all ranks;
     `started` is when this rank did."""
@@ -122,7 +138,7 @@ def time_windows(
     timed: dict[Mode, list[Window]] = {}
     peaks: MemoryPeaks | None = None
     with unused_parameters_named(module):
-        segments = [*samples.segments(take_warmup_steps(settings, stepper, samples))]
+        segments = [*samples.segments(take_warmup_steps(configuration, stepper, samples))]
         before = parallel.reduced_bytes()  # unsynced steps add nothing to it
         for mode, steps in segments:
             timed.setdefault(mode, []).append(stepper.time(steps, mode))
@@ -151,39 +167,14 @@ def time_windows(
 
 
 def take_warmup_steps(
-    settings: Configuration, stepper: BenchmarkStepper, samples: StepSamples
+    configuration: Configuration, stepper: BenchmarkStepper, samples: StepSamples
 ) -> int:
     """Take the warm-up steps; returns the number of steps to time, the same on all ranks. If the
     window fills a time, the second half of the warm-up is timed and sets it."""
-    timed = -(-settings.warmup // 2) if settings.window_seconds else 0
-    for indices in samples.deal(settings.warmup - timed):
+    timed = -(-configuration.warmup // 2) if configuration.window_seconds else 0
+    for indices in samples.deal(configuration.warmup - timed):
         stepper.step(indices)
     if not timed:
-        return settings.steps
+        return configuration.steps
     pace = stepper.time(samples.deal(timed))
-    return settings.filling_steps(stepper.ranks.max(median(pace.step_seconds)))
-
-
-def examine(
-    measurement: RankMeasurement,
-    trial: TrialSpec,
-    stepper: BenchmarkStepper,
-    samples: StepSamples,
-) -> RankMeasurement:
-    """Add what instrumented steps show, after the windows."""
-    settings, trace, phases = trial.configuration, None, {}
-    if settings.traces_gradients and trial.repetition == 0:
-        # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
-        # micro-steps itself.
-        trace = trace_gradients(stepper, samples.deal(TRACED_STEPS, micro_steps=1))
-    if settings.is_instrumented:
-        phases = {
-            mode: time_phases(stepper, samples.deal(PHASE_STEPS), mode)
-            for mode in measurement.windows
-        }
-    return replace(
-        measurement,
-        gradient_trace=trace,
-        phases={mode: seconds for mode, (seconds, _) in phases.items()},
-        replica_phases=phases["timed"][1] if phases else {},
-    )
+    return configuration.filling_steps(stepper.ranks.max(median(pace.step_seconds)))
