@@ -76,15 +76,10 @@ def _time(
         synchronize(device)
         return perf_counter() - start
 
-    def shorter_of_two(calls: int) -> float:
-        """Seconds on the slowest rank; the shorter of two, so that one disturbed sample does not
-        decide the number of calls."""
-        return ranks.max(min(seconds_of(calls), seconds_of(calls)))
-
-    calls, seconds = 1, shorter_of_two(1)  # also warms up
-    while seconds < SAMPLE_SECONDS:
+    calls = 1
+    # The shorter of two samples on the slowest rank: one that is disturbed does not decide.
+    while (seconds := ranks.max(min(seconds_of(calls), seconds_of(calls)))) < SAMPLE_SECONDS:
         calls *= 2
-        seconds = shorter_of_two(calls)
     count = min(samples, max(int(SIZE_SECONDS / seconds), MIN_SAMPLES))
     with between_barriers([device], ranks):
         return tuple(seconds_of(calls) / calls for _ in range(count))

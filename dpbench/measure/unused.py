@@ -18,7 +18,8 @@ MAX_PARAMETERS_NAMED = 4
 
 @contextmanager
 def unused_parameters_named(module: nn.Module) -> Iterator[None]:
-    """Replace these errors, which name arguments and contexts that are not the user's to choose.
+    """Replace these errors, which name arguments and contexts that are not the user's to choose, by
+    a DpbenchError.
 
     `module` is the user's module, inside the wrapper.
     """
