@@ -115,11 +115,11 @@ def gpu_uuid(device: torch.device) -> str | None:
     return str(cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
 
 
-def set_devices_and_threads(settings: ParallelSpec, rank: int) -> tuple[torch.device, ...]:
+def set_devices_and_threads(spec: ParallelSpec, rank: int) -> tuple[torch.device, ...]:
     """Select this process's devices and its share of the cores; returns the devices."""
-    names = settings.devices if settings.process_count == 1 else settings.devices[rank : rank + 1]
+    names = spec.devices if spec.process_count == 1 else spec.devices[rank : rank + 1]
     devices = tuple(map(torch.device, names))
-    torch.set_num_threads(settings.threads * len(devices))
+    torch.set_num_threads(spec.threads * len(devices))
     set_device(devices[0])
     # Make the process's first calls of the vector math library from a single thread. On a busy
     # machine the first step of Adadelta was seen to differ between ranks by 1e-4, in the half of
@@ -151,9 +151,8 @@ def full_float32() -> None:
 
 def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:
     """The context for a forward pass and its loss."""
-    return (
-        torch.autocast(device.type, HALF_DTYPES[dtype]) if dtype in HALF_DTYPES else nullcontext()
-    )
+    half = HALF_DTYPES.get(dtype)
+    return nullcontext() if half is None else torch.autocast(device.type, half)
 
 
 def loss_scaler(

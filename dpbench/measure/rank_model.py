@@ -98,25 +98,25 @@ class RankModel:
 
 
 def build_rank_model(
-    architecture: Architecture, settings: ParallelSpec, rank: int, device: torch.device
+    architecture: Architecture, spec: ParallelSpec, rank: int, device: torch.device
 ) -> RankModel:
     """Make a module from the workload's seed, compile it as the workload says, and wrap it, which
     gives it the parameters of rank 0 if ranks communicate; a collective.
 
     From here on random numbers, such as dropout masks, differ between ranks.
     """
-    workload = settings.workload
+    workload = spec.workload
     torch.manual_seed(workload.seed)
     module = compile_module(architecture.build_model().to(device), workload)
-    parallel = wrap(module, settings, rank)
+    parallel = wrap(module, spec, rank)
     # Ranks with gradients of their own must skip a step of float16 together.
-    has_local_state = settings.traits.has_local_state
+    has_local_state = spec.traits.has_local_state
     deciding = dist.group.WORLD if has_local_state else None
     torch.manual_seed(workload.seed + 1 + rank)
     return RankModel(
         module=module,
         parallel=parallel,
-        optimizer=parallel.optimizer(build_optimizer(module, settings)),
+        optimizer=parallel.optimizer(build_optimizer(module, spec)),
         loss=loss_of(architecture, workload),
         autocast=autocast(device, workload.dtype),
         scaler=loss_scaler(device, workload.dtype, deciding),
@@ -141,9 +141,9 @@ def loss_of(architecture: Architecture, workload: WorkloadSpec) -> LossFunction:
     return lambda outputs, targets: architecture.loss(outputs, targets).clone()
 
 
-def build_optimizer(module: torch.nn.Module, settings: ParallelSpec) -> torch.optim.Optimizer:
+def build_optimizer(module: torch.nn.Module, spec: ParallelSpec) -> torch.optim.Optimizer:
     """Build the workload's optimizer over all parameters, at torch's defaults."""
-    name, _, kernels = settings.workload.optimizer.partition("-")
+    name, _, kernels = spec.workload.optimizer.partition("-")
     kind: Callable[..., torch.optim.Optimizer] = getattr(torch.optim, OPTIMIZER_CLASSES[name])
     chosen: dict[str, Any] = {kernels: True} if kernels else {}
-    return kind([*module.parameters()], lr=settings.scaled_lr, **chosen)
+    return kind([*module.parameters()], lr=spec.scaled_lr, **chosen)

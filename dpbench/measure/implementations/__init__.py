@@ -18,11 +18,11 @@ from dpbench.specs.traits import module_name
 __all__ = ["ParallelModel", "Plain", "wrap"]
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:
-    """Wrap `module`, already on this rank's device, for the implementation of `settings`.
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> ParallelModel:
+    """Wrap `module`, already on this rank's device, for the implementation of `spec`.
 
     Imports the implementation's file, and with it the libraries that it needs.
     """
-    file = import_module(f"{__name__}.{module_name(settings.implementation)}")
-    model: ParallelModel = file.wrap(module, settings, rank)
+    file = import_module(f"{__name__}.{module_name(spec.implementation)}")
+    model: ParallelModel = file.wrap(module, spec, rank)
     return model

@@ -16,15 +16,15 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> LibraryModel:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> LibraryModel:
     """Wrap `module` at Accelerate's defaults, in the existing process group; a single replica stays
     the module itself."""
     from accelerate import Accelerator
 
-    device = torch.device(settings.devices[rank])
+    device = torch.device(spec.devices[rank])
     # Accelerate takes the GPU with the number of the local rank, whatever GPUs were asked for.
     of_device = {} if device.type == "cpu" else {"LOCAL_RANK": str(device.index)}
     with threads_kept(), temporary_variables(of_device):
         accelerator = Accelerator(cpu=device.type == "cpu", device_placement=False)
         prepared = accelerator.prepare_model(module)
-    return LibraryModel(prepared, accelerator.no_sync, accelerator.backward)
+    return LibraryModel(prepared, no_sync=accelerator.no_sync, run_backward=accelerator.backward)

@@ -14,21 +14,18 @@ would not reach; 2 is the least that it allows, and a static graph changes its b
 """
 
 
-def register_hook(wrapped: Any, settings: ParallelSpec) -> None:
-    """Register the hook of `settings` for every bucket of a DistributedDataParallel, torch's or
+def register_hook(wrapped: Any, spec: ParallelSpec) -> None:
+    """Register the hook of `spec` for every bucket of a DistributedDataParallel, torch's or
     dpbench's; before training, on all ranks.
 
     Raises TypeError if torch cannot: its own class reduces bfloat16 only with nccl.
     """
-    if settings.comm_hook == "none":
+    if spec.comm_hook == "none":
         return
-    if settings.comm_hook == "powersgd":
+    if spec.comm_hook == "powersgd":
         from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
-        state = PowerSGDState(
-            dist.group.WORLD,
-            start_powerSGD_iter=POWER_SGD_FIRST_STEP,
-        )
+        state = PowerSGDState(dist.group.WORLD, start_powerSGD_iter=POWER_SGD_FIRST_STEP)
         wrapped.register_comm_hook(state, power_sgd)
     else:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook

@@ -27,17 +27,17 @@ class OurDistributedDataParallel(ParallelModel):
         return self.wrapped.reduced_bytes
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:
-    """Wrap `module`, and register the communication hook of `settings`."""
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> ParallelModel:
+    """Wrap `module`, and register the communication hook of `spec`."""
     wrapped = parallel.DistributedDataParallel(
         module,
-        device_ids(settings, rank),
-        bucket_cap_mb=settings.bucket_cap_mb,
-        find_unused_parameters=settings.find_unused == "on",
+        device_ids(spec, rank),
+        bucket_cap_mb=spec.bucket_cap_mb,
+        find_unused_parameters=spec.find_unused == "on",
         gradient_as_bucket_view=True,
-        overlap=settings.overlap == "on",
+        overlap=spec.overlap == "on",
     )
-    register_hook(wrapped, settings)
-    if settings.comm_hook == "none":
+    register_hook(wrapped, spec)
+    if spec.comm_hook == "none":
         return OurDistributedDataParallel(wrapped)
     return ParallelModel(wrapped)  # a hook does not report the bytes that it sends

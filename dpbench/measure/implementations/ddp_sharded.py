@@ -36,12 +36,12 @@ class ShardedDdp(OurDistributedDataParallel):
         return [averages.get(parameter) for parameter in self.wrapped.parameters()]
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ShardedDdp:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> ShardedDdp:
     """Wrap `module`; its optimizer is sharded when it is made."""
     wrapped = parallel.DistributedDataParallel(
         module,
-        device_ids(settings, rank),
-        bucket_cap_mb=settings.bucket_cap_mb,
+        device_ids(spec, rank),
+        bucket_cap_mb=spec.bucket_cap_mb,
         gradient_as_bucket_view=True,
     )
     return ShardedDdp(wrapped)

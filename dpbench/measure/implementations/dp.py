@@ -32,8 +32,8 @@ class OurDataParallel(ParallelModel):
         return self.wrapped.reduced_bytes
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> OurDataParallel:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> OurDataParallel:
     """Put all replicas into this process."""
-    wrapped = parallel.DataParallel(module, settings.devices)
+    wrapped = parallel.DataParallel(module, spec.devices)
     # One replica is a plain call of the module, without phases.
-    return OurDataParallel(wrapped, wrapped.clock if settings.group_size > 1 else PhaseClock())
+    return OurDataParallel(wrapped, wrapped.clock if spec.group_size > 1 else PhaseClock())

@@ -15,13 +15,13 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> LibraryModel:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> LibraryModel:
     """Wrap `module` with Fabric's DDP strategy at its defaults, in the existing process group."""
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
 
-    places = settings.node_devices
+    places = spec.node_devices
     node, device = places[rank]
     here = [torch.device(other).index for number, other in places if number == node]
     with threads_kept():
@@ -34,4 +34,4 @@ def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> LibraryM
         )
         fabric.launch()
         wrapped = fabric.setup_module(module, move_to_device=False)
-    return LibraryModel(wrapped, fabric.no_backward_sync, fabric.backward)
+    return LibraryModel(wrapped, no_sync=fabric.no_backward_sync, run_backward=fabric.backward)

@@ -45,10 +45,10 @@ class FullySharded(ParallelModel):
             self.wrapped.set_requires_gradient_sync(True)  # type: ignore[operator]
 
 
-def wrap(module: nn.Module, settings: ParallelSpec, rank: int) -> FullySharded:
+def wrap(module: nn.Module, spec: ParallelSpec, rank: int) -> FullySharded:
     """Shard `module` in place over all ranks: each of its blocks, then the rest."""
     assert dist.group.WORLD is not None
-    mesh = DeviceMesh.from_group(dist.group.WORLD, torch.device(settings.devices[rank]).type)
+    mesh = DeviceMesh.from_group(dist.group.WORLD, torch.device(spec.devices[rank]).type)
     model = sharded(module, mesh)
     if hasattr(module, "set_separate_reduce_scatter_group"):  # from torch 2.13 on
         module.set_separate_reduce_scatter_group()  # type: ignore[operator]

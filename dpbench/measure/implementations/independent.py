@@ -14,6 +14,6 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Plain:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> Plain:
     """Leave `module` unchanged: it does not know the other copies."""
     return Plain(module)

@@ -61,6 +61,6 @@ class LocalSGD(ParallelModel):
         return self._averaged_bytes
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> LocalSGD:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> LocalSGD:
     """Wrap `module`, to average parameters every `sync_every` steps."""
-    return LocalSGD(module, settings.sync_every)
+    return LocalSGD(module, spec.sync_every)

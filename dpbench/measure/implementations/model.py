@@ -75,24 +75,19 @@ class ParallelModel:
         return None
 
 
+@dataclass(slots=True, kw_only=True)
 class LibraryModel(ParallelModel):
     """A module that a library has wrapped, which has its own ways to compute gradients without
     reducing them, and to run the backward pass."""
 
-    def __init__(
-        self,
-        wrapped: torch.nn.Module,
-        no_sync: Callable[[Any], AbstractContextManager[None]],
-        backward: Callable[[torch.Tensor], None],
-    ) -> None:
-        super().__init__(wrapped)
-        self._no_sync, self._backward = no_sync, backward
+    no_sync: Callable[[Any], AbstractContextManager[None]]
+    run_backward: Callable[[torch.Tensor], None]
 
     def accumulate_only(self) -> AbstractContextManager[None]:
-        return self._no_sync(self.wrapped)
+        return self.no_sync(self.wrapped)
 
     def backward(self, loss: torch.Tensor) -> None:
-        self._backward(loss)
+        self.run_backward(loss)
 
 
 class Plain(ParallelModel):
@@ -121,7 +116,7 @@ def threads_kept() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def device_ids(settings: ParallelSpec, rank: int) -> list[torch.device] | None:
+def device_ids(spec: ParallelSpec, rank: int) -> list[torch.device] | None:
     """The `device_ids` of a DistributedDataParallel: this rank's device, None for the CPU."""
-    device = torch.device(settings.devices[rank])
+    device = torch.device(spec.devices[rank])
     return None if device.type == "cpu" else [device]

@@ -21,14 +21,14 @@ TRAITS = {
 }
 
 
-def wrap(module: nn.Module, settings: ParallelSpec, rank: int) -> FullySharded:
+def wrap(module: nn.Module, spec: ParallelSpec, rank: int) -> FullySharded:
     """Replicate `module` in place over all ranks: each of its blocks, then the rest."""
     world, own = dist.group.WORLD, dist.new_group([rank], use_local_synchronization=True)
     assert world is not None
     mesh = DeviceMesh.from_group(
         [world, own],
-        torch.device(settings.devices[rank]).type,
-        mesh=[[number] for number in range(settings.process_count)],
+        torch.device(spec.devices[rank]).type,
+        mesh=[[number] for number in range(spec.process_count)],
         mesh_dim_names=("replicate", "shard"),
     )
     return sharded(module, mesh)

@@ -15,6 +15,6 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> Plain:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> Plain:
     """Leave `module` unchanged."""
     return Plain(module)

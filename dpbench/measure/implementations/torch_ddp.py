@@ -20,27 +20,27 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> ParallelModel:
     """Wrap `module` without static_graph."""
-    return ParallelModel(torch_ddp(module, settings, rank, static_graph=False))
+    return ParallelModel(torch_ddp(module, spec, rank, static_graph=False))
 
 
 def torch_ddp(
-    module: torch.nn.Module, settings: ParallelSpec, rank: int, *, static_graph: bool
+    module: torch.nn.Module, spec: ParallelSpec, rank: int, *, static_graph: bool
 ) -> DistributedDataParallel:
-    """Wrap `module`, with the communication hook of `settings`; gradients are views of buckets, as
+    """Wrap `module`, with the communication hook of `spec`; gradients are views of buckets, as
     with `ddp`."""
     batched: dict[str, Any] = {}  # versions of torch before 2.13 do not have the argument
-    if settings.batched_copy is not None:
-        batched["batched_grad_copy"] = settings.batched_copy == "on"
+    if spec.batched_copy is not None:
+        batched["batched_grad_copy"] = spec.batched_copy == "on"
     replica = DistributedDataParallel(
         module,
-        device_ids(settings, rank),
-        bucket_cap_mb=settings.bucket_cap_mb,
-        find_unused_parameters=settings.find_unused == "on",
+        device_ids(spec, rank),
+        bucket_cap_mb=spec.bucket_cap_mb,
+        find_unused_parameters=spec.find_unused == "on",
         gradient_as_bucket_view=True,
         static_graph=static_graph,
         **batched,
     )
-    register_hook(replica, settings)
+    register_hook(replica, spec)
     return replica

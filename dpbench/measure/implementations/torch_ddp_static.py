@@ -36,6 +36,6 @@ class TorchStaticGraph(ParallelModel):
         return super().accumulate_only() if self.forwards else nullcontext()
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> TorchStaticGraph:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> TorchStaticGraph:
     """Wrap `module` with static_graph."""
-    return TorchStaticGraph(torch_ddp(module, settings, rank, static_graph=True))
+    return TorchStaticGraph(torch_ddp(module, spec, rank, static_graph=True))

@@ -16,7 +16,7 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: ParallelSpec, rank: int) -> ParallelModel:
+def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> ParallelModel:
     """Wrap `module`, which is on the first of the devices; its reduction cannot be left out."""
-    devices = [torch.device(device) for device in settings.devices]
+    devices = [torch.device(device) for device in spec.devices]
     return ParallelModel(torch.nn.DataParallel(module, devices))

@@ -34,7 +34,7 @@ def test_every_file_is_an_implementation_or_shared_by_them() -> None:
     assert len({*orders}) == len(orders)
 
 
-WRAP = "def wrap(module, settings, rank): ...\n"
+WRAP = "def wrap(module, spec, rank): ...\n"
 
 
 def test_traits_are_read_without_importing_the_file(tmp_path: Path) -> None:
