@@ -87,7 +87,7 @@ def test_local_sgd_averages_as_often_as_asked_and_after_its_last_step(
     trial = trial_of("local-sgd", 2, sync_every=every, warmup=2, steps=10)
     outcome = completed(trial)
     assert verification_of(outcome).max_relative_error < 1e-12
-    assert verification_of(outcome).tensors_compared == (every + 1) * 6
+    assert verification_of(outcome).tensors_compared == (min(every, 4) + 1) * 6
     assert len({rank.final_checksum for rank in outcome.ranks}) == 1
     in_the_window = {2: 5, 5: 2}[every]
     assert {rank.reduced_bytes_per_step for rank in outcome.ranks} == {
