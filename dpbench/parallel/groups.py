@@ -20,7 +20,7 @@ Wait = Callable[[], object]
 
 
 class PeerFailed(dist.DistBackendError):
-    """What this rank waits for cannot complete, as another rank has ended or failed."""
+    """A collective of this rank cannot complete, as another rank has ended or failed."""
 
 
 def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGroup:

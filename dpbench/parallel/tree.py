@@ -112,7 +112,7 @@ def zip_leaves(
     Args:
         function: gets the leaves, one per tree, and their path ("output[0].loss").
         trees: at least one; all must have the containers and keys of the first.
-        path: of the trees.
+        path: where the trees are.
 
     Raises:
         ValueError: naming the first tree that deviates and where.

@@ -54,7 +54,7 @@ class UnfinishedReduction(RuntimeError):
     """A backward left out parameters, so that not all gradients were reduced.
 
     Attributes:
-        names: of the parameters that got no gradient on some rank; empty if that is not known.
+        names: names of parameters without a gradient on some rank; empty if that is not known.
     """
 
     def __init__(self, message: str, names: Sequence[str] = ()) -> None:

@@ -254,7 +254,7 @@ def sum_over_replicas(
 class WorkerPool:
     """A thread for each replica: started at first use, ended when the pool is garbage collected.
 
-    Those of the CPU divide the intra-op threads of the first caller evenly.
+    Threads of CPU replicas divide the intra-op threads of the first caller evenly.
     """
 
     def __init__(self, devices: Sequence[torch.device]) -> None:

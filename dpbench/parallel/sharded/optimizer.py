@@ -216,7 +216,7 @@ class ShardedOptimizer(Optimizer):
         """The state of all parameters, in new tensors on the CPU; a collective, of whose ranks only
         the first gets it."""
         if self._messages is None:
-            # Of the host: these messages would take as much of a GPU as all states.
+            # In the memory of the host, as they would take as much of a GPU as all states.
             ranks = dist.get_process_group_ranks(self._group)
             self._messages = (
                 self._group

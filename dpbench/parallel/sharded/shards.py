@@ -18,7 +18,7 @@ from dpbench.parallel.shm import ShmProcessGroup, allocate_group_zeros
 from dpbench.parallel.torch_private import copy_all
 
 SCALAR_STATE = ("step", "mu_product")
-"""Names of state that is one number for a whole parameter. Its shape is no proof of that, as a
+"""Names of state that is one number for a whole parameter. The shape is no proof of that, as a
 parameter may be a single number too."""
 _FUSED = (optim.SGD, optim.Adam, optim.AdamW)
 """Optimizers with one kernel for the whole step, on the CPU and on CUDA."""
@@ -32,9 +32,9 @@ class ParameterShard(NamedTuple):
 
     Attributes:
         parameter: the whole parameter.
-        begin, end: of these elements, in the memory order of the parameter.
+        begin, end: where these elements are in the memory order of the parameter.
         values: these elements, 1-D, in the memory of the parameter.
-        averages: of their gradients, 1-D.
+        averages: the averages of their gradients, 1-D.
     """
 
     parameter: nn.Parameter
@@ -64,10 +64,10 @@ class BucketShard:
         """Move the parameters into one flat tensor; a collective where memory is shared.
 
         Args:
-            bucket: of the wrapper, which keeps it.
+            bucket: a bucket that the wrapper keeps.
             groups: the parameters in each group of the optimizer.
             make_optimizer: the class of the optimizer.
-            transfers: of the ranks.
+            transfers: the collectives of the wrapper's ranks.
         """
         self.bucket, self._transfers = bucket, transfers
         parameters, size = bucket.parameters(), transfers.size

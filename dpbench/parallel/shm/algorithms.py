@@ -41,7 +41,7 @@ previous collective, so there are two, used in turn; no rank can be two collecti
 would have entered one without the slow rank.
 
 Tensors are 1-D, contiguous and in the memory of the process. No operand may overlap a result,
-except where that is said. What is not reduced is moved as bytes, so any dtype works.
+except where a function allows it. Only reductions depend on the dtype.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class ShmMember:
 
     Attributes:
         rank, size: in the group.
-        memory: of the group.
+        memory: the memory of the group.
         broken: why the group cannot be used any more; empty if it can.
     """
 
@@ -56,7 +56,7 @@ class ShmMember:
         """Make the semaphores that this rank takes.
 
         Args:
-            memory: of the group, as this rank maps it.
+            memory: the memory of the group, as this rank maps it.
             pids: process ids of all ranks.
             names: names of all ranks, for messages.
 
@@ -67,7 +67,7 @@ class ShmMember:
         self.rank, self.size, self.memory, self.broken = memory.rank, memory.size, memory, ""
         self._names, self._pid = names, pids[memory.rank]
         self._processes = list(map(psutil.Process, pids))
-        # Of the other ranks: where each waits for this one, and where this one waits for each.
+        # Semaphores by other rank: where it waits for this one, and where this one waits for it.
         self._peers = [peer for peer in range(self.size) if peer != self.rank]
         self._posted = [memory.semaphore(self.rank, peer) for peer in self._peers]
         self._awaited = [memory.semaphore(peer, self.rank) for peer in self._peers]

@@ -81,7 +81,7 @@ class GroupMemory:
     """The memory of a group, as one rank maps it.
 
     Attributes:
-        size, rank: of the group, and in it.
+        size, rank: the number of ranks in the group, and the rank of this one.
         left: by rank, whether it has left the group.
         headers: by turn and rank, HEADER_BYTES each.
         slots: from a dtype, a number of elements and a turn to the operands by rank.
