@@ -90,9 +90,10 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
         if more <= count:
             return
         took = units.seconds((more - count) * spent / count)
+        bound = "about" if least == 1 else "at least"  # new servers for two versions take seconds
         say(
             f"{verdict.outcome} after {count} repetitions: measuring {more - count} more, "
-            f"about {took}"
+            f"{bound} {took}"
         )
         count = more
 

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -146,12 +146,14 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         interruptible(interrupted_words),
         _baseline(options, wanted, before) as then,
         now.measuring(wanted, command, heard) as measure_now,
-        then.measuring(wanted, command, heard) as measure_then,
-        progress,
+        ExitStack() as stack,
     ):
         say(f"starting {now.label} and {then.label}, each in a process of its own")
         trials = plan_trials(measure_now(0, False), 1)
+        # Not before, so that neither takes the start of the other for load on the machine.
+        measure_then = stack.enter_context(then.measuring(wanted, command, heard))
         measure_then(0, False)
+        stack.enter_context(progress)
         names = Labels.among(trial.configuration for trial in trials)
 
         def title(configuration: Configuration) -> str:
