@@ -110,9 +110,7 @@ def _sentence(fastest: Fastest) -> str:
     load = f", but {fastest.load}" if fastest.load else ""
     if rivals:
         ties = [rival for rival in rivals if not (rival.throughput or speed).is_too_noisy]
-        listed = ", ".join(one_line(rival.label) for rival in (ties or rivals)[:MAX_NAMED])
-        more = len(ties or rivals) - MAX_NAMED
-        names = f"{listed} and {more:,} more" if more > 0 else listed
+        names = units.some_of([one_line(rival.label) for rival in ties or rivals], MAX_NAMED)
         if not ties:
             return f"no clear winner: {label} at {value}; too noisy to compare: {names}{load}"
         speeds = [rival.throughput.value for rival in ties if rival.throughput]
