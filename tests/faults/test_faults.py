@@ -43,7 +43,7 @@ REAL = (
     *("--batch-sizes", "4", "--steps", "2", "--warmup", "0", "--repetitions", "2", "--gpus", "2"),
     *("--oversubscribe", "--name", "s", "--quiet", "--no-charts"),
 )
-REAL_TRIALS = 6
+REAL_TRIALS = 4
 TRAINING = ("train", "--arch", "mlp", "--gpus", "2", "--oversubscribe", "--epochs", "50")
 COMPUTED = (
     *("sweep", "--quiet", "--gpus", "2", "--oversubscribe", "--name", "s", "--no-charts"),
