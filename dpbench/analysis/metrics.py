@@ -391,8 +391,9 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="verified",
         value_type="boolean",
-        meaning="Whether gradients were compared with those of one process in float64, or float32 "
-        "above 67 million parameters, and agreed; missing if not compared.",
+        meaning="Whether gradients were compared with those of one process in float64 (float32 "
+        "if there are over 67 million parameters, or the model casts to it), and agreed; missing "
+        "if not compared.",
         of_row=attrgetter("verified"),
         of_trial=lambda r: one.passed if (one := r.facts.verification) else None,
         header="Verified",

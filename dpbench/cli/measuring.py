@@ -42,7 +42,7 @@ def explain(options: ExplainOptions) -> Answer:
 
     dpbench explain --gpus 4 train.py --epochs 1
 
-    dpbench explain results/before-the-change --group-size 2
+    dpbench explain results/before-the-change --group-sizes 2
 
     A training script is measured as it is, on one rank, as copies, and on all ranks.
     Without options that choose rows, explains the fastest one with several replicas. Include

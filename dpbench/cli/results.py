@@ -97,7 +97,7 @@ def plot(options: PlotOptions) -> str:
 
     dpbench plot throughput,efficiency results/demo --format pdf
 
-    dpbench plot implementations results/demo --group-size 2 --output beside-torch
+    dpbench plot implementations results/demo --group-sizes 2 --output beside-torch
 
     Charts: {charts}. 'dpbench list charts' describes them.
     """

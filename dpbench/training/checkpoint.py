@@ -134,9 +134,9 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 
 def _by_steps(folder: Path) -> list[Path]:
-    return sorted(
-        folder.glob("step-[0-9]*.pt"), key=lambda path: int(path.stem.removeprefix("step-"))
-    )
+    steps = {path: path.stem.removeprefix("step-") for path in folder.glob("step-*.pt")}
+    ours = (path for path, step in steps.items() if step.isdecimal())  # a user may keep others
+    return sorted(ours, key=lambda path: int(steps[path]))
 
 
 def save_checkpoint(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import repeat
@@ -254,7 +255,7 @@ def caps_in_bytes(cap_mb: float | None, caps_mb: Sequence[float] | None) -> tupl
     default = (1.0, 25.0) if cap_mb is None else (cap_mb,)
     caps = default if caps_mb is None else tuple(caps_mb)
     is_ambiguous = cap_mb is not None and caps_mb is not None
-    if is_ambiguous or not caps or not all(cap > 0 for cap in caps):
+    if is_ambiguous or not caps or not all(0 < cap < math.inf for cap in caps):
         raise ValueError(
             f"got bucket_cap_mb={cap_mb} and bucket_cap_mb_list={caps_mb}, expected one of them, "
             "with numbers of MiB above 0"
