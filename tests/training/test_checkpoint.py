@@ -125,7 +125,7 @@ def test_the_latest_and_the_best_are_kept(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, checkpoint(4001), keep=10, best=False)
     assert len(names(tmp_path)) == 5
     assert latest_checkpoint(tmp_path / "nothing") is None
-    for number in ("100000000", "99999999", "00000012", "x", ""):
+    for number in ("100000000", "99999999", "00000012", "200000000-old", "x", ""):
         (tmp_path / f"step-{number}.pt").touch()
     (tmp_path / "step-200000000.pt.0123.tmp").touch()
     os.utime(tmp_path / "step-00000012.pt", (4e9, 4e9))

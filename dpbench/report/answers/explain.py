@@ -33,7 +33,7 @@ PART_WORDS: dict[Part, str] = {
 NOTHING_LARGE = (
     f"no loss is both large ({units.percent(LARGE_LOSS)} of a step) and beyond the noise"
 )
-OFFSET_WORDS = "gains make up for its large losses"
+OFFSET_WORDS = "nothing large to fix, as its losses and gains offset each other"
 GAIN_WORDS = "a gain: faster than what it is compared with"
 NOTHING_TO_GAIN = "within the noise there is nothing to gain from better scaling"
 READING_NOTE = (

@@ -48,6 +48,7 @@ MEBIBYTES = "numbers of MiB above 0"
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"bucket_cap_mb": 0}, ValueError, MEBIBYTES),
     ({"bucket_cap_mb": float("nan")}, ValueError, MEBIBYTES),
+    ({"bucket_cap_mb": float("inf")}, ValueError, MEBIBYTES),
     ({"bucket_cap_mb_list": []}, ValueError, MEBIBYTES),
     ({"bucket_cap_mb": 1, "bucket_cap_mb_list": [1]}, ValueError, "expected one of them"),
     ({"dim": 1}, ValueError, "got dim=1"),
