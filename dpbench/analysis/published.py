@@ -67,7 +67,7 @@ class _Line(BaseModel):
 
     @property
     def key(self) -> object:
-        """Its place on the curve, where no other line may be."""
+        """The place on the curve, where no other line may be."""
         return self.series, self.group_size
 
     @property

@@ -67,7 +67,7 @@ def table_notes(
     lines = [f"All {len(rows):,} rows: {', '.join(common)}"] if common else []
     if any(row.implementation == INDEPENDENT for row in rows):
         lines.append(
-            "* copies without communication: an upper bound up to noise, not a way to train"
+            "* copies without communication: an upper bound within noise, not a way to train"
         )
     if any(row.is_under_load for row in rows):
         lines.append(f"{UNDER_LOAD} other programs used the cores during some of its trials")

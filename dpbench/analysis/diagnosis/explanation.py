@@ -71,7 +71,7 @@ class Explanation:
 
     @property
     def breakdown(self) -> Breakdown:
-        """Its factors, and what they rest on."""
+        """The factors of its step, and what they rest on."""
         return self.breakdowns[self.configuration]
 
     @property

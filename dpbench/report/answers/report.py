@@ -19,7 +19,7 @@ from dpbench.report.formatting import percentage, plus_minus, quantity
 from dpbench.report.notes import notes, warnings
 from dpbench.report.table import keep_on_line
 
-MAX_NAMED = 3
+MAX_TIES_NAMED = 3
 """Most rows that the headline names as tied with the fastest."""
 FIRST_LOOK, OWN_SCRIPT = ("--preset", "quick"), "your_script.py"
 """The options of a first look at a machine, after which users explain a script of their own."""
@@ -110,7 +110,7 @@ def _sentence(fastest: Fastest) -> str:
     load = f", but {fastest.load}" if fastest.load else ""
     if rivals:
         ties = [rival for rival in rivals if not (rival.throughput or speed).is_too_noisy]
-        names = units.some_of([one_line(rival.label) for rival in ties or rivals], MAX_NAMED)
+        names = units.some_of([one_line(rival.label) for rival in ties or rivals], MAX_TIES_NAMED)
         if not ties:
             return f"no clear winner: {label} at {value}; too noisy to compare: {names}{load}"
         speeds = [rival.throughput.value for rival in ties if rival.throughput]

@@ -141,7 +141,7 @@ def test_terminal_and_page_have_the_same_notes() -> None:
     (results,) = (s for s in build_page(sweep).sections if s.kind.name == "RESULTS")
     text = report_answer(sweep).text
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
-    upper_bound = "* copies without communication: an upper bound up to noise, not a way to train"
+    upper_bound = "* copies without communication: an upper bound within noise, not a way to train"
     assert f"\n{upper_bound}\n" in text
     assert upper_bound in to_html(build_page(sweep))
 
