@@ -16,10 +16,7 @@ from tests.launch import synthetic
 
 Captured = pytest.CaptureFixture[str]
 SMALL = ("--sizes", "4B-4KiB", "--samples", "3", "--no-charts", "--gpus", "2")
-IN_TURN = [
-    *("gloo 0", "shm 0", "shm 1", "gloo 1"),
-    *("gloo 2", "shm 2", "shm 3", "gloo 3"),
-]
+IN_TURN = [*("gloo 0", "shm 0", "shm 1", "gloo 1"), *("gloo 2", "shm 2", "shm 3", "gloo 3")]
 
 pytestmark = pytest.mark.usefixtures("signals", "synthetic")
 
@@ -44,6 +41,8 @@ def test_every_measurement_is_stored_told_and_shown(
     assert "[1/8] all_reduce on gloo ×2, repetition 1: 6 sizes (" in shown.err
     page = tmp_path / "c/report/index.html"
     assert shown.out.endswith(f"\nReport: {page}\n")
+    assert run(["report", str(tmp_path / "c"), "--columns", "nbytes", "--output", str(page)]) == 2
+    assert "--columns: the page of collectives has all columns" in capsys.readouterr().err
     assert page.exists()
     assert run(["report", str(tmp_path / "c"), "--implementations", "ddp"]) == 2
     there = "c: no such row; there are --backends gloo, shm; --group-sizes 2"
