@@ -24,7 +24,7 @@ _HOMES = {
     "DistributedDataParallel": "dpbench.parallel",
     "Results": "dpbench.api.results",
     "Trained": "dpbench.api.train",
-    "TrainingResult": "dpbench.api.dp_train",
+    "TrainingResult": "dpbench.training.dp_train",
     "analyze_scaling": "dpbench.analysis.scaling",
     "check": "dpbench.api.commands",
     "dp_train": "dpbench.api.dp_train",

@@ -10,7 +10,7 @@ from dpbench.parallel.dp.data_parallel import DataParallel as DataParallel
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel as DistributedDataParallel
 from dpbench.api.results import Results as Results
 from dpbench.api.train import Trained as Trained
-from dpbench.api.dp_train import TrainingResult as TrainingResult
+from dpbench.training.dp_train import TrainingResult as TrainingResult
 from dpbench.analysis.scaling import analyze_scaling as analyze_scaling
 from dpbench.api.dp_train import dp_train as dp_train
 from dpbench.parallel.dp.scatter_gather import gather as gather

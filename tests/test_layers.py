@@ -51,7 +51,7 @@ NOT_READ = ("__pycache__", "__init__.pyi")
 """Entries of a folder that programs write."""
 UNPICKLES = {
     # From a file in a folder that only its owner can enter, written by the process that started it.
-    "api/dp_train.py",
+    "training/dp_train.py",
 }
 """Modules that may unpickle; nothing that comes over a network or out of a results folder is."""
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 import dpbench
-from dpbench.api import dp_train
 from dpbench.launch.ranks import run_ranks
+from dpbench.training import dp_train
 
 pytestmark = pytest.mark.full
 

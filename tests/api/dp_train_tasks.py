@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpbench.api.dp_train import TrainingResult, dp_train
+from dpbench.api.dp_train import dp_train
+from dpbench.training.dp_train import TrainingResult
 
 F64 = torch.float64
 Sample = tuple[Tensor, Tensor]

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpbench.api.dp_train import dp_train, replica_indices
+from dpbench.api.dp_train import dp_train
 from dpbench.errors import TrainingFailed
 from dpbench.measure.implementations.model import threads_kept
+from dpbench.training.dp_train import replica_indices
 from tests.api import dp_train_tasks as tasks
 from tests.api.dp_train_tasks import F64, make_model, run, samples
 
