@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
-from dpbench.analysis.fastest import Fastest, find_fastest
+from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
 from dpbench.analysis.noise import Load, load_of
 from dpbench.analysis.remarks import environment_notes
 from dpbench.analysis.rows import Row, summarize
@@ -62,10 +62,14 @@ class Analysis:
         return tuple(parts) or (self,)
 
     @property
-    def fastest(self) -> dict[str, Fastest]:
-        """The fastest row of each work of a sweep; one of a single architecture has one: ""."""
+    def fastest(self) -> tuple[Fastest, ...]:
+        """The fastest row of each work and batch size of a sweep."""
         parts, spoiled = self.by_work if self.sweep else (), self.load.spoils_speeds
-        return {one.work: find_fastest(one.rows, is_spoiled=spoiled) for one in parts}
+        return tuple(
+            fastest
+            for one in parts
+            for fastest in fastest_by_batch_size(one.rows, work=one.work, is_spoiled=spoiled)
+        )
 
 
 def analyze(stored: Sweep | Collectives) -> Analysis:

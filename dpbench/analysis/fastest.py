@@ -1,4 +1,4 @@
-"""The fastest configuration of a table, and what it ties with.
+"""The fastest configuration of each batch size, and what it ties with.
 
 Copies that do not train together (`independent`) are never the fastest, nor are configurations that
 did not complete or had wrong gradients. If the interval of another configuration overlaps that of
@@ -8,7 +8,7 @@ that was picked out of many. One that ran only once is tied with everything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
@@ -20,6 +20,8 @@ from dpbench.records.trial import Status
 from dpbench.specs import Configuration
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
+MAX_BATCH_SIZES = 4
+"""Most batch sizes that have a fastest row each."""
 SMALL_DIFFERENCE = 0.02
 """Relative difference of two speeds below which it is not worth measuring which is higher."""
 
@@ -28,6 +30,10 @@ SMALL_DIFFERENCE = 0.02
 class Fastest:
     """The configuration with the highest speed, and what it ties with."""
 
+    work: str = ""
+    """The work of all its rows, see `Row.work`."""
+    batch_size: int | None = None
+    """The batch size of all its rows; None if they have several, or a script chooses it."""
     reason: str = ""
     """Why none is named as the fastest; empty if one is."""
     load: str = ""
@@ -46,6 +52,18 @@ class Fastest:
     """The ratio of its speed to that of the nearest row, within repetitions that ran in turn, and
     that row; None where the ratio says no more than the two speeds."""
 
+    @property
+    def speed(self) -> float:
+        """The speed of the fastest row; 0 if there is none."""
+        return self.row.throughput.value if self.row and self.row.throughput else 0.0
+
+    @property
+    def ties(self) -> tuple[Row, ...]:
+        """The rivals whose speeds are not too noisy to compare."""
+        return tuple(
+            one for one in self.rivals if one.throughput and not one.throughput.is_too_noisy
+        )
+
     def repetitions_to_decide(self, rival: Row) -> int | None:
         """The fewest repetitions that tell the fastest row from a rival in 4 of 5 cases, if they
         differ by as much as was measured, or by SMALL_DIFFERENCE; None if there are as many now, or
@@ -60,6 +78,18 @@ class Fastest:
         limit = max(change.estimate.value, 1 + SMALL_DIFFERENCE)
         needed = change.repetitions_to_settle(limit, ALPHA / 2)
         return needed if needed and needed > min(change.repetitions) else None
+
+
+def fastest_by_batch_size(rows: Sequence[Row], *, work: str, is_spoiled: bool) -> Iterator[Fastest]:
+    """The fastest row of each batch size, as speeds at two do not compete; of all rows of a work
+    if there are more than MAX_BATCH_SIZES."""
+    sizes = sorted({row.batch_size for row in rows if row.batch_size})
+    if not 0 < len(sizes) <= MAX_BATCH_SIZES:
+        yield replace(find_fastest(rows, is_spoiled=is_spoiled), work=work)
+        return
+    for size in sizes:
+        same = [row for row in rows if row.batch_size == size]
+        yield replace(find_fastest(same, is_spoiled=is_spoiled), work=work, batch_size=size)
 
 
 def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:

@@ -47,7 +47,8 @@ class Results:
 
     @property
     def summary(self) -> str:
-        """The headline: the fastest configuration of each architecture, and how well it scales."""
+        """The headline: the fastest configuration of each architecture and batch size, and how well
+        it scales."""
         if self.spec is None:
             return "Collectives only: no training was measured."
         return " ".join(headline_sentences(self._analysis.fastest))

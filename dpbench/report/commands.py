@@ -19,9 +19,12 @@ of two rows, so that they take about as long; nobody would wait longer."""
 
 def command_to_decide(command: Sequence[str], fastest: Fastest) -> str:
     """The command that decides between the fastest row and its nearest rival of another
-    implementation or backend; empty without one, or if MAX_DECIDING_REPETITIONS are too few."""
+    implementation, or else of another backend; empty without one, or if MAX_DECIDING_REPETITIONS
+    are too few."""
     row = fastest.row
-    rival = next((one for one in fastest.rivals if row and one.series != row.series), None)
+    rivals = [one for one in fastest.rivals if row and one.series != row.series]
+    others = [one for one in rivals if row and one.implementation != row.implementation]
+    rival = next(iter(others or rivals), None)
     repetitions = fastest.repetitions_to_decide(rival) if rival else None
     if not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
         return ""

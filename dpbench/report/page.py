@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.fastest import Fastest
+from dpbench.analysis.diagnosis.explanation import Explanation, choose
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collectives_table
-from dpbench.report.answers.explain import READING_NOTE, cause_lines, factors_table
+from dpbench.report.answers.explain import READING_NOTE, factors_table, what_to_try
 from dpbench.report.answers.report import headline_sentences, next_command
 from dpbench.report.answers.setup import environment_lines, environment_table
 from dpbench.report.charts.figures import house_style, inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw, PageSection
 from dpbench.report.configurations import configurations_table
-from dpbench.report.formatting import plus_minus
 from dpbench.report.markup import render_template
 from dpbench.report.notes import notes, warnings
 from dpbench.report.table import Table
-from dpbench.specs.traits import BACKENDS
 
 REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
 """Names of the folder in a results folder, and in it of the page and of the folder with the files
@@ -67,11 +65,11 @@ class Page:
     about: str
     """Model, data, hardware, versions, and how many trials were run, on one line."""
     headline: tuple[str, ...]
-    """The result, in one sentence for each work."""
+    """The result, in one sentence for each work and batch size."""
     warnings: tuple[str, ...]
     """Warnings to read before a number is believed."""
     advice: tuple[str, ...]
-    """Advice as explain prints it; the largest loss first."""
+    """What to do about the fastest rows, as explain prints it; the largest loss first."""
     sections: tuple[Section, ...]
 
 
@@ -113,29 +111,23 @@ def page_path_in(folder: Path) -> Path:
 
 def build_page(analysis: Analysis, *, charts: bool = False, typed: Sequence[str] = ()) -> Page:
     """The page of an analysis, with every chart that it has data for if `charts`."""
-    fastest = analysis.fastest
     return Page(
         title=one_line(analysis.name),
         about=" · ".join(map(one_line, _about(analysis))),
-        headline=tuple(headline_sentences(fastest)),
+        headline=tuple(headline_sentences(analysis.fastest)),
         warnings=warnings(analysis),
-        advice=tuple(_advice(analysis, fastest)),
+        advice=tuple(what_to_try([*_fastest_explained(analysis)])),
         sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [], typed)),
     )
 
 
-def _advice(analysis: Analysis, by_work: Mapping[str, Fastest]) -> Iterator[str]:
-    """The fastest backend, and causes of losses, except those on slower backends."""
-    slower = set[tuple[str, str | None]]()
-    for work, fastest in by_work.items():
-        if fastest.faster_backend and not analysis.load.spoils_speeds:
-            first, ratio, second = fastest.faster_backend
-            which = f"{one_line(work)}: " if work else ""
-            yield f"{which}use {first}, which is {plus_minus(ratio)} × as fast as {second}"
-            slower |= {(work, backend) for backend in BACKENDS if backend != first}
-    rows = ((each, each.row) for each in analysis.explanations)
-    shown = [each for each, row in rows if (row.work, row.backend) not in slower]
-    yield from cause_lines(shown)
+def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
+    """For each headline the row that explain shows: the fastest one with several replicas."""
+    for fastest in analysis.fastest:
+        compared = {row.configuration for row in (fastest.row, *fastest.others) if row}
+        own = [each for each in analysis.explanations if each.configuration in compared]
+        if any(each.trains_together for each in own):
+            yield from choose(own, by_user=False)
 
 
 def _draw(analysis: Analysis) -> Iterator[PageChart]:

@@ -12,15 +12,16 @@ from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.causes import Cause
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import LARGE_LOSS, Part
+from dpbench.analysis.diagnosis.factors import LARGE_LOSS, Factor, Part
 from dpbench.analysis.noise import FREE_THE_MACHINE
 from dpbench.analysis.rows import MAX_LISTED, Row
 from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
+from dpbench.report.answers.report import tied_with
 from dpbench.report.formatting import TOO_NOISY, percentage, plus_minus, time_text, write
 from dpbench.report.notes import reasons, warnings
-from dpbench.report.table import Table, column, text_column
+from dpbench.report.table import AT_MOST, Table, column, text_column
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 PART_WORDS: dict[Part, str] = {
@@ -30,12 +31,21 @@ PART_WORDS: dict[Part, str] = {
     "waiting": "all wait for the rank that is slowest in each step",
     "communication": "communication not hidden by overlap",
 }
-NOTHING_LARGE = (
+FASTER_THAN: dict[Part, str] = {
+    "granularity": "`single` with the whole batch",
+    "contention": "one replica alone",
+    "wrapper": "plain copies at once",
+    "waiting": "the typical rank",
+    "communication": "the same steps without synchronization",
+}
+"""What a step is compared with if a factor begins with this part."""
+GOOD_EFFICIENCY = 0.9
+"""Efficiency from which on a configuration without a large loss has nothing to fix."""
+NOTHING_TO_FIX = "Nothing large to fix"
+NO_LARGE_LOSS = (
     f"no loss is both large ({units.percent(LARGE_LOSS)} of a step) and beyond the noise"
 )
-OFFSET_WORDS = "nothing large to fix, as its losses and gains offset each other"
-GAIN_WORDS = "a gain: faster than what it is compared with"
-NOTHING_TO_GAIN = "within the noise there is nothing to gain from better scaling"
+OFFSET_WORDS = "its losses and gains offset each other"
 READING_NOTE = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
@@ -69,7 +79,8 @@ def explanation_answer(
     table = factors_table(shown)
     shorter = replace(table, columns=table.columns[1:]) if len(shown) == 1 else table
     causes = [*cause_lines(shown)]
-    verdict: Paragraph = verdict_sentence(shown[0]) if is_explained else noise
+    ties = tied_with(shown[0].row, analysis.fastest)
+    verdict: Paragraph = verdict_sentence(shown[0], ties) if is_explained else noise
     if not (is_explained or shown[0].is_spoiled) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
     body: list[Paragraph] = [shorter, causes]
@@ -105,36 +116,55 @@ def _phases(explanation: Explanation) -> str:
     return f"phases of {explanation.row.label}, each timed until the device is idle: {listed}"
 
 
-def verdict_sentence(explanation: Explanation) -> str:
-    """One sentence: how much of linear scaling a configuration reaches, and its largest loss; of a
-    training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of linear scaling.". What
-    was lost on a busy machine is not named."""
-    configuration, row = explanation.configuration, explanation.row
+def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
+    """One sentence: how much of linear scaling a configuration reaches, the `ties` with it, and
+    its largest loss; of a training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of
+    linear scaling.". What was lost on a busy machine is not named."""
+    row, script = explanation.row, explanation.configuration.workload.script
     step = f"{time_text(explanation.breakdown.step_seconds)} a step"
+    subject = _script_words(explanation) if script else row.label
+    if row.efficiency is None or (script and row.group_size == 1):
+        return f"{subject}: {step}."
     reached = f"{write(row.efficiency, 'percent')} of linear scaling"
-    if configuration.workload.script:
-        name = configuration.workload.architecture
-        subject = f"{name} on {units.counted(row.group_size, 'rank')}"
-        rows = (IMPLEMENTATIONS[one.implementation] for one in explanation.breakdowns)
-        if sum(traits.communicates for traits in rows) > 1:
-            subject = f"{name}, {row.label}"
-        if row.speedup is None or row.group_size == 1:
-            return f"{subject}: {step}."
-        said = NOTHING_TO_GAIN if explanation.is_linear else ""
-        said = FREE_THE_MACHINE if explanation.is_spoiled else said
-        gain = f"{write(row.speedup, 'ratio')} × as fast as one rank"
-        return f"{subject}: {'; '.join(filter(None, (f'{gain}, {reached}', said)))}."
-    reached = (
-        f"reaches {reached} from {row.speedup_reference}" if row.efficiency else f"takes {step}"
-    )
-    losses = (
-        f"the largest significant loss is {cause.text}"
-        for cause in explanation.causes
-        if cause.share and cause.effect == "loss" and not cause.is_uncertain
-    )
-    nothing = OFFSET_WORDS if explanation.offset_losses else NOTHING_LARGE
-    loss = next(losses, NOTHING_TO_GAIN if explanation.is_linear else nothing)
-    return f"{row.label} {reached}; {FREE_THE_MACHINE if explanation.is_spoiled else loss}."
+    if script and row.speedup:
+        reached = f"is {write(row.speedup, 'ratio')} × as fast as one rank, {reached}"
+    else:
+        reached = f"reaches {reached} from {row.speedup_reference}"
+    if ties:
+        reached += f", and ties with {ties}"
+    if explanation.is_spoiled:
+        return f"{subject} {reached}; {FREE_THE_MACHINE}."
+    if is_fine(explanation):
+        return f"{NOTHING_TO_FIX}: {subject} {reached}."
+    loss = "" if script else f"; {_largest_loss(explanation)}"
+    return f"{subject} {reached}{loss}."
+
+
+def _script_words(explanation: Explanation) -> str:
+    """The script and its ranks, or its label where the sweep has several such rows."""
+    name, row = explanation.configuration.workload.architecture, explanation.row
+    rows = (IMPLEMENTATIONS[one.implementation] for one in explanation.breakdowns)
+    if sum(traits.communicates for traits in rows) > 1:
+        return f"{name}, {row.label},"
+    return f"{name} on {units.counted(row.group_size, 'rank')}"
+
+
+def is_fine(explanation: Explanation) -> bool:
+    """Whether a configuration scales well, and has no cause whose cost was measured."""
+    reached = explanation.row.efficiency
+    if reached is None or reached.is_too_noisy or explanation.is_spoiled:
+        return False
+    is_free = all(cause.effect != "wrong" and not cause.share for cause in explanation.causes)
+    return is_free and (explanation.is_linear or reached.value >= GOOD_EFFICIENCY)
+
+
+def _largest_loss(explanation: Explanation) -> str:
+    """The largest loss in words, or why none is named."""
+    losses = [one for one in explanation.causes if one.share and one.effect == "loss"]
+    if losses:
+        perhaps = "perhaps " if losses[0].is_uncertain else ""
+        return f"the largest loss is {perhaps}{losses[0].text}"
+    return OFFSET_WORDS if explanation.offset_losses else NO_LARGE_LOSS
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -148,7 +178,9 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             costs["wrapper"] = "one process drives all replicas"
         for factor in explanation.breakdown.factors:
             if factor.value.basis != "definition":
-                causes = GAIN_WORDS if factor.is_gain else "; ".join(costs[p] for p in factor.parts)
+                causes = "; ".join(costs[part] for part in factor.parts)
+                if factor.is_gain:
+                    causes = f"a gain: faster than {FASTER_THAN[factor.parts[0]]}"
                 rows.append((explanation.row.label, factor, causes))
     if all(factor.value.is_too_noisy for _, factor, _ in rows):
         rows = []
@@ -170,23 +202,26 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                 sort=tuple(factor.value.value for _, factor, _ in rows),
             ),
             column(
-                "Share of\nstep lost",
-                [
-                    TOO_NOISY
-                    if factor.value.is_too_noisy
-                    else f"gains {percentage(factor.share.mapped(neg, unit='of the step'))}"
-                    if factor.is_gain
-                    else f"{plus_minus(factor.share, scale=100)} %"  # ≤ would say it may be no loss
-                    if factor.excludes_one
-                    else percentage(factor.share)
-                    for _, factor, _ in rows
-                ],
+                "Share of step",
+                [_share_text(factor) for _, factor, _ in rows],
                 meaning="Seconds lost, or gained, ÷ measured step.",
                 sort=tuple(factor.share.value for _, factor, _ in rows),
             ),
             text_column("Cause", [causes for _, _, causes in rows], leaves=0 if is_one else 1),
         ),
     )
+
+
+def _share_text(factor: Factor) -> str:
+    """The share of a step that a factor costs or saves: "lost 11 ± 7 %"."""
+    if factor.value.is_too_noisy:
+        return TOO_NOISY
+    if factor.is_gain:
+        return f"gained {percentage(factor.share.mapped(neg, unit='of the step'))}"
+    text = percentage(factor.share)
+    if text.startswith(AT_MOST) and not factor.excludes_one:
+        return text.replace(AT_MOST, "at most")
+    return f"lost {plus_minus(factor.share, scale=100)} %"
 
 
 def _factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
@@ -196,6 +231,15 @@ def _factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
     if any(explanation.breakdown.step_seconds.sample_size == 1 for explanation in explanations):
         more = option_words("repetitions", 4)
         yield f"no causes from single repetitions (n = 1), which show no noise; use {more}"
+
+
+def what_to_try(explanations: Sequence[Explanation]) -> Iterator[str]:
+    """What to do about configurations: that there is nothing to fix, or a line for each cause."""
+    for explanation in filter(is_fine, explanations):
+        reached = write(explanation.row.efficiency, "percent")
+        label = explanation.row.label
+        yield f"Nothing to fix: {reached} of linear scaling ({label})."
+    yield from cause_lines(explanations)
 
 
 def cause_lines(explanations: Sequence[Explanation]) -> Iterator[str]:

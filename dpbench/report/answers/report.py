@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.fastest import Fastest
+from dpbench.analysis.rows import Row
 from dpbench.messages import escaped, one_line
 from dpbench.report.answer import Answer
 from dpbench.report.answers.comm import collectives_table
@@ -18,9 +19,10 @@ from dpbench.report.configurations import configurations_table
 from dpbench.report.formatting import percentage, plus_minus, quantity
 from dpbench.report.notes import notes, warnings
 from dpbench.report.table import keep_on_line
+from dpbench.specs.labels import row_name
 
 MAX_TIES_NAMED = 3
-"""Most rows that the headline names as tied with the fastest."""
+"""Most rows that are named as tied."""
 FIRST_LOOK, OWN_SCRIPT = ("--preset", "quick"), "your_script.py"
 """The options of a first look at a machine, after which users explain a script of their own."""
 
@@ -63,7 +65,7 @@ def report_answer(
 
 def next_command(analysis: Analysis, typed: Sequence[str] = ()) -> str:
     """What to run next, "" for nothing: rows under load again if load spoiled the speeds; else it
-    decides between the fastest rows if they tie, or explains them.
+    decides between the fastest row of all and one that ties with it, or explains the fastest.
 
     `typed` is the command that has just measured, as short as it can be. It is the next one, too,
     if most rows were under load; after a first look at the machine a script is explained.
@@ -80,51 +82,76 @@ def next_command(analysis: Analysis, typed: Sequence[str] = ()) -> str:
         return ""
     if (*typed[1:3],) == FIRST_LOOK:
         return f"dpbench explain {OWN_SCRIPT}"
-    ties = (command_to_decide(sweep.command, tie) for tie in analysis.fastest.values())
-    explaining = f"dpbench explain {shlex.quote(str(sweep.folder))}"
-    return [explaining, *filter(None, ties)][-1]
+    fastest = max(analysis.fastest, key=lambda one: one.speed)
+    deciding = command_to_decide(sweep.command, fastest)
+    return deciding or f"dpbench explain {shlex.quote(str(sweep.folder))}"
 
 
-def headline_sentences(by_work: Mapping[str, Fastest]) -> Iterator[str]:
-    """One sentence for each work: the fastest configuration, and how well it scales."""
-    for work, fastest in by_work.items():
+def headline_sentences(found: Iterable[Fastest]) -> Iterator[str]:
+    """One sentence for each work and batch size: the fastest configuration, and how well it
+    scales."""
+    for fastest in found:
         sentence = _sentence(fastest)
         if fastest.rivals and fastest.faster_backend:
             first, ratio, second = fastest.faster_backend
             sentence += f"; {first} is {plus_minus(ratio)} × as fast as {second}"
         elif fastest.row and fastest.lead:
             ratio, other = fastest.lead
-            row = one_line(fastest.row.label)
+            row = _name(fastest.row, fastest)
             sentence += f"; repetition by repetition, {row} is {plus_minus(ratio)} × as fast as "
-            sentence += one_line(other.label)
-        prefix = f"{one_line(work)}: " if work else ""
-        yield f"{prefix}{sentence if work else sentence[:1].upper() + sentence[1:]}."
+            sentence += _name(other, fastest)
+        prefix = f"{one_line(fastest.work)}: " if fastest.work else ""
+        yield f"{prefix}{sentence if prefix else sentence[:1].upper() + sentence[1:]}."
 
 
 def _sentence(fastest: Fastest) -> str:
-    row, rivals = fastest.row, fastest.rivals
+    row = fastest.row
     speed = None if row is None else row.throughput
+    at = f" at batch {fastest.batch_size:,}" if fastest.batch_size else ""
     if row is None or speed is None or fastest.reason:
-        return f"no fastest configuration: {fastest.reason}"
-    label, value = one_line(row.label), quantity(speed, "rate")
+        return f"no fastest configuration{at}: {fastest.reason}"
+    label, value = _name(row, fastest), quantity(speed, "rate")
     load = f", but {fastest.load}" if fastest.load else ""
-    if rivals:
-        ties = [rival for rival in rivals if not (rival.throughput or speed).is_too_noisy]
-        names = units.some_of([one_line(rival.label) for rival in ties or rivals], MAX_TIES_NAMED)
-        if not ties:
-            return f"no clear winner: {label} at {value}; too noisy to compare: {names}{load}"
+    if ties := fastest.ties:
         speeds = [rival.throughput.value for rival in ties if rival.throughput]
         apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
-        return (
-            f"no clear winner: {label}, {value}, ties within {max(1, apart)} % with {names}{load}"
-        )
+        names = listed([f"{label} ({value})", *(_name(tie, fastest) for tie in ties)])
+        return f"no clear winner{at}: {names} tie within {max(1, apart)} %{load}"
+    if fastest.rivals:
+        names = listed([_name(rival, fastest) for rival in fastest.rivals])
+        return f"no clear winner{at}: {label} at {value}; too noisy to compare: {names}{load}"
     if load:
-        return f"perhaps the fastest: {label} at {value}{load}"
+        return f"perhaps the fastest{at}: {label} at {value}{load}"
     if fastest.others and speed.basis != "repetitions":
         one_run = "one run cannot show whether another is as fast"
-        return f"fastest in a single run: {label} at {value}; {one_run}"
+        return f"fastest in a single run{at}: {label} at {value}; {one_run}"
     efficiency = row.efficiency if row.group_size > 1 else None
     if efficiency is None or efficiency.is_too_noisy:
-        return f"fastest: {label} at {value}"
+        return f"fastest{at}: {label} at {value}"
     scaling = f"{percentage(efficiency)} of linear scaling from {row.speedup_reference}"
-    return f"fastest: {label} at {value}, {scaling}"
+    return f"fastest{at}: {label} at {value}, {scaling}"
+
+
+def _name(row: Row, fastest: Fastest) -> str:
+    """The label of a row, without the batch size where all have the same."""
+    size = None if fastest.batch_size else row.batch_size
+    return one_line(row_name(row.series, row.group_size, row.replicas_by_node, size))
+
+
+def tied_with(row: Row, found: Iterable[Fastest]) -> str:
+    """The other rows that tie as the fastest of a batch size, if a row is one of them."""
+    for fastest in found:
+        level = [one for one in (fastest.row, *fastest.ties) if one]
+        others = [one for one in level if one.configuration != row.configuration]
+        if 0 < len(others) < len(level) and not fastest.reason:
+            return listed([_name(one, fastest) for one in others])
+    return ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are: "a, b, c and 2 others"."""
+    shown, left = [*names[:MAX_TIES_NAMED]], len(names) - MAX_TIES_NAMED
+    if left > 0:
+        shown.append(units.counted(left, "other"))
+    *first, last = shown
+    return f"{', '.join(first)} and {last}" if first else last

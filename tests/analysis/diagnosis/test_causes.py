@@ -163,8 +163,10 @@ def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
     (found,) = (one for one in explain_rows(summarize(records)) if one.communicates)
     assert found.is_linear
     assert causes_of(found) == ()
-    assert verdict_sentence(found).endswith("nothing to gain from better scaling.")
-    assert "gains 10" in factors_table([found]).text()
+    verdict = verdict_sentence(found, ties="dp ×2")
+    assert verdict.startswith("Nothing large to fix: ddp/gloo ×2, batch 32 reaches 1")
+    assert verdict.endswith(" of linear scaling from single, and ties with dp ×2.")
+    assert "gained 10" in factors_table([found]).text()
 
 
 def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
