@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli.help import DESCRIBE_ALL, Command, CommandGroup
+from dpbench.cli.help import DESCRIBE_ALL, MORE_COMMANDS, Command, CommandGroup
 from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.measuring import check, comm, explain, sweep, train
 from dpbench.cli.results import compare, plot, project, report
@@ -27,7 +27,7 @@ EXTRA_WORD = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \(([^ )]+)")
 MAX_HELP_COLUMNS = 120
 """Columns of help on a wide terminal."""
 
-USUAL_PANEL, MORE_PANEL = "Commands", "More commands"
+USUAL_COMMANDS = "Commands"
 CONTEXT_SETTINGS: dict[Any, Any] = {
     "help_option_names": ("-h", "--help", DESCRIBE_ALL),
     "max_content_width": MAX_HELP_COLUMNS,
@@ -49,19 +49,19 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
     )
 
 
-_add(USUAL_PANEL, explain, cls=ScriptCommand)
-_add(USUAL_PANEL, sweep, cls=ScriptCommand)
-_add(USUAL_PANEL, report)
-_add(USUAL_PANEL, check, cls=ScriptCommand)
-_add(MORE_PANEL, compare)
-_add(MORE_PANEL, init)
-_add(MORE_PANEL, listing, "list")
-_add(MORE_PANEL, doctor)
-_add(MORE_PANEL, train)
-_add(MORE_PANEL, plot)
-_add(MORE_PANEL, comm)
-_add(MORE_PANEL, project)
-_add(MORE_PANEL, launch, cls=Verbatim)
+_add(USUAL_COMMANDS, explain, cls=ScriptCommand)
+_add(USUAL_COMMANDS, sweep, cls=ScriptCommand)
+_add(USUAL_COMMANDS, report)
+_add(USUAL_COMMANDS, check, cls=ScriptCommand)
+_add(MORE_COMMANDS, compare)
+_add(MORE_COMMANDS, init)
+_add(MORE_COMMANDS, listing, "list")
+_add(MORE_COMMANDS, doctor)
+_add(MORE_COMMANDS, train)
+_add(MORE_COMMANDS, plot)
+_add(MORE_COMMANDS, comm)
+_add(MORE_COMMANDS, project)
+_add(MORE_COMMANDS, launch, cls=Verbatim)
 
 
 def _print_version(wanted: bool) -> None:

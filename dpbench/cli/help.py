@@ -20,6 +20,8 @@ MANY_ROWS = 24
 """Rows of help above which --help only names most options."""
 MAIN_PANELS = (Panel.ARGUMENTS, Panel.OPTIONS)
 """Panels that it describes even then."""
+MORE_COMMANDS = "More commands"
+"""The panel of commands that the first screen of help only names."""
 
 HelpRows = list[tuple[str, str]]
 
@@ -57,14 +59,23 @@ class Command(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """The group of all commands, whose help shows them by panel."""
+    """The group of all commands, whose help describes the usual ones and names the others."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[DESCRIBE_ALL] = DESCRIBE_ALL in args
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         rows: dict[str, HelpRows] = {}
         for name, command in self.commands.items():
             row = (name, command.get_short_help_str(limit=formatter.width))
             rows.setdefault(str(command.rich_help_panel), []).append(row)  # type: ignore[attr-defined]
+        others = [] if ctx.meta[DESCRIBE_ALL] else [name for name, _ in rows.pop(MORE_COMMANDS)]
         _write(formatter, rows)
+        if others:
+            formatter.write_paragraph()
+            names = f"{MORE_COMMANDS}: {', '.join(others)}."
+            formatter.write_text(f"{names} {ctx.command_path} {DESCRIBE_ALL} describes them.")
         _write(formatter, _options_by_panel(self.get_params(ctx)))
 
 

@@ -23,8 +23,10 @@ def printed(capsys: Capture, *words: str) -> str:
 
 
 def test_commands_and_options_have_a_plain_line_each(capsys: Capture) -> None:
-    text = printed(capsys, "--help")
-    assert all(re.search(rf"^  {name}  ", text, re.MULTILINE) for name in COMMANDS)
+    short, whole = printed(capsys, "--help"), printed(capsys, "--help-all")
+    assert re.findall(r"^  ([a-z]+)  ", whole, re.MULTILINE) == [*COMMANDS]
+    assert re.findall(r"^  ([a-z]+)  ", short, re.MULTILINE) == [*COMMANDS][:4]
+    assert f"More commands: {', '.join([*COMMANDS][4:])}. " in " ".join(short.split())
     for name, command in COMMANDS.items():
         line = command.help.split("\n\n")[0]
         assert re.fullmatch(rf".{{1,{LONGEST - 1}}}\.", line), name
