@@ -36,8 +36,8 @@ BLOCK = re.compile(r"^```\w*\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 MEASURED = re.compile(r"\*Measured on \d{4}-\d\d-\d\d[^*]*\*\n\n(?:```)$")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HOME = PROJECT["urls"]["Repository"]
-MAX_README = 8_192
-MAX_DOCS = 110_000
+MAX_README = 7_400
+MAX_DOCS = 86_000
 """Bytes of all pages together."""
 CONTINUED = re.compile(r"\\\n|\n\s+(?=--)")
 COMMAND = re.compile(
@@ -125,7 +125,7 @@ def test_the_tagline_is_the_same_everywhere() -> None:
 def test_the_pages_are_few_and_short() -> None:
     assert len(README.encode()) <= MAX_README
     pages = [*(ROOT / "docs").glob("*.md")]
-    assert len(pages) <= 16
+    assert len(pages) <= 12
     assert sum(page.stat().st_size for page in pages) <= MAX_DOCS
 
 

@@ -5,7 +5,6 @@ A part stands below a comment, which a reader of the rendered page does not see:
     <!-- generated: output -->             a fenced block; its lines `$ dpbench …` are run
     <!-- generated: output, paragraph 1 -->  only that part of what they print; "…" is the rest
     <!-- generated: python -->             a fenced block; its lines `>>> …` are run
-    <!-- generated: docstring sweep -->    a fenced block: the beginning of help(dpbench.sweep)
     <!-- generated: columns shown -->      a table, made from the code
 
 Commands run in this process, on a copy of the results, and only read: their numbers come from
@@ -36,7 +35,6 @@ GENERATED = re.compile(
 )
 """A generated part: `body` is what stands between the fences, or the lines of the table."""
 COMMAND = re.compile(r"^\$ (dpbench (?:.*\\\n)*.*)\n", re.MULTILINE)
-HEAD = re.compile(r"\s*\| head -(?P<lines>\d+)$")
 PARAGRAPHS = re.compile(r"paragraphs? (?P<first>\d+)(?:-(?P<last>\d+))?")
 OMISSION = "…"
 
@@ -77,14 +75,12 @@ def console(body: str, details: str) -> str:
 
 def run_command(command: str) -> str:
     """What `dpbench …` writes to stdout; raises AssertionError unless it exits with 0."""
-    head = HEAD.search(command)
-    _, *words = shlex.split(HEAD.sub("", command).replace("\\\n", " "))
+    _, *words = shlex.split(command.replace("\\\n", " "))
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         status = app.run([*words, *["--no-charts"] * (words[0] == "report")])  # they take time
     assert status == 0, f"{command}: exit status {status}: {stderr.getvalue()}"
-    lines = stdout.getvalue().splitlines()[: int(head["lines"]) if head else None]
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return "".join(f"{line.rstrip()}\n" for line in stdout.getvalue().splitlines())
 
 
 def choose_paragraphs(text: str, details: str) -> str:

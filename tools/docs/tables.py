@@ -6,6 +6,8 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from textwrap import fill
+from typing import Any
 
 import dpbench
 from dpbench.analysis.metrics import TABLE_METRICS
@@ -13,11 +15,14 @@ from dpbench.api.results import Results
 from dpbench.cli.app import commands
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.run.setup import list_names
+from dpbench.specs.axes import AXES
 from tools.docs import ROOT
 
 GPU_RESULTS = ROOT / "results" / "gpu" / "gpu.json"
 NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
 """Columns of a table that say what was measured, not how it went."""
+LONG_COMMANDS = ("sweep", "check", "train")
+"""Commands whose options do not fit on a screen."""
 
 
 def table(kind: str, details: str) -> str:
@@ -26,14 +31,16 @@ def table(kind: str, details: str) -> str:
 
 
 def _columns(which: str) -> str:
-    """`shown` without being asked for, or `by name`."""
+    """`shown` without being asked for, or `by name`: those that are measured, or `settings`."""
+    if which == "settings":
+        return f"{fill(', '.join(key for key in TABLE_METRICS if key in AXES), 100)}\n"
     shown = {"shown": True, "by name": False}[which]
     return _markdown(
         ("column", "key", "definition"),
         (
             (column.counting(["images"]).header, f"`{column.key}`", column.meaning)
             for column in TABLE_METRICS.values()
-            if column.by_default is shown and not (shown and column.key in NAMES)
+            if column.by_default is shown and column.key not in {*(NAMES if shown else AXES)}
         ),
     )
 
@@ -43,19 +50,34 @@ def _commands(_: str) -> str:
     return _markdown(("command", "what it does"), rows)
 
 
-def _options(command_name: str) -> str:
+def _options(which: str) -> str:
+    """Options that exactly these of `LONG_COMMANDS` have with one meaning."""
+    names = which.split(", ")
+    options = {name: _described_options(name) for name in LONG_COMMANDS}
     rows = []
-    for option in commands().commands[command_name].params:
-        if option.name == "help" or option.hidden:
-            continue
-        names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
-        if option.param_type_name == "argument":
-            names = f"`{option.metavar}`"
-        elif option.metavar and not option.is_flag:
-            names += f" `{option.metavar}`"
-        shown = option.show_default
-        rows.append((names, shown if isinstance(shown, str) else "", _flowing(option.help)))
+    for meaning, option in options[names[0]].items():
+        if [name for name in LONG_COMMANDS if meaning in options[name]] == names:
+            defaults = {name: options[name][meaning].show_default or "" for name in names}
+            usual = defaults[names[0]]
+            others = (f"; `{name}`: {one}" for name, one in defaults.items() if one != usual)
+            rows.append((_written(option), usual + "".join(others), meaning))
     return _markdown(("option", "default", "meaning"), rows)
+
+
+def _described_options(command_name: str) -> dict[str, Any]:
+    """The options of a command by their meaning."""
+    options = commands().commands[command_name].params
+    return {_flowing(one.help): one for one in options if one.name != "help" and not one.hidden}
+
+
+def _written(option: Any) -> str:
+    """Its first long name and its short one, with what it takes."""
+    if option.param_type_name == "argument":
+        return f"`{option.metavar}`"
+    long, *_ = (name for name in option.opts if name.startswith("--"))
+    short = (name for name in option.opts if not name.startswith("--"))
+    names = ", ".join(f"`{name}`" for name in (long, *short, *option.secondary_opts))
+    return f"{names} `{option.metavar}`" if option.metavar and not option.is_flag else names
 
 
 def _flowing(help_text: str | None) -> str:
@@ -97,11 +119,6 @@ def _gpu(_: str) -> str:
     )
 
 
-def _docstring(name: str) -> str:
-    """What `help` says of a public name, without its arguments."""
-    return (inspect.getdoc(getattr(dpbench, name)) or "").split("\n\nReturns:\n")[0] + "\n"
-
-
 def _members(name: str) -> str:
     """The public attributes and methods of a class, with the first sentence of each."""
     rows = []
@@ -133,7 +150,6 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "architectures": _architectures,
     "charts": _charts,
     "commands": _commands,
-    "docstring": _docstring,
     "gpu": _gpu,
     "members": _members,
 }
