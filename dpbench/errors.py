@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 PASSED, FAILED, USAGE, REGRESSED, INCONCLUSIVE, NOT_COMPARABLE, WRONG_GRADIENTS = range(7)
 """Exit statuses of commands; INCONCLUSIVE is that of measurements that spread too much to decide,
@@ -60,6 +62,17 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     near = [one for one in plain if name and one.startswith(name.lower())]
     near = near or difflib.get_close_matches(name.lower(), plain, n=1, cutoff=0.5)
     return plain[near[0]] if near else None
+
+
+def near_path(path: str | Path) -> str:
+    """The end of an error on a path that does not exist: the name in its folder that is spelled
+    most like it; "" if none is."""
+    missing = Path(path)
+    with suppress(OSError):
+        names = [one.name for one in missing.parent.iterdir()]
+        if near := difflib.get_close_matches(missing.name, names, n=1, cutoff=0.7):
+            return f"; did you mean {missing.with_name(near[0])}?"
+    return ""
 
 
 class FileError(DpbenchError):

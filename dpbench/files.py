@@ -21,7 +21,7 @@ from secrets import token_hex
 from typing import IO, Any, Generic, TypeVar
 
 from dpbench.codec import encode, from_json, json_bytes
-from dpbench.errors import FileError
+from dpbench.errors import FileError, near_path
 from dpbench.temporary import no_garbage_collection
 
 R = TypeVar("R")
@@ -105,7 +105,8 @@ def _errors_as(what: str, path: Path, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileError(f"{what} {path}: {error.strerror or error}{remedy}") from None
+        near = near_path(path) if isinstance(error, FileNotFoundError) else ""
+        raise FileError(f"{what} {path}: {error.strerror or error}{remedy}{near}") from None
 
 
 def write_inside(path: Path, content: bytes) -> Path:

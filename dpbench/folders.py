@@ -23,7 +23,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from dpbench import units
 from dpbench.codec import encode, from_json, json_bytes
-from dpbench.errors import FileError, UsageError
+from dpbench.errors import FileError, UsageError, near_path
 from dpbench.files import (
     LineReader,
     LineWriter,
@@ -191,6 +191,8 @@ def _read_header(folder: Path, file: str, maker: str) -> Header:
     if not os.path.lexists(folder / file):
         if not folder.exists() and os.path.lexists((usual := Path("results", folder)) / file):
             raise FileError(f"{folder} does not exist; did you mean {usual}?")
+        if not folder.exists() and (near := near_path(folder)):
+            raise FileError(f"{folder} does not exist{near}")
         lack = f"has no {file}" if folder.exists() else "does not exist"
         inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
         named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from dpbench.errors import UsageError, unknown_name
+from dpbench.errors import UsageError, near_path, unknown_name
 from dpbench.messages import escaped, say
 from dpbench.options.model import Options, options_of
 
@@ -176,7 +176,7 @@ def read_file(path: Path) -> dict[str, Any]:
         # YAML itself would make 8 of 010, false of off and 90 of 1:30.
         content = tomllib.loads(text) if kind == "TOML" else yaml.load(text, yaml.BaseLoader)
     except OSError as error:
-        raise UsageError(f"{option}: {error.strerror}") from None
+        raise UsageError(f"{option}: {error.strerror}{near_path(path)}") from None
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(f"{path} is not {kind}: {' '.join(str(error).split())}") from None
     if content in (None, ""):

@@ -14,9 +14,6 @@ from dpbench.options.model import Options, Panel, Subject, option, options_of
 
 DEFAULT_SCRIPT_WARMUP = 10
 """Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
-DEFAULT_SCRIPT_WINDOW_SECONDS = 0.5
-"""Time that the steps of a script as it is fill. Its start takes far longer, so that more runs tell
-more than longer ones."""
 MIN_SCRIPT_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
 

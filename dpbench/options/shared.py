@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import UsageError, expected_name
-from dpbench.messages import option_words
+from dpbench.messages import as_typed, option_words
 from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Options, Panel, option
 from dpbench.options.types import (
     ArchitectureList,
@@ -37,6 +37,7 @@ MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
 DEFAULT_ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
+DEFAULT_BATCH_SIZES = (32, 64, 128)
 DEFAULT_REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
 HELP = {
@@ -143,7 +144,9 @@ class MeasuredRows(Options):
     backends: CommaList[BackendName] | None = option(
         None, HELP["backends"], "A,B", also=("--sync-backend",), usual=USUAL_BACKEND
     )
-    batch_sizes: CommaList[Count] = option((32, 64, 128), "Samples per replica.", "N,N")
+    batch_sizes: CommaList[Count] | None = option(
+        None, "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES)
+    )
     group_sizes: GroupSizes | None = option(
         None,
         "Numbers of replicas to measure; max: all --gpus.",

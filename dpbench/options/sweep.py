@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,12 +12,7 @@ from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import ONLY_MODELS, Panel, option
-from dpbench.options.script import (
-    DEFAULT_SCRIPT_WARMUP,
-    DEFAULT_SCRIPT_WINDOW_SECONDS,
-    MIN_SCRIPT_STEPS,
-    TrainingScript,
-)
+from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, TrainingScript
 from dpbench.options.shared import HELP, print_option
 from dpbench.options.types import (
     CommaList,
@@ -36,12 +30,9 @@ from dpbench.specs.parallel import COMM_HOOKS, Scaling
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
 compared = Panel.COMPARED.option
-DEFAULT_WINDOW_SECONDS = 1.0
-"""Time that a window fills where --steps is not given."""
-MIN_FILLING_STEPS = 12
-"""Fewest steps of such a window: SEGMENTS of three."""
+DEFAULT_WARMUP = 5
 DEFAULT_STEPS = 50
-"""Steps where the samples of a window must be known before it begins."""
+"""Steps of a window that cannot fill a time, as their number must be known before it begins."""
 SCRIPT_IMPLEMENTATIONS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
 """The implementations that a training script can be measured with."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
@@ -118,7 +109,12 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     threads: CommaList[Count] | None = compared(
         None, HELP["threads"], "N,N", usual=shared.USUAL_THREADS
     )
-    warmup: CommaList[Number] = compared((5,), "Warm-up steps.", "N,N")
+    warmup: CommaList[Number] | None = compared(
+        None,
+        "Warm-up steps.",
+        "N,N",
+        usual=f"{DEFAULT_WARMUP}; {DEFAULT_SCRIPT_WARMUP} for a script",
+    )
     steps: CommaList[Count] | None = compared(
         None, "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
     )
@@ -160,52 +156,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         usual = (SCRIPT,) if self.subject == "script" else DEFAULT_IMPLEMENTATIONS
         return self.implementations or (*usual, INDEPENDENT)
 
-    @property
-    def window_seconds(self) -> float | None:
-        """Seconds that a window fills with steps; None where their number is known beforehand, as
-        samples that are loaded ahead, and averages of parameters, need it. Models need two warm-up
-        steps, of which the last one shows how long a step takes."""
-        if self.subject == "script":
-            return DEFAULT_SCRIPT_WINDOW_SECONDS if self.steps is None else None
-        is_known = self.steps is not None or any(self.loading) or self.sync_every != (1,)
-        return None if is_known or min(self.warmup) < 2 else DEFAULT_WINDOW_SECONDS
-
-    @property
-    def settings(self) -> dict[str, tuple[Any, ...]]:
-        """The values of each axis but architectures: those that are given, or else what dpbench
-        chooses; None for threads that depend on the machine."""
-        chosen: dict[str, tuple[Any, ...]] = {
-            "steps": (DEFAULT_STEPS if self.window_seconds is None else MIN_FILLING_STEPS,),
-            "prefetch": self.loading,
-            "threads": (None,),
-        }
-        if self.subject == "script":
-            # OpenMP takes a number for each level of nesting.
-            of_openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
-            chosen |= {
-                "batch_size": (None,),
-                "warmup": (DEFAULT_SCRIPT_WARMUP,),
-                "steps": (MIN_SCRIPT_STEPS,),
-                # As under torchrun.
-                "threads": (int(of_openmp) if of_openmp.isdecimal() else 1,),
-            }
-        settings = {axis: getattr(self, field) for axis, field in OPTION_FIELDS.items()}
-        del settings["architecture"]
-        unset = (axis for axis in chosen if OPTION_FIELDS[axis] not in self.model_fields_set)
-        return settings | {axis: chosen[axis] for axis in unset}
-
-    @property
-    def loading(self) -> tuple[int | None, ...]:
-        """The values of --prefetch; samples of the user's own are not all on the device."""
-        if self.prefetch is not None:
-            return self.prefetch
-        return (0,) if self.has_own_data else (None,)
-
-    @property
-    def has_own_data(self) -> bool:
-        """Whether --data names a user's function."""
-        return self.data is not None and is_function(self.data)
-
     @model_validator(mode="after")
     def _go_together(self) -> SweepOptions:
         """Raise UsageError for options that contradict each other, or would have no effect."""
@@ -221,18 +171,13 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 f"{option_words('backends', self.backends)}: none of the implementations "
                 f"{', '.join(names)} has a choice of backend; leave it out"
             )
-        for every in self.sync_every:
-            if any(n % every for n in self.settings["steps"]):
-                raise UsageError(
-                    f"--sync-every {every}: the timed window must hold whole periods; expected "
-                    f"--steps to be a multiple of {every}"
-                )
-        if self.has_own_data and None in self.loading:
+        loading = self.prefetch or ()
+        if None in loading and self.data is not None and is_function(self.data):
             raise UsageError(
                 f"--prefetch resident: the samples of {self.data} may not fit on the device; "
                 "expected a number of steps to load ahead, or 0"
             )
-        if any(self.data_workers) and not any(self.loading) and self.subject == "model":
+        if any(self.data_workers) and not any(loading) and self.subject == "model":
             raise UsageError(
                 f"{option_words('data_workers', self.data_workers)}: workers need --prefetch of 1 "
                 "or more"

@@ -93,23 +93,6 @@ def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
     assert read({"config": config, "seed": "1"}).seed == (1,)
 
 
-@pytest.mark.parametrize(
-    ("given", "seconds"),
-    [
-        ({}, 1.0),
-        ({"prefetch": "2"}, None),
-        ({"sync_every": "2", "implementations": "local-sgd"}, None),
-        ({"steps": "8,9"}, None),
-        ({"warmup": "5,1"}, None),
-        ({"warmup": "0", "script": "train.py"}, 0.5),
-    ],
-)
-def test_windows_that_cannot_fill_a_time_have_a_number_of_steps(
-    given: dict[str, Any], seconds: float | None
-) -> None:
-    assert SweepOptions(**given).window_seconds == seconds
-
-
 FILE = """
 arch = "mlp"
 implementations = ["ddp", "dp"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 from dpbench import units
 from dpbench.architecture import make_importable
 from dpbench.architecture.naming import with_files
-from dpbench.data.registry import unread_notes
-from dpbench.errors import UsageError
+from dpbench.data.registry import is_function, unread_notes
+from dpbench.errors import UsageError, near_path
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words
-from dpbench.options.shared import MAX_WORD
-from dpbench.options.sweep import DEFAULT_STEPS, SweepOptions
+from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_SCRIPT_STEPS
+from dpbench.options.shared import DEFAULT_BATCH_SIZES, MAX_WORD
+from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WARMUP, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
 from dpbench.specs import Configuration, SweepSpec, WorkloadSpec
+from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.sweep import configurations
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE
@@ -26,6 +31,14 @@ from dpbench.specs.workload import WORKLOAD_FIELDS
 
 if TYPE_CHECKING:
     from dpbench.launch.cluster import Node
+
+WINDOW_SECONDS = 1.0
+"""Time that a window fills where --steps is not given."""
+SCRIPT_WINDOW_SECONDS = 0.5
+"""The same for a script as it is. Its start takes far longer, so that more runs tell more than
+longer ones."""
+MIN_FILLING_STEPS = 12
+"""Fewest steps of a window that fills a time: SEGMENTS of three."""
 
 
 def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[SweepSpec, list[str]]:
@@ -35,14 +48,10 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     Raises UsageError for what the nodes cannot run.
     """
     group_sizes = _group_sizes(options, nodes)
-    if options.window_seconds and len(nodes) > 1:  # the orders of other nodes name no steps
-        options = options.model_copy(update={"steps": (DEFAULT_STEPS,)})
-    settings = options.settings
-    settings["threads"] = tuple(
-        _threads(options, nodes, max(group_sizes), each) for each in settings["threads"]
-    )
-    first = {field: values[0] for field, values in settings.items()}
-    of_workload = {field: first.pop(field) for field in settings if field in WORKLOAD_FIELDS}
+    window_seconds = _window_seconds(options, nodes)
+    axes = _axes(options, nodes, max(group_sizes), fills_time=window_seconds is not None)
+    first = {axis: values[0] for axis, values in axes.items()}
+    of_workload = {axis: first[axis] for axis in first.keys() & WORKLOAD_FIELDS}
     workloads, notes = _workloads(options, of_workload)
     notes += unread_notes(options.data_dir, [each.dataset for each in workloads])
     devices = tuple(device for node in nodes for device in node.devices)
@@ -52,8 +61,8 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         backend="none",
         group_size=1,
         devices=devices[:1],
-        window_seconds=options.window_seconds,
-        **first,
+        window_seconds=window_seconds,
+        **{axis: first[axis] for axis in first.keys() - WORKLOAD_FIELDS},
     )
     usual_backend = "nccl" if nodes[0].machine.gpus else "gloo"
     if options.subject == "script":
@@ -69,7 +78,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         devices=devices,
         devices_by_node=tuple(len(node.devices) for node in nodes) if len(nodes) > 1 else (),
         repetitions=options.repetitions,
-        axes={field: values for field, values in settings.items() if len(values) > 1},
+        axes={axis: values for axis, values in axes.items() if len(values) > 1},
         time_limit_seconds=options.time_limit,
         stop_after_failure=options.stop_after_failure,
     )
@@ -83,27 +92,75 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
 def _group_sizes(options: SweepOptions, nodes: Sequence[Node]) -> tuple[int, ...]:
     """The group sizes that are asked for, or the usual ones.
 
-    Raises UsageError for groups and batches that these nodes do not have.
+    Raises UsageError for groups that these nodes do not have.
     """
     most = sum(len(node.devices) for node in nodes)
     usual = default_group_sizes(most)
     # At group size 1 SINGLE is measured in any case.
     asked = options.group_sizes or usual[1:] or usual
     sizes = tuple(dict.fromkeys(most if size == MAX_WORD else int(size) for size in asked))
-    smallest, largest = min(options.batch_sizes), max(sizes)
-    if largest > most:
+    if (largest := max(sizes)) > most:
         listed = " + ".join(str(len(node.devices)) for node in nodes)
         where = f"all nodes ({listed})" if len(nodes) > 1 else "this machine"
         raise UsageError(
             f"--group-sizes: {largest} is above the {units.counted(most, 'replica')} of {where}; "
             f"expected at most {most}, or more --gpus"
         )
-    if "strong" in options.scaling and smallest < largest:
+    return sizes
+
+
+def _window_seconds(options: SweepOptions, nodes: Sequence[Node]) -> float | None:
+    """Seconds that a window fills with steps; None where their number is known beforehand: it was
+    asked for, or the orders of other nodes, samples that are loaded ahead, or averages of
+    parameters need it. Models need two warm-up steps, of which the last one shows how long a step
+    takes."""
+    if options.steps is not None or len(nodes) > 1:
+        return None
+    if options.subject == "script":
+        return SCRIPT_WINDOW_SECONDS
+    is_known = any(options.prefetch or ()) or options.sync_every != (1,)
+    return None if is_known or min(options.warmup or (DEFAULT_WARMUP,)) < 2 else WINDOW_SECONDS
+
+
+def _axes(
+    options: SweepOptions, nodes: Sequence[Node], largest_group: int, *, fills_time: bool
+) -> dict[str, tuple[Any, ...]]:
+    """The values of each axis but architectures: those that are asked for, or else those that
+    dpbench chooses. Raises UsageError for values that do not go together."""
+    is_script = options.subject == "script"
+    period = math.lcm(*options.sync_every)
+    whole_periods = math.ceil(DEFAULT_STEPS / period) * period
+    fewest = MIN_SCRIPT_STEPS if is_script else MIN_FILLING_STEPS
+    has_own_data = options.data is not None and is_function(options.data)
+    # OpenMP takes a number for each level of nesting; a script gets the default of torchrun.
+    openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
+    of_script = int(openmp) if openmp.isdecimal() else 1
+    chosen: dict[str, tuple[Any, ...]] = {
+        "batch_size": (None,) if is_script else DEFAULT_BATCH_SIZES,
+        "warmup": (DEFAULT_SCRIPT_WARMUP if is_script else DEFAULT_WARMUP,),
+        "steps": (fewest if fills_time else whole_periods,),
+        "prefetch": (0 if has_own_data else None,),  # not all samples of the user's are resident
+        "threads": (of_script if is_script else None,),
+    }
+    axes = {}
+    for axis, field in OPTION_FIELDS.items():
+        if axis != "architecture":
+            values = getattr(options, field)
+            axes[axis] = chosen[axis] if values is None else values
+    axes["threads"] = tuple(_threads(options, nodes, largest_group, n) for n in axes["threads"])
+    for every in options.sync_every:
+        if any(steps % every for steps in axes["steps"]):
+            raise UsageError(
+                f"--sync-every {every}: the timed window must hold whole periods; expected --steps "
+                f"to be a multiple of {every}"
+            )
+    if "strong" in options.scaling and (smallest := min(axes["batch_size"])) < largest_group:
         raise UsageError(
             f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
-            f"the group of {largest}; expected at least {largest}, a sample for every replica"
+            f"the group of {largest_group}; expected at least {largest_group}, a sample for every "
+            "replica"
         )
-    return sizes
+    return axes
 
 
 def _threads(
@@ -149,7 +206,7 @@ def _require_script(script: Sequence[str]) -> None:
     instead. Nothing of it runs here."""
     if script[0] != "-m":
         if not Path(script[0]).is_file():
-            raise UsageError(f"no file {script[0]} here ({Path.cwd()})")
+            raise UsageError(f"no file {script[0]} here ({Path.cwd()}){near_path(script[0])}")
         text = Path(script[0]).read_text(encoding="utf-8", errors="replace")
         if "\ndef make(" in text and "optim" not in text:
             raise UsageError(
@@ -157,11 +214,21 @@ def _require_script(script: Sequence[str]) -> None:
                 f"measure the model: dpbench sweep --arch {script[0]}:make"
             )
         return
+    if not _has_module(script[1]):
+        raise UsageError(f"-m {script[1]}: no such module")
+
+
+def _has_module(name: str) -> bool:
+    """Whether there is a module of this name; the packages around it are found and not imported."""
+    outermost, *inner = name.split(".")
     sys.path.insert(0, str(Path.cwd()))  # as python -m does
     try:
-        if find_spec(script[1]) is None:
-            raise UsageError(f"-m {script[1]}: no such module")
-    except ModuleNotFoundError as error:
-        raise UsageError(f"-m {script[1]}: {error}") from None
+        found = find_spec(outermost) if outermost else None
+    except ValueError:  # such as __main__, which is no file
+        found = None
     finally:
         sys.path.remove(str(Path.cwd()))
+    for part in inner:
+        places = found.submodule_search_locations if found else None
+        found = PathFinder.find_spec(part, places or [])
+    return found is not None

@@ -62,6 +62,23 @@ def test_a_group_is_no_larger_than_all_hosts_together() -> None:
         built(*hosts, group_sizes="4")
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds", "steps"),
+    [
+        ({}, 1.0, 12),
+        ({"prefetch": "2"}, None, 50),
+        ({"sync_every": "4,3", "implementations": "local-sgd"}, None, 60),
+        ({"steps": "8,9"}, None, 8),
+        ({"warmup": "5,1"}, None, 50),
+    ],
+)
+def test_windows_that_cannot_fill_a_time_have_a_number_of_steps_in_whole_periods(
+    given: dict[str, str], seconds: float | None, steps: int
+) -> None:
+    base = built(node("cpu"), **given).base
+    assert (base.window_seconds, base.steps) == (seconds, steps)
+
+
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(("variable", "threads"), [("4,2", 4), ("", 1)])
 def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
@@ -70,7 +87,7 @@ def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     Path("train.py").touch()
     spec, _ = build_sweep_spec(SweepOptions(script="train.py"), [node("cpu", cores=8)])
-    assert spec.base.threads == threads
+    assert (spec.base.threads, spec.base.window_seconds) == (threads, 0.5)
 
 
 def test_a_scaled_learning_rate_that_is_no_number_is_refused() -> None:
