@@ -51,7 +51,7 @@ RESULTS = re.compile(r"results/(?!examples|published)[\w-]+")
 EXAMPLE_FOLDER = ROOT / "results" / "examples" / "two-cores"
 READ_ONLY = ("report", "compare", "explain", "plot", "project", "list", "init")
 NEEDS_MORE = re.compile(
-    r"(?:^| )(?:-m |train\.py)|--nnodes|--example|\bmax\b|\btorchvision:|\bgpt2\.py:"
+    r"(?:^| )(?:-m |train\.py)|--nnodes|--example|\bmax\b|\btorchvision:"
 )
 """Words of a command that starts real processes, looks for other nodes, needs a library, or copies
 what is staged already."""

@@ -1,4 +1,4 @@
-"""Tables of the documentation that are made from the code: columns, commands, charts, …"""
+"""Tables of the documentation that are made from the code: columns, commands, options, …"""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import dpbench
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
-from dpbench.report.charts.kinds import CHARTS
 from dpbench.run.setup import list_names
 from dpbench.specs.axes import AXES
 from tools.docs import ROOT
@@ -92,12 +91,6 @@ def _architectures(_: str) -> str:
     return _markdown(("architecture", "what it is"), rows)
 
 
-def _charts(_: str) -> str:
-    return _markdown(
-        ("kind", "title"), ((f"`{kind.name}`", kind.title) for kind in CHARTS.values())
-    )
-
-
 def _gpu(_: str) -> str:
     """Speeds of ddp and torch-ddp that `make gpu` has measured; empty before it was run."""
     if not GPU_RESULTS.exists():
@@ -148,7 +141,6 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "columns": _columns,
     "options": _options,
     "architectures": _architectures,
-    "charts": _charts,
     "commands": _commands,
     "gpu": _gpu,
     "members": _members,
