@@ -37,7 +37,7 @@ MEASURED = re.compile(r"\*Measured on \d{4}-\d\d-\d\d[^*]*\*\n\n(?:```)$")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HOME = PROJECT["urls"]["Repository"]
 MAX_README = 7_400
-MAX_DOCS = 86_000
+MAX_DOCS = 76_000
 """Bytes of all pages together."""
 CONTINUED = re.compile(r"\\\n|\n\s+(?=--)")
 COMMAND = re.compile(
@@ -50,9 +50,7 @@ NAMED_FILE = re.compile(r"# (?P<name>[\w/]+\.\w+)\n")
 RESULTS = re.compile(r"results/(?!examples|published)[\w-]+")
 EXAMPLE_FOLDER = ROOT / "results" / "examples" / "two-cores"
 READ_ONLY = ("report", "compare", "explain", "plot", "project", "list", "init")
-NEEDS_MORE = re.compile(
-    r"(?:^| )(?:-m |train\.py)|--nnodes|--example|\bmax\b|\btorchvision:"
-)
+NEEDS_MORE = re.compile(r"(?:^| )(?:-m |train\.py)|--nnodes|--example|\bmax\b|\btorchvision:")
 """Words of a command that starts real processes, looks for other nodes, needs a library, or copies
 what is staged already."""
 

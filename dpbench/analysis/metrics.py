@@ -237,9 +237,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         key="exposed_communication_seconds",
         follows_throughput=True,
-        meaning="Mean step time with gradient synchronization − without it, where each step takes "
-        "as long as its slowest rank, from two windows of equal length in the same processes: "
-        "seconds of communication that overlap does not hide, without waiting for stragglers; "
+        meaning="Communication that the backward pass does not hide: step time with gradient "
+        "synchronization − without it, in the same processes, without waiting for stragglers; "
         "in rows, the share of the step that `explain` shows × the step.",
         of_trial=if_timed(throughput.exposed_communication_seconds),
         of_row=lambda row: throughput.exposed_communication(row.records),
@@ -252,7 +251,7 @@ METRICS: tuple[Metric, ...] = (
         key="loss_slope_per_second",
         follows_throughput=True,
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
-        "steps × steps per second; missing unless a run recorded two finite losses.",
+        "steps × steps per second.",
         of_row=lambda row: loss_slope_per_second(row.records, row.throughput),
         matters=lambda rows: any(
             not slope.ends[0] <= 0 <= slope.ends[1]

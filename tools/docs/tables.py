@@ -13,7 +13,6 @@ import dpbench
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
-from dpbench.run.setup import list_names
 from dpbench.specs.axes import AXES
 from tools.docs import ROOT
 
@@ -84,13 +83,6 @@ def _flowing(help_text: str | None) -> str:
     return " ".join((help_text or "").split("\n\n")[0].split())
 
 
-def _architectures(_: str) -> str:
-    """What `dpbench list` says of those that ship."""
-    entries = list_names("architectures").data
-    rows = ((f"`{entry['name']}`", entry["description"]) for entry in entries)
-    return _markdown(("architecture", "what it is"), rows)
-
-
 def _gpu(_: str) -> str:
     """Speeds of ddp and torch-ddp that `make gpu` has measured; empty before it was run."""
     if not GPU_RESULTS.exists():
@@ -140,7 +132,6 @@ def _escaped(cell: str) -> str:
 _TABLES: dict[str, Callable[[str], str]] = {
     "columns": _columns,
     "options": _options,
-    "architectures": _architectures,
     "commands": _commands,
     "gpu": _gpu,
     "members": _members,
