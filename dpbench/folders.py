@@ -1,9 +1,9 @@
 """Folders of results: append-only, complete up to the last line that was written.
 
 results/<name>/
-  sweep.json          the specification, the command that was typed, the schema version
+  sweep.json          the Header: the schema version, the command, and the specification
   trials.jsonl        one TrialRecord per line, flushed to disk after each trial
-  comm.json           the command that was typed, the schema version
+  comm.json           the same, without a specification
   collectives.jsonl   one CollectiveRecord per line, flushed as well
   environments/       one file per environment in which records were measured
   logs/               output of the ranks of failed trials
@@ -15,9 +15,8 @@ A folder holds a sweep or collectives.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -33,14 +32,13 @@ from dpbench.files import (
     require_free,
     write_object,
 )
-from dpbench.messages import escaped
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
-from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion, Status, TrialRecord
+from dpbench.records.trial import SchemaVersion, Status, TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs.command_line import CommandLine
 from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.workload import positional_words
 
 SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
@@ -59,45 +57,46 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Header:
-    """The content of sweep.json or comm.json."""
+    """The content of sweep.json or comm.json: what the folder is for."""
 
     schema_version: SchemaVersion
-    command: tuple[str, ...]
-    """The command line after "dpbench"."""
+    command: CommandLine
     sweep: SweepSpec | None = None
     """None for collectives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored(Generic[R]):
-    """The content of a results folder, with `warnings` of what could not be read."""
+    """A results folder and its content so far, with `warnings` of what could not be read."""
 
     folder: Path
-    command: tuple[str, ...]
-    environments: dict[str, Environment]
-    records: tuple[R, ...]
-    warnings: tuple[str, ...]
+    header: Header
+    environments: dict[str, Environment] = field(default_factory=dict)
+    records: tuple[R, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> CommandLine:
+        return self.header.command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep(Stored[TrialRecord]):
-    """A sweep and its folder; one that is only planned has no records, and no folder yet."""
+    """A sweep; one that is only planned has no records, and no folder yet."""
 
-    spec: SweepSpec
-    notes: tuple[str, ...] = ()
-    """How it is planned, for the user."""
+    @property
+    def spec(self) -> SweepSpec:
+        """The specification, which the header of every sweep has."""
+        assert self.header.sweep is not None
+        return self.header.sweep
 
     @property
     def to_finish(self) -> str | None:
-        """The command that finishes it, from the one that began it, whose last words are those of
-        the training script, if it measures one; None if another command than sweep began it."""
-        if self.command[:1] != ("sweep",):
+        """The command that finishes it; None if another command than sweep began it."""
+        if self.command.name != "sweep":
             return None
-        script = positional_words(self.spec.base.workload.script)
-        words = ["dpbench", *self.command[: len(self.command) - len(script)]]
-        words += [] if "--name" in words else ["--name", self.folder.name]
-        words += [] if "--resume" in words else ["--resume"]
-        again = shlex.join([*words, *script])
+        named = {"--name": self.folder.name} | self.command.options
+        again = self.command.changed(named | {"--resume": True}).text
         return f"on every node, as before: {again}" if self.spec.devices_by_node else again
 
 
@@ -119,13 +118,11 @@ class ResultsFolder:
         )
 
     @classmethod
-    def create(cls, folder: Path, command: Sequence[str], spec: SweepSpec | None = None) -> Self:
-        """Make the folder of a sweep, or without a `spec` of collectives; raises FileError if it
-        exists and holds something."""
+    def create(cls, folder: Path, header: Header) -> Self:
+        """Make the folder; raises FileError if it exists and holds something."""
         require_free(folder, RESUME_REMEDY)
         make_folder(folder)
-        header = Header(schema_version=SCHEMA_VERSION, command=tuple(command), sweep=spec)
-        write_object(folder / (SWEEP_FILE if spec else COMM_FILE), header)
+        write_object(folder / (SWEEP_FILE if header.sweep else COMM_FILE), header)
         return cls(folder)
 
     def append(self, record: TrialRecord | CollectiveRecord) -> None:
@@ -159,7 +156,7 @@ def load_sweep(folder: Path) -> Sweep:
     header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
     if header.sweep is None:
         raise FileError(f"{folder / SWEEP_FILE}: Header.sweep: missing")
-    sweep = Sweep(spec=header.sweep, **_read_rest(folder, header, TRIALS_FILE, TrialRecord))
+    sweep = Sweep(**_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
     used = {record.configuration.implementation for record in sweep.records}
     if unknown := {*used, *sweep.spec.implementations} - IMPLEMENTATIONS.keys():
@@ -215,7 +212,7 @@ def _read_rest(folder: Path, header: Header, file: str, kind: type[R]) -> dict[s
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
     return {
         "folder": folder,
-        "command": header.command,
+        "header": header,
         "environments": {one.stem: read_object(one, Environment) for one in paths},
         "records": records,
         "warnings": warnings,
@@ -239,5 +236,5 @@ def unfinished_warning(sweep: Sweep) -> tuple[str, ...]:
         return ()
     warning = f"Unfinished: {len(run):,} of {units.counted(len(run) + waiting, 'trial')}"
     if sweep.to_finish:
-        warning += f"; to finish: {escaped(sweep.to_finish)}"
+        warning += f"; to finish: {sweep.to_finish}"
     return (warning,)

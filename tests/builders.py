@@ -6,9 +6,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from dpbench.folders import Header
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Environment
+from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.specs import Configuration, SweepSpec, TrialSpec, WorkloadSpec
+from dpbench.specs.command_line import CommandLine
 
 WORKLOAD = WorkloadSpec(architecture="mnist_cnn", dataset="digits")
 
@@ -94,3 +97,10 @@ def sweep_spec(**changes: Any) -> SweepSpec:
     values["implementations"] = tuple(dict.fromkeys(("single", *values["implementations"])))
     base = configuration(**of_base)
     return SweepSpec(base=base, **{"workloads": (base.workload,), **values})
+
+
+def header(spec: SweepSpec | None, name: str = "sweep", /, **options: Any) -> Header:
+    """The header of a folder that the command of this name has begun, with options by field."""
+    given = {f"--{field.replace('_', '-')}": value for field, value in options.items()}
+    command = CommandLine(name=name, options=given)
+    return Header(schema_version=SCHEMA_VERSION, command=command, sweep=spec)

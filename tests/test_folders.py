@@ -13,7 +13,7 @@ from dpbench.errors import FileError, UsageError
 from dpbench.folders import ResultsFolder
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
-from tests.builders import sweep_spec
+from tests.builders import header, sweep_spec
 from tests.launch.synthetic import run_trials
 
 SPEC = sweep_spec()
@@ -21,7 +21,7 @@ RECORDS = tuple(run_trials(SPEC))
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:
-    with ResultsFolder.create(folder, ["sweep", "--gpus", "2"], SPEC) as results:
+    with ResultsFolder.create(folder, header(SPEC, gpus=2)) as results:
         for record in records:
             results.append(record)
     return folder
@@ -34,14 +34,13 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
         results.add_environment(here)
     stored = folders.load_sweep(folder)
     assert stored.records == RECORDS[:3]
-    assert stored.spec == SPEC
-    assert stored.command == ("sweep", "--gpus", "2")
+    assert stored.header == header(SPEC, gpus=2)
     assert stored.environments == {here.environment_id: here}
     assert stored.warnings == ()
 
 
 def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> None:
-    with ResultsFolder.create(tmp_path / "s", [], SPEC) as results:
+    with ResultsFolder.create(tmp_path / "s", header(SPEC)) as results:
         results.append(RECORDS[0])
         assert folders.load_sweep(tmp_path / "s").records == RECORDS[:1]
 
@@ -78,7 +77,7 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("header", "plan", "words"),
+    ("changed", "plan", "words"),
     [
         ({"schema_version": 99}, {}, f"schema_version: input should be {SCHEMA_VERSION}, got 99"),
         ({}, {"repetitions": 10**8}, r"sweep\.repetitions: .*less than or equal"),
@@ -86,18 +85,18 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) ->
     ],
 )
 def test_a_newer_schema_or_a_plan_for_no_machine_is_refused(
-    tmp_path: Path, header: dict[str, int], plan: dict[str, object], words: str
+    tmp_path: Path, changed: dict[str, int], plan: dict[str, object], words: str
 ) -> None:
     file = written(tmp_path / "s") / folders.SWEEP_FILE
     content = json.loads(file.read_text())
-    file.write_text(json.dumps({**content, **header, "sweep": {**content["sweep"], **plan}}))
+    file.write_text(json.dumps({**content, **changed, "sweep": {**content["sweep"], **plan}}))
     with pytest.raises(FileError, match=rf"sweep\.json: Header\.{words}"):
         folders.load_sweep(file.parent)
 
 
 def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Path) -> None:
     planned = replace(SPEC, implementations=("single", "mine"))
-    ResultsFolder.create(tmp_path / "s", [], planned).close()
+    ResultsFolder.create(tmp_path / "s", header(planned)).close()
     with pytest.raises(FileError, match="no implementation 'mine'; expected one of "):
         folders.load_sweep(tmp_path / "s")
 

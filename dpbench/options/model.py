@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.messages import as_typed
 from dpbench.options.types import COMMAS
+from dpbench.specs.command_line import CommandLine
 from dpbench.specs.workload import positional_words
 
 Scope = Literal["measured", "call", "shell"]
@@ -102,20 +103,25 @@ class Options(BaseModel):
         names = [field.name for field in fields(spec) if field.name in type(self).model_fields]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
-    def command_line(self, *left_out: str) -> list[str]:
-        """The arguments of the command that give these options again, with the values of its
-        preset, but for fields that are left out; positional ones last."""
-        words, positional = list[str](), list[str]()
+    def command(self, name: str, *left_out: str) -> CommandLine:
+        """The command of this name that gives these options again, with the values of its preset,
+        but for fields that are left out."""
+        options, positional = dict[str, Any](), list[str]()
         given = self.model_dump(mode="json", exclude_unset=True, exclude={"preset", *left_out})
         for field, info in options_of(type(self)).items():
             value = given.get(field)
             if value is None or value is False:
-                words += [info.off] if value is False and info.off else []
+                options |= {info.off: True} if value is False and info.off else {}
             elif info.argument:
                 positional += value if info.repeated else [as_typed(value)]
             else:
-                words += [info.name] if value is True else [info.name, as_typed(value)]
-        return [*words, *positional_words(tuple(positional))]
+                options[info.name] = value
+        arguments = positional_words(tuple(positional))
+        return CommandLine(name=name, options=options, arguments=arguments)
+
+    def command_line(self, *left_out: str) -> list[str]:
+        """The words of that command after its name."""
+        return self.command("", *left_out).words
 
 
 @functools.cache

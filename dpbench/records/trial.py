@@ -15,9 +15,9 @@ from typing import Literal, Self
 from dpbench.codec import Float
 from dpbench.specs import Configuration, TrialSpec
 
-SchemaVersion = Literal[11]
+SchemaVersion = Literal[12]
 """The version of what is stored; files of another one are refused."""
-SCHEMA_VERSION: SchemaVersion = 11
+SCHEMA_VERSION: SchemaVersion = 12
 
 
 class Status(enum.Enum):

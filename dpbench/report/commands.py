@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 
 from dpbench.analysis.fastest import Fastest
-from dpbench.messages import escaped, option_words
+from dpbench.messages import option_words
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.axes import OPTION_FIELDS
+from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import BACKENDS
-from dpbench.specs.workload import positional_words
 
 MAX_DECIDING_REPETITIONS = 30
 """Most repetitions of a command that decides a tie. They are ten times as many as a sweep has, but
 of two rows, so that they take about as long; nobody would wait longer."""
 
 
-def command_to_decide(command: Sequence[str], fastest: Fastest) -> str:
+def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
     """The command that decides between the fastest row and its nearest rival of another
     implementation, or else of another backend; empty without one, or if MAX_DECIDING_REPETITIONS
     are too few."""
@@ -33,7 +32,7 @@ def command_to_decide(command: Sequence[str], fastest: Fastest) -> str:
 
 
 def command_to_measure(
-    command: Sequence[str], measured: Iterable[Configuration | None], repetitions: int | None = None
+    command: CommandLine, measured: Iterable[Configuration | None], repetitions: int | None = None
 ) -> str:
     """The command that measures configurations of a sweep again, in all combinations of their
     values; empty for those of other commands, which do not measure rows alone, and for published
@@ -43,14 +42,8 @@ def command_to_measure(
     and without the name of its folder and options that none of them has.
     """
     configurations = [one for one in measured if one]
-    if not configurations or not command or command[0] != "sweep":
+    if not configurations or command.name != "sweep":
         return ""
-    script = positional_words(configurations[0].workload.script)
-    left = [*command[1 : len(command) - len(script)]]
-    options: dict[str, str | None] = {}
-    while left:
-        name = left.pop(0)
-        options[name] = None if not left or left[0].startswith("--") else left.pop(0)
     narrowed: dict[str, Sequence[object]] = {
         flag: [
             AXES[setting].text(one.setting(setting))
@@ -58,10 +51,11 @@ def command_to_measure(
             if one.traits.has_setting(setting)
         ]
         for setting, field in OPTION_FIELDS.items()
-        if (flag := option_words(field)) in options
+        if (flag := option_words(field)) in command.options
     }
     narrowed |= {
         "--name": [],
+        "--resume": [],
         "--implementations": [one.implementation for one in configurations],
         "--backends": [one.backend for one in configurations if one.backend in BACKENDS],
         "--group-sizes": sorted(one.group_size for one in configurations),
@@ -70,7 +64,4 @@ def command_to_measure(
     }
     if repetitions is not None:
         narrowed["--repetitions"] = [repetitions]
-    options |= {name: ",".join(dict.fromkeys(map(str, each))) for name, each in narrowed.items()}
-    pairs = (pair for pair in options.items() if pair[1] != "")
-    words = [word for pair in pairs for word in pair if word is not None]
-    return escaped(shlex.join(["dpbench", "sweep", *words, *script]))
+    return command.changed({name: [*dict.fromkeys(each)] for name, each in narrowed.items()}).text

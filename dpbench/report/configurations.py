@@ -22,6 +22,7 @@ from dpbench.report.commands import command_to_measure
 from dpbench.report.formatting import SPEED_STYLES, TOO_NOISY, metric_column, quantity, write
 from dpbench.report.notes import table_notes
 from dpbench.report.table import MISSING, Column, Table, text_column
+from dpbench.specs.command_line import CommandLine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,7 @@ def rows_text(
 
 
 def configurations_table(
-    rows: Sequence[Row], columns: str | None = None, *, command: Sequence[str] = ()
+    rows: Sequence[Row], columns: str | None = None, *, command: CommandLine | None = None
 ) -> Table:
     """The table of terminals, Markdown and pages; raises as `rows_text` does.
 
@@ -114,7 +115,7 @@ def configurations_table(
         stays = columns or key in STAYING_COLUMNS
         leaves = 0 if stays else 1 + leaving.index(key)
         laid_out.append(metric_column(metric, rows, texts, leaves=leaves, by_default=is_shown))
-    again = [command_to_measure(command, [row.configuration]) for row in rows]
+    again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
         laid_out.append(text_column("", again, key=COMMAND_KEY, by_default=False))
     starts = [

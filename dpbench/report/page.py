@@ -12,7 +12,7 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import Explanation, choose
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
-from dpbench.messages import escaped, one_line
+from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collectives_table
@@ -152,10 +152,10 @@ def _sections(
     """All sections with content, in their order."""
     tables = dict[PageSection, Table]()
     below = dict[PageSection, Sequence[str]]()
-    command = analysis.stored.command if analysis.stored else ()
+    command = analysis.stored.command if analysis.stored else None
     code = {PageSection.NEXT: next_command(analysis, typed)}
     if command:
-        code[PageSection.REPRODUCE] = escaped(shlex.join(["dpbench", *command]))
+        code[PageSection.REPRODUCE] = command.text
     if analysis.rows:
         tables[PageSection.RESULTS] = configurations_table(analysis.rows, command=command)
         below[PageSection.RESULTS] = notes(analysis)

@@ -10,14 +10,14 @@ from typing import cast
 from dpbench import folders, units
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
-from dpbench.folders import LOGS_FOLDER, ResultsFolder
+from dpbench.folders import LOGS_FOLDER, Header, ResultsFolder
 from dpbench.launch import collective_runner
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
 from dpbench.options.comm import ELEMENT_BYTES, USUAL_SIZES, CommOptions
 from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.trial import Status
+from dpbench.records.trial import SCHEMA_VERSION, Status
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
@@ -53,7 +53,8 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
         of_all = f"{len(records)} of {units.counted(len(specs), 'measurement')}"
         return f"{of_all} are stored in {folder}"
 
-    opened = ResultsFolder.create(folder, ["comm", *options.command_line()])
+    header = Header(schema_version=SCHEMA_VERSION, command=options.command("comm"))
+    opened = ResultsFolder.create(folder, header)
     with opened as results, interruptible(stored_words), progress:
         results.add_environment(machine.environment)
         progress.planned(specs)

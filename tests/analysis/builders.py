@@ -23,7 +23,7 @@ from dpbench.records.trial import (
     Window,
 )
 from dpbench.specs import TrialSpec
-from tests.builders import HERE, sweep_spec, trial_spec
+from tests.builders import HERE, header, sweep_spec, trial_spec
 
 PASSED = Verification(passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8)
 WRONG = Verification(
@@ -198,8 +198,7 @@ def stored(records: Sequence[TrialRecord], name: str = "demo", **changes: Any) -
     """A sweep as if it were read from the folder `name`."""
     sweep = Sweep(
         folder=Path(name),
-        spec=sweep_spec(),
-        command=("sweep",),
+        header=header(sweep_spec()),
         environments={"e0": capture()},
         records=tuple(records),
         warnings=(),

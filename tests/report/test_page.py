@@ -29,6 +29,7 @@ from dpbench.report.page import Page, build_page, write_page
 from dpbench.run.results import read_analysis
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Configuration
+from dpbench.specs.command_line import CommandLine
 from dpbench.specs.sweep import configurations, plan_trials
 from tests.analysis.builders import record, run, stored, trial
 from tests.analysis.collective_records import sample_collectives
@@ -119,7 +120,7 @@ def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
 
 def planned(words: Sequence[str]) -> set[Configuration]:
     """The configurations that a command measures on two cores."""
-    pairs = zip(words[1::2], words[2::2], strict=True)
+    pairs = zip(words[::2], words[1::2], strict=True)
     typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
     host = Node(number=0, machine=MACHINE, devices=("cpu",) * 2, common={})
     spec, _ = build_sweep_spec(read_options(SweepOptions, typed), [host])
@@ -128,20 +129,22 @@ def planned(words: Sequence[str]) -> set[Configuration]:
 
 def test_the_command_of_a_row_measures_that_row_alone() -> None:
     """Beside it only `single`, which its speedup is against."""
-    command = shlex.split(
-        "sweep --name x --gpus 2 --arch mlp,mnist_cnn --implementations ddp,dp,local-sgd"
+    typed = shlex.split(
+        "--name x --gpus 2 --arch mlp,mnist_cnn --implementations ddp,dp,local-sgd"
         " --backends gloo,shm --batch-sizes 8,16 --dtype f32,bf16 --sync-every 1,4"
         " --bucket-cap-mb auto,5 --scaling weak,strong --lr 0.1,0.01 --warmup 1 --steps 4"
     )
-    measured = sorted(planned(command), key=content_hash)
+    measured = sorted(planned(typed), key=content_hash)
+    options = dict(zip(typed[::2], typed[1::2], strict=True))
+    command = CommandLine(name="sweep", options=options)
     assert len(measured) > 300
     for configuration in measured[:40]:
-        program, *words = shlex.split(command_to_measure(command, [configuration]))
-        assert program == "dpbench"
-        assert planned(words) == {configuration, configuration.single}
+        words = shlex.split(command_to_measure(command, [configuration]))
+        assert words[:2] == ["dpbench", "sweep"]
+        assert planned(words[2:]) == {configuration, configuration.single}
     assert command_to_measure(command, []) == ""
     first, *_ = sample_records()
-    assert command_to_measure(["check", "--against", "ddp"], [first.configuration]) == ""
+    assert command_to_measure(replace(command, name="check"), [first.configuration]) == ""
 
 
 def test_a_page_copies_the_command_of_each_row() -> None:

@@ -87,7 +87,7 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
         return base, candidate
 
     with plan_sweep(wanted) as (planned, runner):
-        sweep = for_verdict(planned, wanted, ["check", *options.command_line()])
+        sweep = for_verdict(planned, wanted, options.command("check"))
         measure(sweep, runner, progress, looks(options, sides))
     keep_records(folder)
     return sides()

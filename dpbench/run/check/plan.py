@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -20,6 +20,7 @@ from dpbench.options.model import options_of
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
+from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import SINGLE
 
 Sides = tuple[Side, Side]
@@ -61,12 +62,12 @@ def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepO
     return read_options(SweepOptions, given)
 
 
-def for_verdict(sweep: Sweep, options: SweepOptions, command: Sequence[str]) -> Sweep:
+def for_verdict(sweep: Sweep, options: SweepOptions, command: CommandLine) -> Sweep:
     """The planned sweep of the options without what no verdict uses: `single`, steps without
     synchronization and the phases of a step; its folder names the command of the check."""
     base = replace(sweep.spec.base, is_instrumented=False)
     spec = replace(sweep.spec, base=base, implementations=options.measured_implementations)
-    return replace(sweep, spec=spec, command=tuple(command))
+    return replace(sweep, header=replace(sweep.header, sweep=spec, command=command))
 
 
 def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:

@@ -23,7 +23,7 @@ from tempfile import TemporaryFile
 from dpbench import folders, shipped, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.architecture.naming import is_user_code, parse_name
-from dpbench.codec import decode, from_json
+from dpbench.codec import decode, encode, from_json
 from dpbench.errors import USAGE, DpbenchError, UsageError
 from dpbench.git import without_git_variables
 from dpbench.messages import option_words, say
@@ -37,6 +37,7 @@ from dpbench.run.check.revision import checked_out, find_commit
 from dpbench.run.interrupts import interruptible
 from dpbench.run.results import new_folder
 from dpbench.specs import Configuration, Labels, SweepSpec
+from dpbench.specs.command_line import CommandLine
 from dpbench.specs.sweep import palindrome, plan_trials
 from dpbench.temporary import temporary_folder
 
@@ -57,7 +58,7 @@ class Version:
 
     @contextmanager
     def measuring(
-        self, options: SweepOptions, command: Sequence[str], heard: set[str]
+        self, options: SweepOptions, command: CommandLine, heard: set[str]
     ) -> Iterator[Callable[[int, bool], SweepSpec]]:
         """Start the process that measures the sweep of these options, whose `command` is stored.
 
@@ -69,7 +70,7 @@ class Version:
         place = {"results_dir": str(self.folder.parent.absolute()), "name": self.folder.name}
         asked = {
             "options": options.model_dump(mode="json", exclude_unset=True) | place,
-            "command": [*command],
+            "command": encode(command),
         }
         program = [self.python, "-m", worker.__name__, json.dumps(asked)]
         environ = without_git_variables()
@@ -129,7 +130,7 @@ def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
         find_commit(options.against_ref)  # a wrong one is reported before anything of the model
     folder = new_folder(options.results_dir, options.name, otherwise="check")
     wanted = sweep_of_check(options, folder)
-    command, heard = ["check", *options.command_line()], set[str]()
+    command, heard = options.command("check"), set[str]()
     before = folder.with_name(f"{folder.name}-baseline")
     label = "the working directory" if options.against_python is None else "this Python"
     now = Version(label=label, folder=folder)

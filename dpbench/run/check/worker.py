@@ -25,7 +25,7 @@ def main() -> int:
     """Measure until stdin ends; the exit status. What else would be printed goes to stderr."""
     answers = os.dup(1)
     os.dup2(2, 1)
-    from dpbench.codec import encode
+    from dpbench.codec import decode, encode
     from dpbench.errors import DpbenchError
     from dpbench.launch.fork_server import end_fork_server
     from dpbench.messages import said_to
@@ -36,6 +36,7 @@ def main() -> int:
     from dpbench.run.interrupts import end_at_once
     from dpbench.run.sweep.measuring import measure
     from dpbench.run.sweep.plan import plan_sweep
+    from dpbench.specs.command_line import CommandLine
 
     said = list[str]()
 
@@ -57,7 +58,7 @@ def main() -> int:
     try:
         options = read_options(SweepOptions, asked["options"])
         with said_to(said.append), plan_sweep(options) as (planned, runner):
-            sweep = for_verdict(planned, options, asked["command"])
+            sweep = for_verdict(planned, options, decode(CommandLine, asked["command"]))
             sys.stdin.readline()
             answer(sweep)
             if first := sys.stdin.readline():  # the other version can be measured, too

@@ -10,7 +10,7 @@ from dpbench import units
 from dpbench.folders import Sweep, missing_trials
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import say, warn
+from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.answers.setup import plan_answer
@@ -60,8 +60,6 @@ def describe_plan(sweep: Sweep, runner: TrialRunner, options: SweepOptions) -> A
         f"replica; {duration}. {needs}This plan stored nothing."
     )
     runs = dict.fromkeys(planned, 0) | Counter(trial.configuration for trial in left)
-    warn(*sweep.warnings)
-    say(*sweep.notes)
     if options.as_json:
         say(summary)
     return plan_answer(runs, reasons, summary)

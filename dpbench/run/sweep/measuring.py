@@ -13,7 +13,7 @@ from dpbench.architecture.naming import named_files, with_files
 from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, UsageError
 from dpbench.folders import ResultsFolder, Sweep, missing_trials
 from dpbench.launch.trial_runner import TrialRunner, recorded
-from dpbench.messages import say, warn
+from dpbench.messages import say
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
@@ -44,8 +44,7 @@ def measure(
     unusable = unusable_configurations(planned, runner)
     records = kept_records(sweep.records, unusable)
     busy = load_warning(runner.load, planned[0])
-    warn(*sweep.warnings)
-    say(*sweep.notes, *_skip_lines(unusable), *busy)
+    say(*_skip_lines(unusable), *busy)
     label = Labels.among(planned).label
 
     def stored_words() -> str:
@@ -56,9 +55,7 @@ def measure(
         return f"{stored_words()}{f'; to finish: {sweep.to_finish}' if sweep.to_finish else ''}"
 
     opened = (
-        ResultsFolder(sweep.folder)
-        if resume
-        else ResultsFolder.create(sweep.folder, sweep.command, sweep.spec)
+        ResultsFolder(sweep.folder) if resume else ResultsFolder.create(sweep.folder, sweep.header)
     )
     with opened as results, interruptible(interrupted_words), progress:
         for machine in runner.machines:

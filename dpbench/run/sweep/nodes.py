@@ -12,7 +12,7 @@ from dpbench.folders import Sweep
 from dpbench.launch.cluster import Cluster, follow_orders, open_cluster
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import escaped, option_words, say
+from dpbench.messages import escaped, option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
 from dpbench.run.interrupts import as_exceptions
@@ -42,7 +42,6 @@ def joined_nodes(
 def follow(sweep: Sweep, cluster: Cluster, runner: TrialRunner) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
     NodeLost."""
-    say(*sweep.notes)
     try:
         trials = plan_trials(sweep.spec)
         follow_orders(cluster, runner, trials, sweep.spec.time_limit_seconds)

@@ -14,12 +14,13 @@ from dpbench.codec import content_hash, differing_fields
 from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.errors import FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_inside, folder_name
-from dpbench.folders import LOGS_FOLDER, Sweep
+from dpbench.folders import LOGS_FOLDER, Header, Sweep
 from dpbench.launch.cluster import Cluster, ClusterRunner, Node, NodeLost
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import as_typed, option_words
+from dpbench.messages import as_typed, option_words, say, warn
 from dpbench.options.sweep import SweepOptions
+from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.rendezvous.placement import Placement
 from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.spec import build_sweep_spec
@@ -41,7 +42,7 @@ def plan_sweep(
 
     Raises UsageError if the sweep cannot run, such as for too small a dataset, or is not the one to
     resume, FileError for a new folder that already exists or a missing one to resume, and NodeLost,
-    which says how to finish.
+    which says how to finish. Says what the user has to know of the plan.
     """
     here = cluster.this_node if cluster else this_node(options)
     nodes = cluster.nodes if cluster else (here,)
@@ -51,21 +52,17 @@ def plan_sweep(
     spec, notes = build_sweep_spec(options, nodes)
     if earlier is not None:
         _require_resumable(earlier, spec)
-    # All nodes name the folder of the first.
-    named = options.model_copy(update={"name": nodes[0].folder}) if cluster else options
-    sweep = earlier or Sweep(
-        folder=folder,
-        command=("sweep", *named.command_line()),
-        environments={},
-        records=(),
-        warnings=(),
-        spec=spec,
-    )
-    notes = [*device_notes(here.machine, options.gpus, here.devices), *notes]
-    sweep = replace(sweep, notes=tuple(notes))
+    command = options.command("sweep", "as_json", "verbose", "quiet")
+    if cluster:  # all nodes name the folder of the first, and each has a rank of its own
+        rank = {"--node-rank": "N"} if options.node_rank is not None else {}
+        command = command.changed({"--name": nodes[0].folder} | rank)
+    header = Header(schema_version=SCHEMA_VERSION, command=command, sweep=spec)
+    sweep = earlier or Sweep(folder=folder, header=header)
     try:
         logs = folder_inside(folder, LOGS_FOLDER)
         with runner_for(spec, logs, options.data_dir, here, cluster) as runner:
+            warn(*sweep.warnings)
+            say(*device_notes(here.machine, options.gpus, here.devices), *notes)
             yield sweep, runner
     except NodeLost as lost:
         raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None

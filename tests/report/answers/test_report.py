@@ -12,6 +12,7 @@ from dpbench.records.trial import HostLoad
 from dpbench.report.answers.report import headline_sentences, next_command, report_answer
 from dpbench.report.commands import command_to_decide
 from dpbench.report.page import build_page
+from dpbench.specs.command_line import CommandLine
 from tests.analysis.builders import run, runs, steps_of, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.report.pages import to_html
@@ -32,14 +33,15 @@ def test_a_tie_has_the_command_that_decides_it_unless_the_rows_are_known_to_be_a
     nearer = runs(trial(backend="shm"), (189, 174, 204))
     (fastest,) = analysis([*ours, *theirs, *nearer]).fastest
     assert [row.series for row in fastest.ties] == ["ddp/shm", "torch-ddp/gloo"]
-    command = command_to_decide(["sweep", "--name", "x", "--backends", "gloo,shm"], fastest)
-    assert command.startswith("dpbench sweep --backends gloo --implementations ddp,torch-ddp ")
-    assert 3 < int(command.rpartition(" --repetitions ")[2]) < 20
+    command = CommandLine(name="sweep", options={"--name": "x", "--backends": ["gloo", "shm"]})
+    deciding = command_to_decide(command, fastest)
+    assert deciding.startswith("dpbench sweep --backends gloo --implementations ddp,torch-ddp ")
+    assert 3 < int(deciding.rpartition(" --repetitions ")[2]) < 20
     # A rival that is known to be alike, and one that takes 50 repetitions.
     for speeds in ((189, 208, 227), (186, 216, 214)):
         (fastest,) = analysis([*ours, *runs(trial("torch-ddp"), speeds)]).fastest
         assert fastest.rivals
-        assert command_to_decide(["sweep"], fastest) == ""
+        assert command_to_decide(command, fastest) == ""
 
 
 def test_the_page_advises_on_the_fastest_row_that_has_several_replicas() -> None:
