@@ -115,6 +115,7 @@ def loaded_by_workers(
 
     The iterator raises UsageError for a worker's error, with its place in the user's code.
     """
+    this_process = os.getpid()
     loader: DataLoader[Any] = DataLoader(
         range(len(dataset)),  # type: ignore[arg-type]
         batch_sampler=(indices.tolist() for indices in batches),
@@ -122,7 +123,7 @@ def loaded_by_workers(
         prefetch_factor=prefetch,
         collate_fn=partial(_select, dataset),
         # A killed rank would leave behind a worker that hangs in the user's code.
-        worker_init_fn=lambda _: end_with(os.getppid()),
+        worker_init_fn=lambda _: end_with(this_process),
         multiprocessing_context="fork",
         generator=torch.Generator().manual_seed(seed),
     )

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
 import sys
 import threading
 import time
@@ -73,11 +74,11 @@ def rank_main(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _redirect(scratch, rank)
     seconds_left = max(started + time_limit_seconds - time.monotonic(), MIN_LIMIT_SECONDS)
+    seconds_left = min(seconds_left, threading.TIMEOUT_MAX)
     with stack_path(scratch, rank).open("w") as stack:
         faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:
-            # multiprocessing's pickler would share the memory of tensors, which ends with the rank.
-            connection.send_bytes(pickle.dumps((work(rank), None)))
+            _send(connection, (work(rank), None))
         except BaseException as error:
             failure = failure_of_exception(rank, error, started)
             with suppress(Exception):  # the disk may be full, or the work has closed the streams
@@ -85,13 +86,22 @@ def rank_main(
                 sys.stdout.flush()
                 sys.stderr.flush()
             with suppress(OSError):  # the launcher may be gone
-                connection.send_bytes(pickle.dumps((None, failure)))
+                _send(connection, (None, failure))
             end_descendants()
             os._exit(1)  # without destructors, which might wait for other ranks
         finally:
             faulthandler.cancel_dump_traceback_later()
     end_descendants()
     connection.poll(None)  # until all have results: they may still need this rank's connections
+
+
+def _send(connection: Connection, answer: object) -> None:
+    """Send the rank's answer, and then no more, so that the launcher knows its end."""
+    # multiprocessing's pickler would share the memory of tensors, which ends with the rank.
+    content = pickle.dumps(answer)
+    with socket.socket(fileno=os.dup(connection.fileno())) as pipe:
+        pipe.sendall(content)
+        pipe.shutdown(socket.SHUT_WR)
 
 
 def end_descendants() -> None:

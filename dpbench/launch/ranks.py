@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import uuid
@@ -47,6 +48,7 @@ EXIT_SECONDS = 5.0
 """Seconds that ranks with a result may take to exit."""
 POLL_SECONDS = 0.1
 """Seconds between two calls of `stop`, whose cause the kernel cannot wait for."""
+PART_BYTES = 2**20
 MAX_WAIT_SECONDS = 3600.0
 """Longest single wait: poll(2) takes no more than 24 days, and a training may last a year."""
 
@@ -162,6 +164,7 @@ class _RankProcess:
         """Start it; `arguments` are those of `rank_main` without the connection."""
         self.rank = rank
         self.connection, end_in_rank = context.Pipe()
+        self._received = bytearray()
         self.child: BaseProcess = context.Process(target=rank_main, args=(*arguments, end_in_rank))
         try:
             self.child.start()
@@ -170,15 +173,19 @@ class _RankProcess:
 
     def answer(self) -> tuple[Any, RankFailure | None] | None:
         """The result, and how the rank failed if it did; None if it is busy."""
-        has_ended = bool(wait_for_any([self.child.sentinel], 0))
-        try:
-            if self.connection.poll():
-                result, failure = self.connection.recv()
-                return result, failure
-            if not has_ended:
-                return None
-        except (EOFError, OSError):
-            pass  # it has ended
+        is_over = bool(wait_for_any([self.child.sentinel], 0))
+        with suppress(OSError):  # it has ended
+            while self.connection.poll():  # never waits, as a rank may stop anywhere
+                part = os.read(self.connection.fileno(), PART_BYTES)
+                self._received += part
+                if not part:
+                    is_over = True
+                    break
+        if not is_over:
+            return None
+        with suppress(EOFError, pickle.UnpicklingError):  # it has ended before all was sent
+            result, failure = pickle.loads(self._received)
+            return result, failure
         self.child.join(EXIT_SECONDS)
         return None, failure_of_end(self.rank, self.child.exitcode or 0)
 

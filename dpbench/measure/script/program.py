@@ -14,6 +14,7 @@ import json
 import os
 import runpy
 import sys
+import threading
 import traceback
 from dataclasses import dataclass
 from datetime import timedelta
@@ -197,5 +198,5 @@ if __name__ == "__main__":
     task = from_json(ScriptTask, sys.argv[1])
     with Path(task.stack).open("a") as stack:
         left = max(task.deadline - monotonic(), MIN_TIME_SECONDS)
-        faulthandler.dump_traceback_later(left, file=stack)
+        faulthandler.dump_traceback_later(min(left, threading.TIMEOUT_MAX), file=stack)
         ScriptRun(task).run(sys.argv[2:])

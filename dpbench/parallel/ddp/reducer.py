@@ -157,7 +157,9 @@ class Reducer:
             self._end_of_backward()
             return
         self._backward, self._used_since_reduction = None, set()
-        missing = [index for index, count in enumerate(backward.fires_left) if count > 0]
+        # In the first backward of a static graph more fires are left than will ever come.
+        left, fired = backward.fires_left, set(backward.fired)
+        missing = [index for index, count in enumerate(left) if count > 0 and index not in fired]
         # A hook does not send the flag, and to read it on CUDA would wait for the device.
         all_raise = self.hook is None and self._device.type == "cpu"
         if all_raise:
@@ -266,7 +268,8 @@ class Reducer:
                 "reentrant checkpoint uses it several times (static_graph=True allows that), it is "
                 "used outside of the forward, or the graph has changed in spite of static_graph."
             )
-        # Buckets have one device, so only one thread counts for a bucket.
+        # Buckets have one device, so one thread counts for each. Sparse gradients may be elsewhere,
+        # but Python does not change threads in the middle of this line.
         bucket, place = self._places[index]
         bucket.pending -= 1
         if has_gradient and place is not None:
@@ -360,17 +363,17 @@ class Reducer:
         Raises:
             UnfinishedReduction: another rank has aborted.
         """
-        self._backward = None
+        used_here = self._used_since_reduction
+        self._backward, self._used_since_reduction = None, set()
         for wait in backward.waits:
             wait()
         if self._buckets[-1].take_abort_flag():
             raise self._unfinished_reduction([], ask_all=True)
-        used = self._usage.used_anywhere(self._used_since_reduction)
+        used = self._usage.used_anywhere(used_here)
         for bucket in self._buckets:
             bucket.finalize(used)
         if tables := [self._parameters[index] for index in sorted(self._sparse) if index in used]:
             self._average_sparse(tables, backward.divisor)
-        self._used_since_reduction = set()
         if self._learns_order:
             self._learns_order = False
             # A gradient that is accumulated several times is ready at the last of them.
