@@ -76,7 +76,7 @@ def nested(_: int) -> list[int]:
 
 
 def test_results_come_back_in_order_whatever_they_are(capfd: pytest.CaptureFixture[str]) -> None:
-    first, second = world(reduced, 2)
+    first, second = fork_world(reduced, 2, timeout=timedelta.max)
     assert first["error"].item() == second["error"].item() == 3.0
     assert second["failures"] == {1: bytes(1_000_000)}
     assert set(capfd.readouterr().out.splitlines()) == {

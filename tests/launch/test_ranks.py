@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -18,6 +19,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from dpbench.launch.failures import RanksFailed
 from dpbench.launch.fork_server import server_pid
 from dpbench.launch.ranks import run_ranks
 from dpbench.launch.trial_runner import TrialRunner
@@ -100,6 +102,20 @@ def test_a_rank_that_hangs_is_named_soon_after_the_limit(
     assert outcome.reason is not None
     assert outcome.reason.startswith("no result after 4 s: ")
     assert reason in outcome.reason
+
+
+def stops_in_its_answer(_: int) -> bytes:
+    def send_half(pipe: socket.socket, content: bytes) -> None:
+        pipe.send(content[: len(content) // 2])
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    setattr(socket.socket, "sendall", send_half)  # noqa: B010
+    return bytes(1000)
+
+
+def test_a_rank_that_stops_in_its_answer_is_named_at_the_limit(tmp_path: Path) -> None:
+    with pytest.raises(RanksFailed, match="no result after 3 s: rank 0 did not respond"):
+        run_ranks(stops_in_its_answer, 1, tmp_path, 3.0)
 
 
 def test_a_server_that_is_killed_takes_its_ranks_along(runner: TrialRunner) -> None:

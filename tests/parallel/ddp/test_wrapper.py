@@ -287,16 +287,18 @@ def fails(gradient: Tensor) -> Tensor:
 @world.body
 def a_backward_that_fails_on_one_rank_is_an_error_on_all(rank: int) -> None:
     for options in EACH_KIND:
-        module = perceptron()
-        ddp = Ddp(module, bucket_cap_mb=TINY, **options)
-        step(ddp, 0, rank)
-        handle = module[0].weight.register_hook(fails if rank else lambda gradient: gradient)
+        ddp = Ddp(module := Branches(), bucket_cap_mb=TINY, **options)
+        handle = module.a.weight.register_hook(fails if rank else lambda gradient: gradient)
         with pytest.raises(ArithmeticError if rank else RuntimeError):
             step(ddp, 0, rank)
         if rank:
-            with pytest.raises(RuntimeError, match="finished reduction"):
+            with pytest.raises(RuntimeError, match=r"receive grad for rank 1: 0 \(a\.weight\)$"):
                 ddp(batches(0)[rank])
         handle.remove()
+        if options == {"find_unused_parameters": True}:
+            ddp.zero_grad()
+            ddp(batches(0)[rank], "ab").sum().backward()
+            assert module.c.weight.grad is None
         del ddp
         check_steps(perceptron, one_step, rank)
 
