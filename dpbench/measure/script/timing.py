@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter
@@ -38,8 +39,6 @@ class ScriptSegment:
 
     mode: Mode
     steps: int
-    is_measured: bool = True
-    """False in the warm-up, and where queues are emptied."""
     counts: list[StepCounts] = field(default_factory=list)
     """One for each step so far."""
     window: Window = field(init=False)
@@ -73,6 +72,8 @@ class ScriptTimer:
         group is not touched, and it need not have one."""
         self._configuration, self._watcher = configuration, watcher
         self._store, self._rank, self._exchanges = store, rank, 0
+        self.measured: list[ScriptSegment] = []
+        """The segments of whole rounds."""
         self.peaks: MemoryPeaks | None = None
         """Those of memory until the end of the first measured segment."""
         self.findings: dict[str, Any] = {}
@@ -86,23 +87,9 @@ class ScriptTimer:
         self.device = torch.device("cpu")
         self._timer = SegmentTimer([self.device])
         """That of the segment; the first of all is not measured, as its device is not known."""
-        self._warmup = [
-            ScriptSegment("timed", max(steps, 1), is_measured=False)
-            for steps in (-(-configuration.warmup // 2), configuration.warmup // 2)
-        ]
-        self._earlier_batch: list[int | None] | None = None
-        """Digest of the last batch in the first half of the warm-up."""
-        self._coming = [*self._warmup]
-        """The segment that is under way, and those that follow it."""
-        self._ended: list[ScriptSegment] = []
-        """The measured segments that have ended on all ranks."""
-        self._round_size = 1
-        """Measured segments of a round."""
-
-    @property
-    def measured(self) -> list[ScriptSegment]:
-        """The segments of whole rounds."""
-        return self._ended[: len(self._ended) // self._round_size * self._round_size]
+        self._segments = self._segments_in_order()
+        self._segment = next(self._segments)
+        """The segment that is under way."""
 
     def step_ended(self, optimizer: torch.optim.Optimizer) -> bool:
         """Note that an optimizer has stepped; returns whether no further steps are timed: all are,
@@ -113,31 +100,51 @@ class ScriptTimer:
             self.device = optimizer.param_groups[0]["params"][0].device
         elif optimizer is not self.optimizer:
             return False
-        segment = self._coming[0]
+        segment = self._segment
         self._timer.step_ended()
         segment.counts.append(self._watcher.end_step())
         if len(segment.counts) < segment.steps:
             return False
         whole = self._timer.end(sum(counts.samples for counts in segment.counts))
         segment.end(whole, counts_samples=self.counts_samples)
-        del self._coming[0]
-        reports = self._compare_ranks() if segment is self._warmup[1] else self.exchange()
-        if not reports:
+        following = next(self._segments, None)
+        if following is None:
             return True
-        if segment.is_measured:
-            self._ended.append(segment)
-            # Later segments need memory that the script does not, for a kept batch.
-            self.peaks = self.peaks or memory_peaks(self.device)
-        elif segment is self._warmup[0]:
-            self._earlier_batch = self._watcher.batch_digest()
-        elif segment is self._warmup[1]:
-            self._plan(reports)
-        if not self._coming:
-            return True
-        self._watcher.mode = self._coming[0].mode
+        self._segment, self._watcher.mode = following, following.mode
         synchronize(self.device)
         self._timer = SegmentTimer([self.device])
         return False
+
+    def _segments_in_order(self) -> Iterator[ScriptSegment]:
+        """Each segment, and once it has ended on all ranks the next one; no more when the script of
+        another rank has ended."""
+        steps = self._configuration.warmup
+        first, second = (ScriptSegment("timed", max(n, 1)) for n in (-(-steps // 2), steps // 2))
+        yield first
+        if not self.exchange():
+            return
+        batch_between = self._watcher.batch_digest()
+        yield second
+        watcher, together = self._watcher, self._configuration.traits.communicates
+        reports = self.exchange(
+            pace=median(second.window.step_seconds),
+            syncs=any(counts.reducing_forwards for counts in second.counts),
+            loads=any(counts.samples for counts in second.counts),
+            queued=max(counts.queued_batches for counts in first.counts + second.counts),
+            batch=watcher.batch_digest() if together else None,
+            digests=watcher.digests(self.optimizer) if together else {},
+        )
+        if not reports:
+            return
+        self._compare(reports, batch_between)
+        for measured, all_in_order in self._rounds(reports):
+            for segment in all_in_order:
+                yield segment
+                if not self.exchange():
+                    return
+                # Later segments need memory that the script does not, for a kept batch.
+                self.peaks = self.peaks or memory_peaks(self.device)
+            self.measured += measured
 
     def exchange(self, **values: Any) -> list[dict[str, Any]]:
         """The values of all ranks, once all have called this, copies that train alone as well; []
@@ -149,39 +156,32 @@ class ScriptTimer:
         reports = [json.loads(text) for text in self._store.multi_get(keys)]
         return [] if any("ended" in report for report in reports) else reports
 
-    def _compare_ranks(self) -> list[dict[str, Any]]:
-        """Exchange what all ranks need to know after the warm-up, and keep what differs."""
-        watcher, last = self._watcher, self._warmup[1]
-        together = self._configuration.traits.communicates
-        reports = self.exchange(
-            pace=median(last.window.step_seconds),
-            syncs=any(counts.reducing_forwards for counts in last.counts),
-            loads=any(counts.samples for counts in last.counts),
-            queued=max(counts.queued_batches for half in self._warmup for counts in half.counts),
-            batch=watcher.batch_digest() if together else None,
-            digests=watcher.digests(self.optimizer) if together else {},
-        )
-        if not reports:
-            return []
+    def _compare(
+        self, reports: list[dict[str, Any]], batch_between: list[int | None] | None
+    ) -> None:
+        """Keep what differs between the ranks after the warm-up, and between the batches at its end
+        and in the middle."""
         self.counts_samples = any(report["loads"] for report in reports)
         first, *others = reports
         is_same = bool(others) and all(report["batch"] == first["batch"] for report in others)
-        batches = (first["batch"], self._earlier_batch)
+        batches = (first["batch"], batch_between)
         is_new = None not in batches and batches[0] != batches[1]
         differing = (
             name
             for name, number in first["digests"].items()
             if any(report["digests"].get(name, number) != number for report in others)
         )
+        together = self._configuration.traits.communicates
         self.findings = {
-            "has_unused": together and watcher.has_unused_parameters(),
+            "has_unused": together and self._watcher.has_unused_parameters(),
             "differing_parameter": next(differing, None),
             "same_samples": is_same and is_new,
         }
-        return reports
 
-    def _plan(self, reports: list[dict[str, Any]]) -> None:
-        """Set the segments of all rounds."""
+    def _rounds(
+        self, reports: list[dict[str, Any]]
+    ) -> Iterator[tuple[list[ScriptSegment], list[ScriptSegment]]]:
+        """The measured segments of each round, and all its segments in order."""
         configuration = self._configuration
         pace = max(report["pace"] for report in reports)
         size = max(math.ceil(SEGMENT_SECONDS / pace), MIN_SCRIPT_SEGMENT_STEPS)
@@ -191,13 +191,13 @@ class ScriptTimer:
             has_peers = configuration.group_size > 1
             modes += ["unsynced"] * (has_peers and all(report["syncs"] for report in reports))
             modes += ["cached"] * all(report["loads"] for report in reports)
-        self._round_size = 2 * len(modes)
         queued = max(report["queued"] for report in reports)
         for _ in range(math.ceil(configuration.filling_steps(pace) / (2 * size))):
-            segments = [ScriptSegment(mode, size) for mode in (*modes, *reversed(modes))]
+            measured = [ScriptSegment(mode, size) for mode in (*modes, *reversed(modes))]
+            all_in_order = [*measured]
             if "cached" in modes and queued:
                 # Workers fill their queue in the two cached segments, which are in the middle. Its
                 # batches would cost the next segment nothing.
-                emptying = ScriptSegment("timed", min(queued, QUEUE_LIMIT), is_measured=False)
-                segments.insert(len(modes) + 1, emptying)
-            self._coming += segments
+                emptying = ScriptSegment("timed", min(queued, QUEUE_LIMIT))
+                all_in_order.insert(len(modes) + 1, emptying)
+            yield measured, all_in_order
