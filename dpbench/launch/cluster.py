@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -67,6 +66,18 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How an order ended on one node; both are empty if none of its ranks ran to their end."""
+
+    order: int
+    """Number of the order."""
+    measurements: tuple[RankMeasurement, ...] = ()
+    """What the ranks measured; () if they did not complete."""
+    failures: tuple[RankFailure, ...] = ()
+    """How they failed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeState:
     """The state of a node, as the others read it."""
 
@@ -78,12 +89,8 @@ class NodeState:
     """How many trials it has ordered, as node 0."""
     trial: int | None = None
     """The last trial that it has ordered, by its number in the plan; None if ranks are to end."""
-    done: int = 0
-    """Number of the last order that it has carried out, as another node; 0 if it has none."""
-    measurements: tuple[RankMeasurement, ...] = ()
-    """What its ranks measured then; () if they did not complete."""
-    failures: tuple[RankFailure, ...] = ()
-    """How its ranks failed then."""
+    outcome: Outcome | None = None
+    """That of the last order, as another node; None while its ranks run."""
     end: str | None = None
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
 
@@ -179,15 +186,11 @@ class Cluster:
         """Change the state of this node; does not wait for others to see it."""
         self._state = replace(self._state, **changes)
 
-    def ended(self, order: int, node_count: int) -> list[NodeState]:
-        """The states of the first nodes but this one, node 0, that have carried out the order.
-        Raises NodeLost."""
-        states = [self.state(number) for number in range(1, node_count)]
-        return [state for state in states if state.done == order]
-
-    def some_failed(self, order: int, node_count: int) -> bool:
-        """Whether the ranks on one of these nodes did not complete. Raises NodeLost."""
-        return not all(state.measurements for state in self.ended(order, node_count))
+    def outcomes(self, order: int, node_count: int) -> list[Outcome]:
+        """Those of the first nodes but this one, node 0, that have carried out the order. Raises
+        NodeLost."""
+        latest = [self.state(number).outcome for number in range(1, node_count)]
+        return [outcome for outcome in latest if outcome is not None and outcome.order == order]
 
     def order(self, trial: int) -> int:
         """Order the trial with that number in the plan, as node 0; returns the order's number."""
@@ -211,7 +214,7 @@ class Cluster:
 
     def leave(self, end: str) -> None:
         """Say why this node ends, and stop; `end` is empty if there is nothing more to do."""
-        self.set_state(end=end, measurements=(), failures=())  # which may be too large to send
+        self.set_state(end=end, outcome=None)  # which may be too large to send
         if self.this_node.number == 0:
             states = self._states.values
             wait_until(lambda: all(state.end is not None for state in states()), FAREWELL_SECONDS)
@@ -245,9 +248,8 @@ class Cluster:
         order: int,
         time_limit_seconds: float,
         stop: Callable[[], bool],
-    ) -> NodeState:
-        """Run this node's ranks of the trial to their end; returns its state with what they
-        measured, or how they failed. Raises what `stop` raises."""
+    ) -> Outcome:
+        """Run this node's ranks of the trial to their end. Raises what `stop` raises."""
         configuration, number = trial.configuration, self.this_node.number
         sizes = configuration.replicas_by_node
         variables = {STORE_PREFIX: f"{self._store.launch_id} {order}"}
@@ -275,8 +277,8 @@ class Cluster:
                     stop=stop,
                 )
         except RanksFailed as failed:
-            return replace(self._state, failures=failed.failures)
-        return replace(self._state, measurements=tuple(measurements))
+            return Outcome(order=order, failures=failed.failures)
+        return Outcome(order=order, measurements=tuple(measurements))
 
 
 class ClusterRunner(TrialRunner):
@@ -324,21 +326,24 @@ class ClusterRunner(TrialRunner):
         # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
         # trial fills a window, whose repetitions get the number of steps that the first chose.
         order = cluster.order(self._plan.index(trial))
-        some_failed = partial(cluster.some_failed, order, len(nodes))
+
+        def some_failed() -> bool:
+            return not all(one.measurements for one in cluster.outcomes(order, len(nodes)))
+
         here = cluster.run_trial_here(self, trial, order, time_limit_seconds, some_failed)
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         deadline = monotonic() + STOP_SECONDS
-        while len(states := [here, *cluster.ended(order, len(nodes))]) < len(nodes):
-            if not all(state.measurements for state in states):  # the first failure stops all
+        while len(outcomes := [here, *cluster.outcomes(order, len(nodes))]) < len(nodes):
+            if not all(one.measurements for one in outcomes):  # the first failure stops all
                 cluster.set_state(trial=None)
             if monotonic() > deadline:
                 raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
             sleep(POLL_SECONDS)
-        ranks = [rank for state in states for rank in state.measurements]
+        ranks = [rank for outcome in outcomes for rank in outcome.measurements]
         if len(ranks) == configuration.process_count:
             return record_of_ranks(trial, ranks)
         failed = RanksFailed(
-            [failure for state in states for failure in state.failures],
+            [failure for outcome in outcomes for failure in outcome.failures],
             time_limit_seconds,
             name=lambda rank: f"rank {rank} on {nodes[configuration.node_devices[rank][0]].name}",
         )
@@ -360,7 +365,8 @@ def follow_orders(
 
     while wait_until(is_new_or_over) and (ordered := cluster.state(0)).end is None:
         last = ordered.order
-        cluster.set_state(measurements=(), failures=())  # the state is small while ranks run
+        cluster.set_state(outcome=None)  # the state is small while ranks run
+        outcome = Outcome(order=last)
         trial = None if ordered.trial is None else plan[ordered.trial]
         # None if the ordered trial has failed already.
         if trial is not None and trial.configuration.node_count > cluster.this_node.number:
@@ -370,10 +376,9 @@ def follow_orders(
                 now = cluster.state(0)
                 return (now.order, now.trial) != (ordered.order, ordered.trial)
 
-            here = cluster.run_trial_here(runner, trial, last, time_limit_seconds, is_over)
-            cluster.set_state(measurements=here.measurements, failures=here.failures)
-            if here.failures:
+            outcome = cluster.run_trial_here(runner, trial, last, time_limit_seconds, is_over)
+            if outcome.failures:
                 label = plain_label(trial.configuration)
                 say(f"{label} failed; what the ranks here have written is in {runner.logs}")
-        cluster.set_state(done=last)
+        cluster.set_state(outcome=outcome)
     say(f"{cluster.nodes[0].name} has no more to run")

@@ -24,6 +24,7 @@ from dpbench.launch.cluster import (
     ClusterRunner,
     Node,
     NodeLost,
+    Outcome,
     follow_orders,
     require_common,
 )
@@ -87,13 +88,13 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
         lead.set_state(trial=None)
-        while (state := lead.state(1)).done != order:
+        while not (outcomes := lead.outcomes(order, 2)):
             time.sleep(0.05)
         leaving = pool.submit(other.leave, "")  # once it no longer follows
         lead.leave("")
         following.result()
         leaving.result()
-    assert (state.measurements, state.failures) == ((), ())
+    assert outcomes == [Outcome(order=order)]
 
 
 def test_what_one_node_cannot_run_several_cannot(tmp_path: Path) -> None:
@@ -133,7 +134,8 @@ def test_a_node_learns_how_node_0_ended(tmp_path: Path) -> None:
 def test_a_state_that_is_too_large_ends_both_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signed_store, "MAX_BYTES", 1000)
     lead, other = clusters()
-    other.set_state(failures=(replace(failure_of_end(1, 0), details=os.urandom(1000).hex()),))
+    failure = replace(failure_of_end(1, 0), details=os.urandom(1000).hex())
+    other.set_state(outcome=Outcome(order=1, failures=(failure,)))
     with pytest.raises(NodeLost, match=r"lost: state 1 takes 1\.\d* KiB, expected at most 1000 B"):
         wait_until(lambda: other.state(0).end)
     other.leave("it ended: too large")
