@@ -85,18 +85,6 @@ def fork_world(
         RuntimeError: a rank raised, exited, was killed or was too slow; the message says which and
             why, with the traceback.
     """
-    _check_start(fn, start_method)
-    with temporary_folder() as scratch, _printing(scratch, n):
-        store = serve_store()  # until the ranks have ended
-        place, seconds = Placement.first_of(n, store.port), timeout.total_seconds()
-        try:
-            return run_ranks(fn, n, scratch, seconds, place=place, start_method=start_method)
-        except RanksFailed as failed:
-            raise RuntimeError(world_report(failed, scratch, n)) from None
-
-
-def _check_start(fn: object, start_method: str) -> None:
-    """Raise an error if ranks cannot be started here, or not with this function."""
     if start_method == "fork" and is_rank():
         # The rank's faulthandler has a watchdog thread, for which a forked copy would wait forever.
         raise ValueError("fork_world: a rank cannot be forked again; take forkserver or spawn here")
@@ -112,6 +100,13 @@ def _check_start(fn: object, start_method: str) -> None:
                 f"process ({error}); define it with `def` at the top of a module, and bind its "
                 "arguments with a partial"
             ) from None
+    with temporary_folder() as scratch, _printing(scratch, n):
+        store = serve_store()  # until the ranks have ended
+        place, seconds = Placement.first_of(n, store.port), timeout.total_seconds()
+        try:
+            return run_ranks(fn, n, scratch, seconds, place=place, start_method=start_method)
+        except RanksFailed as failed:
+            raise RuntimeError(world_report(failed, scratch, n)) from None
 
 
 @contextmanager

@@ -141,18 +141,14 @@ def flops_per_item(
     # that reads values needs real ones.
     for place in (torch.device("meta"), device):
         try:
-            operations = _count(architecture, batch, place)
-            return operations / (len(batch) * items_per_sample(architecture))
+            with place:
+                module = architecture.build_model().to(place).eval()  # batch norm accepts one item
+            inputs, targets = batch.to(place).select(slice(None))
+            with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+                architecture.loss(call(module, inputs), targets).backward()  # type: ignore[no-untyped-call]
+            items = len(batch) * items_per_sample(architecture)
+            return int(counter.get_total_flops()) / items
         except Exception as error:
             reason = str(error)
     print(f"floating-point operations were not counted: {reason}", file=sys.stderr)
     return None
-
-
-def _count(architecture: Architecture, batch: Dataset, device: torch.device) -> int:
-    with device:
-        module = architecture.build_model().to(device).eval()  # batch norm accepts one item
-    inputs, targets = batch.to(device).select(slice(None))
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        architecture.loss(call(module, inputs), targets).backward()  # type: ignore[no-untyped-call]
-    return int(counter.get_total_flops())

@@ -73,7 +73,7 @@ def gather_values(
     device: torch.device | None = None,
     root: int | None = None,
 ) -> list[Any]:
-    """Gather `value` from every rank, by rank; a collective.
+    """Gather `value` from every rank, by rank, with its tensors on the CPU; a collective.
 
     Args:
         value: None, numbers, text, tensors, or lists, tuples and dictionaries of them.
@@ -82,7 +82,9 @@ def gather_values(
         root: the only rank that gets the values, the others get none; None means all ranks.
     """
     on = message_device(group, device)
-    data = encoded(value)
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    data = buffer.getvalue()
     lengths = [int(n) for n in gather_tensors(torch.tensor([len(data)], device=on), group)]
     message = torch.frombuffer(bytearray(data.ljust(max(lengths), b"\0")), dtype=torch.uint8).to(on)
     if root is None:
@@ -91,25 +93,12 @@ def gather_values(
         messages = [torch.empty_like(message) for _ in lengths if root == dist.get_rank(group)]
         dist.gather(message, messages or None, group=group, group_dst=root)
         lengths = lengths[: len(messages)]
-    return [
-        decoded(message[:length].cpu().numpy().tobytes())
+    received = [
+        io.BytesIO(message[:length].cpu().numpy().tobytes())
         for message, length in zip(messages, lengths, strict=True)
     ]
-
-
-def encoded(value: Any) -> bytes:
-    """A value of the kinds that `gather_values` sends, for `decoded` on another rank."""
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
-
-
-def decoded(message: bytes) -> Any:
-    """The value that a rank encoded; tensors are on the CPU.
-
-    With weights_only no message can run code here.
-    """
-    return torch.load(io.BytesIO(message), map_location="cpu", weights_only=True)
+    # With weights_only no message can run code here.
+    return [torch.load(one, map_location="cpu", weights_only=True) for one in received]
 
 
 def all_reduce(tensor: Tensor, op: str = "sum", group: dist.ProcessGroup | None = None) -> Tensor:

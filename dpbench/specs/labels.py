@@ -46,8 +46,13 @@ class Labels:
         words = []
         for name, axis in AXES.items():
             value = configuration.setting(name)
-            only_if_several = _told_only_if_several(name, value)
-            is_told = name in self.several if only_if_several else value != DEFAULTS[name]
+            # A user's data are never on the device: without loading ahead, they have 0 in place of
+            # None.
+            is_zero_for_none = value == 0 and DEFAULTS.get(name, 0) is None
+            if axis.changes_work or name not in DEFAULTS or is_zero_for_none:
+                is_told = name in self.several
+            else:
+                is_told = value != DEFAULTS[name]
             if is_told and value is not None:
                 words.append(axis.shown(value))
         shown = ", ".join(filter(None, words))
@@ -60,14 +65,6 @@ class Labels:
         series = series_name(self.implementation(configuration), configuration.backend)
         nodes, size = configuration.replicas_by_node, configuration.group_size
         return row_name(series, size, nodes, configuration.batch_size)
-
-
-def _told_only_if_several(setting: str, value: object) -> bool:
-    """Whether names tell this value only where several values of the setting are listed; of other
-    settings they tell each value that is not the default."""
-    # A user's data are never on the device: without loading ahead, they have 0 in place of None.
-    is_zero_for_none = value == 0 and DEFAULTS.get(setting, 0) is None
-    return AXES[setting].changes_work or setting not in DEFAULTS or is_zero_for_none
 
 
 def plain_label(configuration: Configuration) -> str:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from dpbench.architecture import Architecture, items_per_sample
 from dpbench.codec import decode, encode
-from dpbench.data.batch import Batch, sample_count
+from dpbench.data.batch import sample_count
 from dpbench.data.datasets import Splits
 from dpbench.data.loading import loaded_ahead
 from dpbench.data.sharding import EpochPlan
@@ -156,19 +156,28 @@ class TrainingLoop:
 
     def _train_steps(self, epoch: int, end: int) -> None:
         """Make the steps of an epoch, counted from 0, until `end` of the training are done."""
-        position, run = self.position, self.job.run
-        first = position.step - epoch * self.plan.steps_per_epoch
-        if first == 0:
+        model, position, spec, run = self.model, self.position, self.job.spec, self.job.run
+        steps_done = position.step - epoch * self.plan.steps_per_epoch
+        if steps_done == 0:
             position.epoch_loss_sum = 0.0
-        for group in self.model.optimizer.param_groups:
-            group["lr"] = self.job.spec.learning_rate_in(epoch)
-        batches_of_steps = self.plan.batches(self.splits.train, epoch, first, self.ranks.rank)
+        for group in model.optimizer.param_groups:
+            group["lr"] = spec.learning_rate_in(epoch)
+        batches_of_steps = self.plan.batches(self.splits.train, epoch, steps_done, self.ranks.rank)
         with loaded_ahead(batches_of_steps, run.prefetch, self.devices[0]) as steps:
             while position.step < end:
                 asked = perf_counter()
                 batches = next(steps)
                 self._totals.waited_seconds += perf_counter() - asked
-                self._take_step(batches)
+                scale = model.scaler.get_scale()
+                losses, gradient_norm = model.step(
+                    batches, position.step, micro_steps=len(batches), max_norm=spec.max_norm
+                )
+                pairs = zip(losses, batches, strict=True)
+                first, *others = [loss.double() * batch.sample_count for loss, batch in pairs]
+                self._totals.unread.append((sum(others, first), gradient_norm))
+                position.step += 1
+                # The scale falls if a gradient overflowed and the step was skipped.
+                position.skipped_steps += model.scaler.get_scale() < scale
                 line_is_due, check_is_due, save_is_due = (
                     every is not None and position.step % every == 0
                     for every in (run.log_interval, run.check_sync_every, run.checkpoint_every)
@@ -181,20 +190,6 @@ class TrainingLoop:
                     self._check_ranks(f"epoch {epoch + 1}, step {position.step}")
                 if save_is_due and not is_last:  # the last one is saved anyway
                     self._save(best=False)
-
-    def _take_step(self, batches: Sequence[Batch]) -> None:
-        """Make the next step; what it leaves on the device is read later."""
-        model, position = self.model, self.position
-        scale, max_norm = model.scaler.get_scale(), self.job.spec.max_norm
-        losses, gradient_norm = model.step(
-            batches, position.step, micro_steps=len(batches), max_norm=max_norm
-        )
-        pairs = zip(losses, batches, strict=True)
-        first, *others = [loss.double() * batch.sample_count for loss, batch in pairs]
-        self._totals.unread.append((sum(others, first), gradient_norm))
-        position.step += 1
-        # The scale falls if a gradient overflowed and the step was skipped.
-        position.skipped_steps += model.scaler.get_scale() < scale
 
     @property
     def _epoch(self) -> int:

@@ -52,7 +52,14 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
     workload, train_samples = job.spec.workload, job.spec.train_samples
     architecture = load_architecture(workload.architecture)
     splits = datasets.load_splits(workload, job.prepared, architecture, train_samples)
-    require_same(job, splits.sha256, ranks)
+    # Log, checkpoints and comparisons are collectives too: all of their options must be the same.
+    tasks = ranks.gather([encode(job.spec), encode(job.run), job.resume is not None, splits.sha256])
+    for rank, task in enumerate(tasks):
+        if task != tasks[0]:
+            raise UsageError(
+                f"rank {rank} was given another training or other samples than rank 0; give every "
+                "node the same command and the same data"
+            )
     checkpoint = agreed_checkpoint(job, ranks)
     if checkpoint is not None and checkpoint.samples_sha256 != splits.sha256:
         raise UsageError(
@@ -66,23 +73,6 @@ def train_in_group(job: TrainingJob, ranks: RankGroup, devices: Sequence[torch.d
         unused_parameters_named(loop.model.module),
     ):
         return loop.train()
-
-
-def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> None:
-    """Raise UsageError, on all ranks, unless all got the same job and samples; a collective.
-
-    This covers more than the training itself: log, checkpoints and comparisons are collectives,
-    too.
-    """
-    tasks = ranks.gather(
-        [encode(job.spec), encode(job.run), job.resume is not None, samples_sha256]
-    )
-    for rank, task in enumerate(tasks):
-        if task != tasks[0]:
-            raise UsageError(
-                f"rank {rank} was given another training or other samples than rank 0; give every "
-                "node the same command and the same data"
-            )
 
 
 def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:

@@ -257,7 +257,8 @@ class WatchedIterator:
             state.trains = True
             watcher.feeding = self._loader
         if state.trains:
-            watcher.counts.samples += samples_in(batch)
+            first = next(tensors_of(batch), None)
+            watcher.counts.samples += len(first) if first is not None and first.ndim else 1
         else:
             watcher.counts.interrupted = True
         state.batch, state.at_step = batch, watcher.steps
@@ -286,12 +287,6 @@ def tensors_of(batch: Any) -> Iterator[torch.Tensor]:
     elif isinstance(batch, (Mapping, list, tuple)):
         for part in batch.values() if isinstance(batch, Mapping) else batch:
             yield from tensors_of(part)
-
-
-def samples_in(batch: Any) -> int:
-    """The first dimension of the first tensor; 1 if there is none."""
-    first = next(tensors_of(batch), None)
-    return first.shape[0] if first is not None and first.ndim else 1
 
 
 def digest(values: torch.Tensor) -> int | None:

@@ -162,7 +162,10 @@ class Bucket:
             and not any(map(is_, gradients, repeat(None)))
             and not any(map(is_, gradients, self._user_views))
         ):
-            self._pack_all_own(gradients)
+            copy_all(self.views, gradients)
+            if self._gives_views:
+                for parameter, user_view in zip(self._parameters, self._user_views, strict=True):
+                    parameter.grad = user_view
         else:
             for place, index in enumerate(self.indices):
                 gradients[place] = self._replace_gradient(place, is_old=index not in used_here)
@@ -170,12 +173,6 @@ class Bucket:
             copy_all([self.views[n] for n in copied], [gradients[n] for n in copied])
         if self._scale != 1.0:
             self.flat.mul_(self._scale)
-
-    def _pack_all_own(self, gradients: Sequence[Tensor]) -> None:
-        copy_all(self.views, gradients)
-        if self._gives_views:
-            for parameter, user_view in zip(self._parameters, self._user_views, strict=True):
-                parameter.grad = user_view
 
     def _pack_one(self, place: int, *, is_old: bool) -> None:
         gradient, view = self._replace_gradient(place, is_old=is_old), self.views[place]

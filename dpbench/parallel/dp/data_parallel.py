@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.dp.parallel_apply import Call, ParallelApply
+from dpbench.parallel.dp.parallel_apply import ParallelApply
 from dpbench.parallel.dp.replicate import Replicator, tensors_on
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter
 from dpbench.parallel.phase_clock import PhaseClock
@@ -122,7 +122,14 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         if self.loss_reduction == "mean" and len(calls) > 1:
             sizes = [next(t.size(self.dim) for t in tensors(call) if t.dim()) for call in calls]
             weights = [size / sum(sizes) for size in sizes]
-        outputs = self._run_replicas(calls)
+        if len(calls) == 1:
+            [(inputs, options)] = calls
+            outputs = [self.module(*inputs, **options)]
+        else:
+            self.clock.enter("replicate")
+            replicas = self._replicator.replicate(self.module, len(calls))
+            trained = [p for p in self.module.parameters() if p.requires_grad]
+            outputs = self._parallel_apply.forward(replicas, calls, trained, reduces=self._reduces)
         self.clock.enter("gather")
         output = gather_outputs(outputs, self.output_device, self.dim, weights)
         self.clock.enter(None)
@@ -137,16 +144,6 @@ class DataParallel(LoadsUnwrapped, nn.Module):
         else:
             self._last_loss = "the last forward recorded no gradients (no_grad, or none to train)"
         return output
-
-    def _run_replicas(self, calls: list[Call]) -> list[Any]:
-        """The output of each replica."""
-        if len(calls) == 1:
-            [(args, kwargs)] = calls
-            return [self.module(*args, **kwargs)]
-        self.clock.enter("replicate")
-        replicas = self._replicator.replicate(self.module, len(calls))
-        trained = [p for p in self.module.parameters() if p.requires_grad]
-        return self._parallel_apply.forward(replicas, calls, trained, reduces=self._reduces)
 
     def backward(self, scale: float = 1.0) -> Tensor:
         """Add `scale` × the gradient of the last forward's loss to the parameters' `.grad`.

@@ -272,7 +272,17 @@ class WorkerPool:
             The failure with the lowest index, with a note of the replica and its device.
         """
         if not self._threads:
-            self._start()
+            # set_num_threads affects one thread only after the caller's count was initialized.
+            total = torch.get_num_threads()
+            limit = partial(_limit_threads, max(1, total // len(self.devices)))
+            self._threads = [
+                ThreadPoolExecutor(
+                    max_workers=1,
+                    thread_name_prefix=f"dpbench-replica-{index}",
+                    initializer=limit if device.type == "cpu" else None,
+                )
+                for index, device in enumerate(self.devices)
+            ]
         futures = []
         for thread, job in zip(self._threads, jobs, strict=False):
             futures.append(thread.submit(job))
@@ -288,19 +298,6 @@ class WorkerPool:
         finally:
             # The traceback would keep these alive, and they the error with the replica's tensors.
             del futures, future, error
-
-    def _start(self) -> None:
-        # torch.set_num_threads affects one thread only after the caller's count was initialized.
-        total = torch.get_num_threads()
-        limit = max(1, total // len(self.devices))
-        self._threads = [
-            ThreadPoolExecutor(
-                max_workers=1,
-                thread_name_prefix=f"dpbench-replica-{index}",
-                initializer=partial(_limit_threads, limit) if device.type == "cpu" else None,
-            )
-            for index, device in enumerate(self.devices)
-        ]
 
 
 def _limit_threads(count: int) -> None:

@@ -159,13 +159,39 @@ class ShardedOptimizer(Optimizer):
         averages = chain(*(shard.gather_averages() for shard in self._shards))
         return {p: average for p, average in averages if p.grad is not None}
 
+    @torch.no_grad()
     def state_dict(self) -> dict[str, Any]:
         """The plain optimizer's state dict, with the state of all ranks; a collective.
 
         Rank 0 of the group gets it, in new tensors on the CPU; the others get an empty dictionary,
         so that a host does not hold it once for each of its ranks.
         """
-        full = self._full_states()
+        if self._messages is None:
+            # In the memory of the host, as they would take as much of a GPU as all states.
+            ranks = dist.get_process_group_ranks(self._group)
+            self._messages = (
+                self._group
+                if has_backend(self._group, CPU)
+                else dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+            )
+        full: dict[Tensor, dict[str, Any]] = {}
+        for shard in self._shards:
+            parts = {part.parameter: part for part in shard.parts}
+            for parameter in shard.bucket.parameters():
+                part, own = parts.get(parameter), None
+                if part is not None and (state := shard.state_of(part)):
+                    own = part.begin, state
+                for begin, state in filter(None, gather_values(own, self._messages, root=0)):
+                    full_state = full.setdefault(parameter, {})
+                    for name, value in state.items():
+                        if not _is_elementwise(name, value):
+                            full_state[name] = value
+                            continue
+                        if name not in full_state:
+                            full_state[name] = torch.empty_strided(
+                                parameter.size(), parameter.stride(), dtype=value.dtype
+                            )
+                        elements(full_state[name], parameter)[begin:][: len(value)] = value
         if dist.get_rank(self._group):
             return {}
         self.state.update(full)
@@ -210,38 +236,6 @@ class ShardedOptimizer(Optimizer):
                         state[name] = values.to(part.values.device, copy=True)
                     else:
                         state[name] = copy.deepcopy(value)
-
-    @torch.no_grad()
-    def _full_states(self) -> dict[Tensor, dict[str, Any]]:
-        """The state of all parameters, in new tensors on the CPU; a collective, of whose ranks only
-        the first gets it."""
-        if self._messages is None:
-            # In the memory of the host, as they would take as much of a GPU as all states.
-            ranks = dist.get_process_group_ranks(self._group)
-            self._messages = (
-                self._group
-                if has_backend(self._group, CPU)
-                else dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-            )
-        full: dict[Tensor, dict[str, Any]] = {}
-        for shard in self._shards:
-            parts = {part.parameter: part for part in shard.parts}
-            for parameter in shard.bucket.parameters():
-                part, own = parts.get(parameter), None
-                if part is not None and (state := shard.state_of(part)):
-                    own = part.begin, state
-                for begin, state in filter(None, gather_values(own, self._messages, root=0)):
-                    full_state = full.setdefault(parameter, {})
-                    for name, value in state.items():
-                        if not _is_elementwise(name, value):
-                            full_state[name] = value
-                            continue
-                        if name not in full_state:
-                            full_state[name] = torch.empty_strided(
-                                parameter.size(), parameter.stride(), dtype=value.dtype
-                            )
-                        elements(full_state[name], parameter)[begin:][: len(value)] = value
-        return full
 
 
 def _is_elementwise(name: str, value: object) -> bool:

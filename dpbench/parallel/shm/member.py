@@ -188,7 +188,17 @@ class ShmMember:
         """Raise DistBackendError if the deadline has passed, or one of the peers from this number
         on is gone."""
         is_late = time.monotonic() >= self._deadline
-        reasons = {peer: self._why_absent(peer) for peer in self._peers[first:]}
+        reasons = {}
+        for peer in self._peers[first:]:
+            try:
+                # psutil counts a zombie, whose parent has not waited for it yet, as running.
+                process = self._processes[peer]
+                runs = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+            except psutil.NoSuchProcess:
+                runs = False
+            reasons[peer] = "" if runs else ", has ended"
+            if self.memory.left[peer]:
+                reasons[peer] = ", has left the group"
         if not is_late and not any(reasons.values()):
             return
         # The last token of a rank may not be visible yet, though its end is.
@@ -206,14 +216,3 @@ class ShmMember:
             raise dist.DistBackendError(f"{self._operation}: Timed out waiting {limit} for {who}")
         if who:
             raise PeerFailed(f"{self._operation} cannot complete: {who}")
-
-    def _why_absent(self, peer: int) -> str:
-        if self.memory.left[peer]:
-            return ", has left the group"
-        try:
-            # psutil counts a zombie, whose parent has not waited for it yet, as running.
-            process = self._processes[peer]
-            runs = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            runs = False
-        return "" if runs else ", has ended"

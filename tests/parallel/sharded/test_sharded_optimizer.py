@@ -14,9 +14,8 @@ from torch import Tensor, nn, optim
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel import ShardedOptimizer
-from dpbench.parallel.groups import decoded, encoded
+from dpbench.parallel.groups import gather_values, member_group
 from dpbench.parallel.sharded.optimizer import ELEMENTWISE
-from tests.parallel.ddp.one_process import everywhere
 from tests.parallel.ranks import World
 
 world = World(backend="gloo", sizes=(2, 3))
@@ -184,7 +183,7 @@ def states_are_whole_and_load_anywhere(rank: int) -> None:
             train(sides, range(3))
             saved, weights = sharded.state_dict(), model.module.state_dict()
             assert (saved == {}) == (rank > 0)
-            state = decoded(everywhere(encoded(saved))[0])
+            state = gather_values(saved, member_group(None, "test"))[0]
             assert state["param_groups"] == plain.state_dict()["param_groups"]
             other = Ddp(Model())
             other.module.load_state_dict(weights)
