@@ -7,6 +7,7 @@ reason, never an exception.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -83,6 +84,16 @@ class FileError(DpbenchError):
 
 class TrainingFailed(DpbenchError):
     """A rank of a training or a script ended early; a training keeps its checkpoints."""
+
+
+def require_finite(what: str, value: float, where: str) -> None:
+    """Raise TrainingFailed, with the value and its place, unless it is finite: nothing is learned
+    after that."""
+    if not math.isfinite(value):
+        raise TrainingFailed(
+            f"{what} is {value} in {where}; lower the learning rate, warm it up, or clip the "
+            "gradients with a max norm"
+        )
 
 
 class Interrupted(DpbenchError):

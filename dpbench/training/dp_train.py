@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from dpbench.data.sharding import sample_indices
+from dpbench.errors import require_finite
 from dpbench.launch.fork_world import fork_world
 from dpbench.measure.device import gpu_count
 from dpbench.parallel import broadcast_checkpoint, sync_gradients
@@ -32,7 +33,6 @@ from dpbench.parallel.dp.random_streams import OwnStream
 from dpbench.parallel.torch_private import copy_all
 from dpbench.parallel.tree import move
 from dpbench.rendezvous.process_group import process_group
-from dpbench.training.divergence import require_finite
 
 log = logging.getLogger("dpbench.training")
 Callback = Callable[[int, Sequence[nn.Module]], None]

@@ -25,7 +25,7 @@ from dpbench.data.batch import sample_count
 from dpbench.data.datasets import Splits
 from dpbench.data.loading import loaded_ahead
 from dpbench.data.sharding import EpochPlan
-from dpbench.errors import TrainingFailed
+from dpbench.errors import TrainingFailed, require_finite
 from dpbench.measure.device import memory_peaks, random_states
 from dpbench.measure.rank_model import build_rank_model
 from dpbench.messages import option_words
@@ -43,7 +43,6 @@ from dpbench.training.checkpoint import (
     restore,
     save_checkpoint,
 )
-from dpbench.training.divergence import require_finite
 from dpbench.training.evaluation import evaluate
 from dpbench.training.events import EndLine, EpochLine, Event, Score, StartLine, StepLine, to_line
 from dpbench.training.run_folder import CHECKPOINTS, TrainingJob, open_log
@@ -56,7 +55,9 @@ class Totals:
     first_step: int
     """Number of steps done before them."""
     began: float = field(default_factory=perf_counter)
-    """Their begin on the clock of perf_counter, put off by the time of each evaluation."""
+    """Their begin on the clock of perf_counter."""
+    paused_seconds: float = 0.0
+    """Seconds since then that are no part of the speed, as of evaluation."""
     waited_seconds: float = 0.0
     """Seconds that this rank waited for samples."""
     loss_sum: float = 0.0
@@ -87,7 +88,6 @@ class TrainingLoop:
         self.position = Position() if checkpoint is None else checkpoint.position
         self._checkpoint_file = None if checkpoint is None else checkpoint.file
         self._began = perf_counter()
-        self._totals = Totals(first_step=self.position.step)
         self._divide(self.position.shares)
         # Initial parameters depend only on the seed. Each rank has its own random numbers for
         # training, as in dropout: torch's, not those of Python and NumPy.
@@ -110,37 +110,12 @@ class TrainingLoop:
 
         Raises TrainingFailed, on all ranks alike: ranks differ, or a number is not finite.
         """
-        start = self._start_line()
-        self._add(start)
-        last_step, score = self.job.spec.epochs * start.steps_per_epoch, None
-        if self.job.run.max_steps is not None:
-            last_step = min(last_step, self.job.run.max_steps)
-        ended = self._totals.began
-        while self.position.step < last_step:
-            begun = perf_counter()
-            self._totals.began += begun - ended  # no part of the speed: set-up, evaluation
-            epoch = self.position.step // start.steps_per_epoch
-            self._train_steps(epoch, min(last_step, (epoch + 1) * start.steps_per_epoch))
-            self._sync_parameters()
-            ended, score = perf_counter(), None
-            if self.position.step % start.steps_per_epoch == 0:
-                score = self._end_epoch(ended - begun)
-            else:
-                # The score of a part of an epoch is not compared with those of whole ones, so that
-                # a resumption finds the best of them as if there had been no stop.
-                self._save(best=False)
-        end = self._end_line(start, score or self._evaluate())
-        self._add(end)
-        return end
-
-    def _start_line(self) -> StartLine:
-        """The first line of this start; a collective."""
         steps = self.plan.steps_per_epoch
         own_samples = self.plan.samples_of(self.ranks.rank, steps)
         processes = self.ranks.gather([socket.gethostname(), os.getpid(), own_samples])
         hosts, pids, samples = zip(*processes, strict=True)
         parameters = self.model.module.parameters()
-        return StartLine(
+        start = StartLine(
             world_size=self.ranks.size,
             hosts=hosts,
             pids=pids,
@@ -153,6 +128,28 @@ class TrainingLoop:
             item=self.architecture.item,
             items_per_sample=items_per_sample(self.architecture),
         )
+        self._add(start)
+        last_step, score = self.job.spec.epochs * steps, None
+        if self.job.run.max_steps is not None:
+            last_step = min(last_step, self.job.run.max_steps)
+        self._totals = Totals(first_step=self.position.step)  # set-up is no part of the speed
+        while self.position.step < last_step:
+            begun = perf_counter()
+            epoch = self.position.step // steps
+            self._train_steps(epoch, min(last_step, (epoch + 1) * steps))
+            self._sync_parameters()
+            ended = perf_counter()
+            score = None
+            if self.position.step % steps == 0:
+                score = self._end_epoch(ended - begun)
+            else:
+                # The score of a part of an epoch is not compared with those of whole ones, so that
+                # a resumption finds the best of them as if there had been no stop.
+                self._save(best=False)
+            self._totals.paused_seconds += perf_counter() - ended
+        end = self._end_line(start, score or self._evaluate())
+        self._add(end)
+        return end
 
     def _train_steps(self, epoch: int, end: int) -> None:
         """Make the steps of an epoch, counted from 0, until `end` of the training are done."""
@@ -244,7 +241,7 @@ class TrainingLoop:
     def _log_line(self, gradient_norm: float | None) -> None:
         position, plan, steps = self.position, self.plan, self.plan.steps_per_epoch
         totals, self._totals = self._totals, Totals(first_step=position.step)
-        seconds = self._totals.began - totals.began
+        seconds = self._totals.began - totals.began - totals.paused_seconds
         samples = plan.samples_before(position.step) - plan.samples_before(totals.first_step)
         done = position.step - (self._epoch - 1) * steps
         line = StepLine(

@@ -136,7 +136,22 @@ class ScriptTimer:
         )
         if not reports:
             return
-        self._compare(reports, batch_between)
+        self.counts_samples = any(report["loads"] for report in reports)
+        of_first, *others = reports
+        last_batch, numbers = of_first["batch"], of_first["digests"]
+        is_new = None not in (last_batch, batch_between) and last_batch != batch_between
+        differing = (
+            name
+            for name, number in numbers.items()
+            if any(report["digests"].get(name, number) != number for report in others)
+        )
+        self.findings = {
+            "has_unused": together and watcher.has_unused_parameters(),
+            "differing_parameter": next(differing, None),
+            "same_samples": bool(others)
+            and is_new
+            and all(report["batch"] == last_batch for report in others),
+        }
         for measured, all_in_order in self._rounds(reports):
             for segment in all_in_order:
                 yield segment
@@ -155,28 +170,6 @@ class ScriptTimer:
         self._store.set(keys[self._rank], json.dumps(values))
         reports = [json.loads(text) for text in self._store.multi_get(keys)]
         return [] if any("ended" in report for report in reports) else reports
-
-    def _compare(
-        self, reports: list[dict[str, Any]], batch_between: list[int | None] | None
-    ) -> None:
-        """Keep what differs between the ranks after the warm-up, and between the batches at its end
-        and in the middle."""
-        self.counts_samples = any(report["loads"] for report in reports)
-        first, *others = reports
-        is_same = bool(others) and all(report["batch"] == first["batch"] for report in others)
-        batches = (first["batch"], batch_between)
-        is_new = None not in batches and batches[0] != batches[1]
-        differing = (
-            name
-            for name, number in first["digests"].items()
-            if any(report["digests"].get(name, number) != number for report in others)
-        )
-        together = self._configuration.traits.communicates
-        self.findings = {
-            "has_unused": together and self._watcher.has_unused_parameters(),
-            "differing_parameter": next(differing, None),
-            "same_samples": is_same and is_new,
-        }
 
     def _rounds(
         self, reports: list[dict[str, Any]]
