@@ -50,6 +50,8 @@ MAX_FOLDER = 30
 NOT_READ = ("__pycache__", "__init__.pyi")
 """Entries of a folder that programs write."""
 UNPICKLES = {
+    # From a pipe to a process that this one has started, as multiprocessing's own recv does.
+    "launch/ranks.py",
     # From a file in a folder that only its owner can enter, written by the process that started it.
     "training/dp_train.py",
 }
