@@ -43,6 +43,11 @@ class Change:
     degrees_of_freedom: float
 
     @property
+    def is_tested(self) -> bool:
+        """Whether enough runs were measured for an interval and p-values."""
+        return self.error is not None
+
+    @property
     def estimate(self) -> Estimate:
         """The ratio with its 95 % interval, without one where too few runs were measured."""
         if self.error is None:

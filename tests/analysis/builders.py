@@ -11,6 +11,7 @@ from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict, assess
+from dpbench.analysis.noise import Load
 from dpbench.folders import Sweep
 from dpbench.records.environment import Accelerator, Environment, capture
 from dpbench.records.trial import (
@@ -268,7 +269,9 @@ def slower(throughputs: Sequence[float], share: float) -> list[float]:
     return [value / (1 + share) for value in throughputs]
 
 
-def judged(before: Side, after: Side, tolerances: Mapping[str, float] | None = None) -> Verdict:
+def judged(
+    before: Side, after: Side, tolerances: Mapping[str, float] | None = None
+) -> tuple[Verdict, ...]:
     limits = tolerances or {"images_per_second": 0.03}
     return assess(before, after, limits, force=False, alpha=ALPHA)
 
@@ -277,11 +280,15 @@ def assessment(
     changes: Mapping[int, Sequence[float]],
     *extra: TrialRecord,
     tolerances: Mapping[str, float] | None = None,
-) -> Verdict:
+) -> tuple[Verdict, ...]:
     """A quiet baseline, and a candidate with these throughputs by batch size."""
     before = side("before", *(runs(trial(batch_size=batch), QUIET) for batch in changes))
     after = side("after", *(runs(trial(batch_size=b), v) for b, v in changes.items()), list(extra))
     return judged(before, after, tolerances)
+
+
+def under_load(verdicts: Sequence[Verdict], load: Load) -> list[Verdict]:
+    return [replace(one, compared=replace(one.compared, load=load)) for one in verdicts]
 
 
 ALL_PASS = assessment({16: QUIET})

@@ -48,8 +48,8 @@ def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other()
     with pytest.raises(NotComparable, match="they differ in nodes: one -> 1"):
         compare_sides(together, across)
     chosen = (replace(together, where={"nodes": "one"}), replace(across, where={"nodes": "1+1"}))
-    ((label, *_),) = compare_sides(*chosen).pairs
-    assert label == "ddp/gloo ×2, batch 32"
+    (pair,) = compare_sides(*chosen).pairs
+    assert pair.label == "ddp/gloo ×2, batch 32"
 
 
 def test_hosts_that_are_alike_need_no_note_and_others_are_told() -> None:

@@ -9,66 +9,115 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
-from typing import Any, Literal, Self
+from typing import Literal
 
 from dpbench.analysis.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.matching import Identity, Records, Side, settings_to_match
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
-from dpbench.analysis.repetitions import usable_repetitions
+from dpbench.analysis.noise import Load, load_of
+from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.rows import order_of
 from dpbench.architecture.naming import named_files
 from dpbench.errors import NotComparable, UsageError
+from dpbench.records.trial import Status
 from dpbench.specs import AXES, Configuration, Labels, series_name
 from dpbench.specs.labels import row_name
 from dpbench.specs.trial import DEFAULTS
 
-ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
-"""Outcomes of a row in `compare`."""
-VerdictOutcome = Literal["regressed", "inconclusive", "pass"]
-"""Outcomes in `check`, of a row, of a metric and of the whole; the worst first."""
+Outcome = Literal[
+    "faster", "slower", "better", "worse", "same", "pass", "regressed", "inconclusive"
+]
+"""What a change means: one of the first five to `compare`, "pass" or "regressed" to `check`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Pair:
+    """A configuration that ran on both sides."""
+
+    label: str
+    """Its name on both sides; if the names differ, what they have in common, or both of them."""
+    baseline: Records
+    """The usable repetitions of the baseline."""
+    candidate: Records
+    """The usable repetitions of the candidate."""
+    ran_in_turn: bool
+    """Whether both sides were measured in one run, repetition by repetition."""
+
+    def unit(self, metric: Metric) -> str:
+        """The unit of a metric, such as "images/s"; raises NotComparable for a speed if the sides
+        count different items."""
+        both = (*self.baseline, *self.candidate)
+        items = sorted({record.facts.item for record in both if record.ranks})
+        if metric.is_speed and len(items) > 1:
+            counted = ", ".join(items)
+            raise NotComparable(f"{self.label}: the sides count different items: {counted}")
+        return metric.counting(items or ["samples"]).unit
+
+    def change(self, metric: Metric) -> Change | None:
+        """The change of the cost, which is time or memory; None if a side has no run with the
+        metric."""
+        before, now = readings(self.baseline, metric), readings(self.candidate, metric)
+        is_paired = self.ran_in_turn and len(before.keys() & now.keys()) >= MIN_PAIRS
+        if metric.better == "higher":
+            before, now = ({n: 1 / value for n, value in side.items()} for side in (before, now))
+        return change_between(before, now, paired=is_paired)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ComparedRow:
-    """One metric of one configuration on both sides, and its change."""
+    """A metric of a pair: its change, and what that means to `compare` or to `check`."""
 
-    label: str
-    """Name on both sides, see `Comparison.pairs`."""
+    pair: Pair
     metric: str
     unit: str
     """Unit of both averages."""
-    baseline: Estimate | None
-    candidate: Estimate | None
-    baseline_records: Records
-    """The usable repetitions of the baseline."""
-    candidate_records: Records
     change: Change | None
-    """The change of the cost: of time or memory; None if a side has no run."""
+    """See `Pair.change`."""
+    outcome: Outcome
+    p_value: float | None
+    """p-value of a t test: of a difference (`compare`), or of a change above the tolerance
+    (`check`); None if it was not tested."""
+    p_value_corrected: float | None
+    """The same, corrected for the number of rows (Holm)."""
 
     @property
-    def tested(self) -> Change | None:
-        """The change; None if too few runs were measured for an interval and p-values."""
-        change = self.change
-        return None if change is None or change.error is None else change
+    def baseline(self) -> Estimate | None:
+        """The mean of the metric over repetitions of the baseline; None if none has it."""
+        return self._mean(self.pair.baseline)
+
+    @property
+    def candidate(self) -> Estimate | None:
+        """The mean of the candidate."""
+        return self._mean(self.pair.candidate)
+
+    def _mean(self, records: Records) -> Estimate | None:
+        values = readings(records, COMPARED_METRICS[self.metric]).values()
+        return geometric_mean([*values], self.unit) if values else None
 
     @property
     def repetitions(self) -> tuple[int, int]:
         """Number of compared repetitions of the baseline and of the candidate."""
         if self.change is not None:
             return self.change.repetitions
-        first, second = (0 if e is None else e.sample_size for e in (self.baseline, self.candidate))
-        return first, second
+        before, now = self.baseline, self.candidate
+        return before.sample_size if before else 0, now.sample_size if now else 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was measured and is inconclusive."""
+        return self.outcome == "inconclusive" and any(self.repetitions)
 
     @property
     def reason(self) -> str | None:
         """Why it cannot be tested; None if it can."""
-        sides = {"baseline": self.baseline_records, "candidate": self.candidate_records}
+        sides = {"baseline": self.pair.baseline, "candidate": self.pair.candidate}
         counts = dict(zip(sides, self.repetitions, strict=True))
         for side, records in sides.items():
             if not counts[side]:
@@ -78,76 +127,39 @@ class ComparedRow:
         return f"one repetition of the {' and the '.join(few)}" if few else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class JudgedRow(ComparedRow):
-    """A compared row with its outcome, by the rule of `compare` or of `check`."""
-
-    outcome: ComparisonOutcome | VerdictOutcome
-    p_value: float | None
-    """p-value of a t test: of a difference (`compare`), or of a change above the tolerance
-    (`check`); None if it was not tested."""
-    p_value_corrected: float | None
-    """The same, corrected for the number of rows (Holm)."""
-
-    @classmethod
-    def of(cls, row: ComparedRow, **judgment: Any) -> Self:
-        """The compared row with its `judgment`: the fields that it lacks."""
-        return cls(**{one.name: getattr(row, one.name) for one in fields(ComparedRow)}, **judgment)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was measured and is inconclusive."""
-        return self.outcome == "inconclusive" and any(self.repetitions)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     """The configurations that ran on both sides, and what else differs between the sides."""
 
     baseline: Side
     candidate: Side
-    ran_in_turn: bool
-    """Whether both sides were measured in one run, repetition by repetition."""
-    pairs: tuple[tuple[str, Records, Records], ...]
-    """For each configuration its name, and the usable repetitions of the baseline and of the
-    candidate. Names are those on both sides; if they differ, the part in common, or the
-    candidate's."""
+    pairs: tuple[Pair, ...]
+    """At least one."""
     differences: tuple[str, ...]
-    """Differences between the environments that forbid a comparison unless it is forced."""
+    """Differences between the environments, such as "versions: torch 2.13.0 -> 2.14.0", that forbid
+    a comparison unless it is forced."""
     notes: tuple[str, ...]
     """Other differences between the sides, and configurations that are on one side only."""
+    failures: Mapping[str, str]
+    """Status and reason of each configuration that could not be measured, by its name."""
+    load: Load
+    """Other load on the machine."""
+    had_load_together: bool
+    """Whether the sides ran in turn, both under heavy load or neither of them."""
 
-    def rows(self, name: str) -> tuple[ComparedRow, ...]:
-        """The rows of a metric, except those that completed without it on either side.
+    @property
+    def repetition_seconds(self) -> list[float]:
+        """Time of each repetition of all pairs on both sides, in order."""
+        seconds: dict[int, float] = defaultdict(float)
+        for pair in self.pairs:
+            for record in (*pair.baseline, *pair.candidate):
+                seconds[record.trial.repetition] += record.duration_seconds
+        return [seconds[number] for number in sorted(seconds)]
 
-        Raises NotComparable if it is a speed in other items on one side than on the other.
-        """
-        metric = COMPARED_METRICS[name]
-        rows = []
-        for label, *both in self.pairs:
-            items = sorted({one.facts.item for records in both for one in records if one.ranks})
-            if metric.is_speed and len(items) > 1:
-                raise NotComparable(f"{label}: the sides count different items: {', '.join(items)}")
-            unit = metric.counting(items or ["samples"]).unit
-            before, now = (readings(records, metric) for records in both)
-            if before or now or not any(both):
-                is_paired = self.ran_in_turn and len(before.keys() & now.keys()) >= MIN_PAIRS
-                is_cost = metric.better == "lower"
-                costs = (
-                    {n: v if is_cost else 1 / v for n, v in side.items()} for side in (before, now)
-                )
-                row = ComparedRow(
-                    label=label,
-                    metric=name,
-                    unit=unit,
-                    baseline=geometric_mean([*before.values()], unit) if before else None,
-                    candidate=geometric_mean([*now.values()], unit) if now else None,
-                    baseline_records=both[0],
-                    candidate_records=both[1],
-                    change=change_between(*costs, paired=is_paired),
-                )
-                rows.append(row)
-        return tuple(rows)
+    def load_may_explain(self, outcome: Outcome) -> bool:
+        """Whether load on the machine could be the reason of an outcome of `check`: of all but a
+        regression between sides that had it together."""
+        return outcome != "regressed" or not self.had_load_together
 
 
 def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Comparison:
@@ -160,10 +172,10 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
     UsageError if a side has two configurations that cannot be distinguished so, or if the sides
     share trials.
     """
-    ours, theirs = baseline.selected(), candidate.selected()
+    before, now = baseline.selected(), candidate.selected()
     ran_in_turn = baseline.run_id is not None and baseline.run_id == candidate.run_id
-    measured = {record.trial: record for record in ours}
-    if ran_in_turn and any(measured.get(record.trial) == record for record in theirs):
+    measured = {record.trial: record for record in before}
+    if ran_in_turn and any(measured.get(record.trial) == record for record in now):
         raise UsageError(
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
@@ -175,16 +187,17 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
             f"no configuration is in both {baseline.label} and {candidate.label}; "
             f"{_why_none(keys, first, second)}"
         )
-    labels = Labels.among(record.configuration for record in (*ours, *theirs))
+    labels = Labels.among(record.configuration for record in (*before, *now))
     settings = {key: records[0].configuration for key, records in (second | first).items()}
     ordered = sorted(
         settings, key=lambda key: order_of(settings[key], labels.implementation(settings[key]))
     )
     pairs = tuple(
-        (
-            _common_label(first[key][0].configuration, second[key][0].configuration, labels),
-            usable_repetitions(first[key]),
-            usable_repetitions(second[key]),
+        Pair(
+            label=_common_label(first[key][0].configuration, second[key][0].configuration, labels),
+            baseline=usable_repetitions(first[key]),
+            candidate=usable_repetitions(second[key]),
+            ran_in_turn=ran_in_turn,
         )
         for key in ordered
         if key in first and key in second
@@ -199,14 +212,27 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
     for side, own, other in ((baseline, first, second), (candidate, second, first)):
         alone = [labels.label(settings[key]) for key in ordered if key in own and key not in other]
         notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
+    loads = {load_of(records).spoils_differences for records in (before, now)}
     return Comparison(
         baseline=baseline,
         candidate=candidate,
-        ran_in_turn=ran_in_turn,
         pairs=pairs,
         differences=tuple(differences),
         notes=tuple(notes),
+        failures=_failures(now, labels, "") | _failures(before, labels, " (baseline)"),
+        load=load_of(now, before),
+        had_load_together=ran_in_turn and len(loads) == 1,
     )
+
+
+def _failures(records: Records, labels: Labels, role: str) -> dict[str, str]:
+    """The configurations that could not be measured, see `Comparison.failures`."""
+    found = {}
+    for configuration, repetitions in by_configuration(records).items():
+        status, reason = worst_status(repetitions)
+        if status not in (Status.COMPLETED, Status.SKIPPED):
+            found[f"{labels.label(configuration)}{role}"] = f"{status.words}: {reason}"
+    return found
 
 
 def _why_none(keys: Sequence[str], *sides: Mapping[Identity, object]) -> str:
@@ -240,14 +266,13 @@ def environment_differences(baseline: Side, candidate: Side) -> list[str]:
     return [*dict.fromkeys(found)]
 
 
-def origin_notes(
-    baseline: Side, candidate: Side, pairs: Iterable[tuple[str, Records, Records]]
-) -> list[str]:
+def origin_notes(baseline: Side, candidate: Side, pairs: Sequence[Pair]) -> list[str]:
     """Differences that a comparison may be about: the user's files and the host."""
     notes: dict[str, None] = {}
-    for _, then_ran, now_ran in pairs:
-        if then_ran and now_ran:
-            old, new = then_ran[0].configuration.workload, now_ran[0].configuration.workload
+    for pair in pairs:
+        if pair.baseline and pair.candidate:
+            old = pair.baseline[0].configuration.workload
+            new = pair.candidate[0].configuration.workload
             if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
                 notes[f"{named_files(new)} has changed between the two"] = None
     then, now = (
@@ -282,26 +307,35 @@ def readings(records: Records, metric: Metric) -> dict[int, float]:
     return {repetition: value for repetition, value in values if isinstance(value, int | float)}
 
 
-def classify(rows: Sequence[ComparedRow], *, within: float) -> tuple[JudgedRow, ...]:
-    """The rows of a metric with their outcomes; a difference of `within` counts as the same: 0.03
-    is 3 %.
+def classify(compared: Comparison, name: str, *, within: float) -> tuple[ComparedRow, ...]:
+    """The rows of a metric in `compare`. A difference of `within` counts as the same: 0.03 is 3 %.
 
     The outcome is "same" if the whole interval of the change lies between 1 / (1 + within) and
-    1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else
-    it is inconclusive.
+    1 + within; else better or worse if the p-value, corrected for all rows, is below 0.05; else
+    it is inconclusive. Raises NotComparable as `Pair.unit` does.
     """
-    p_values = [row.tested.p_value if row.tested else None for row in rows]
-    judged = []
-    for row, p, corrected in zip(rows, p_values, holm(p_values), strict=True):
-        is_speed = COMPARED_METRICS[row.metric].is_speed
-        outcome: ComparisonOutcome = "inconclusive"
-        if row.tested and corrected is not None:
-            low, high = row.tested.estimate.ends
+    metric, pairs = COMPARED_METRICS[name], compared.pairs
+    changes = [pair.change(metric) for pair in pairs]
+    p_values = [change.p_value if change and change.is_tested else None for change in changes]
+    rows = []
+    for pair, change, p, corrected in zip(pairs, changes, p_values, holm(p_values), strict=True):
+        outcome: Outcome = "inconclusive"
+        if change is not None and corrected is not None:
+            low, high = change.estimate.ends
             if 1 / (1 + within) <= low and high <= 1 + within:
                 outcome = "same"
-            elif corrected < ALPHA and row.tested.log_ratio < 0:
-                outcome = "faster" if is_speed else "better"
+            elif corrected < ALPHA and change.log_ratio < 0:
+                outcome = "faster" if metric.is_speed else "better"
             elif corrected < ALPHA:
-                outcome = "slower" if is_speed else "worse"
-        judged.append(JudgedRow.of(row, outcome=outcome, p_value=p, p_value_corrected=corrected))
-    return tuple(judged)
+                outcome = "slower" if metric.is_speed else "worse"
+        row = ComparedRow(
+            pair=pair,
+            metric=name,
+            unit=pair.unit(metric),
+            change=change,
+            outcome=outcome,
+            p_value=p,
+            p_value_corrected=corrected,
+        )
+        rows.append(row)
+    return tuple(rows)

@@ -1,4 +1,4 @@
-"""The verdict of a check: regressed, pass or inconclusive, over all rows of a metric at once.
+"""The verdicts of a check: regressed, pass or inconclusive, over all rows of a metric at once.
 
 One number decides: the mean change over the rows of each repetition of the sweep, as a logarithm.
 What disturbs one repetition disturbs all of its rows, and the mean of r rows is √r times as precise
@@ -26,72 +26,39 @@ the sides ran in turn and both were under such load: else the load may have come
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import get_args
+from dataclasses import dataclass
 
 from dpbench.analysis.change import Change, change_between, holm, mean_costs
-from dpbench.analysis.comparisons.comparison import (
-    ComparedRow,
-    JudgedRow,
-    VerdictOutcome,
-    compare_sides,
-)
+from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, Outcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import MIN_PAIRS
-from dpbench.analysis.noise import Load, load_of
-from dpbench.analysis.repetitions import by_configuration, worst_status
-from dpbench.records.trial import Status
-from dpbench.specs import Labels
+from dpbench.analysis.metrics import COMPARED_METRICS
 
 ALPHA_OF_A_LOOK = 0.015
 """Level of each one-sided test, for data that is looked at again as it grows."""
+WORST_FIRST: tuple[Outcome, ...] = ("regressed", "inconclusive", "pass")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
-    """When a change of the cost is a regression, and when it passes."""
+class Verdict:
+    """The verdict on a metric, over all rows."""
 
-    tolerance: float
-    pass_level: float
-    """Level of each one-sided test for a pass."""
-    regress_level: float
-    """Level of those for a regression, which all metrics share."""
-    untrusted: tuple[VerdictOutcome, ...]
-    """Outcomes that the load on the machine forbids to believe; they are inconclusive."""
-
-    @property
-    def limit(self) -> float:
-        """The largest ratio of costs that is accepted."""
-        return 1 + self.tolerance
-
-    def is_slower(self, change: Change | None) -> bool:
-        """Whether the change is surely above the tolerance."""
-        return change is not None and change.is_above(self.limit, self.regress_level)
-
-    def outcome(self, change: Change | None, *, is_slower: bool) -> VerdictOutcome:
-        """The outcome of a change, which a test may have called slower."""
-        passes = change is not None and change.is_below(self.limit, self.pass_level)
-        found: VerdictOutcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
-        return "inconclusive" if found in self.untrusted else found
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MetricVerdict:
-    """All rows of one metric together."""
-
+    compared: Comparison
     metric: str
-    rule: Rule
+    tolerance: float
+    regress_level: float
+    """Level of the tests for a regression, which all metrics of the check share."""
     change: Change | None
-    """The mean change of the cost over all rows; None where no runs can be compared."""
-    rows: tuple[JudgedRow, ...]
-    """The compared rows, each with an outcome of its own."""
+    """The mean change of the cost over all rows; None if no runs can be compared."""
+    outcome: Outcome
+    """Regressed if a single row is; else that of the mean change."""
+    rows: tuple[ComparedRow, ...]
+    """A row for each pair, with an outcome of its own."""
 
     @property
-    def outcome(self) -> VerdictOutcome:
-        """Regressed if a single row is; else the outcome of the mean change."""
-        if any(row.outcome == "regressed" for row in self.rows):
-            return "regressed"
-        return self.rule.outcome(self.change, is_slower=self.rule.is_slower(self.change))
+    def needs_repetitions(self) -> bool:
+        """Whether more of them may decide it; they do not if one side cannot measure the rows."""
+        return self.outcome == "inconclusive" and self.change is not None
 
     @property
     def repetitions_needed(self) -> int | None:
@@ -99,115 +66,88 @@ class MetricVerdict:
         tolerance; None if out of reach."""
         if self.change is None:
             return None
-        return self.change.repetitions_to_settle(self.rule.limit, self.rule.regress_level / 2)
+        return self.change.repetitions_to_settle(1 + self.tolerance, self.regress_level / 2)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """The verdicts of all metrics, with notes and failures."""
-
-    baseline: str
-    candidate: str
-    by_metric: tuple[MetricVerdict, ...]
-    notes: tuple[str, ...] = ()
-    failures: tuple[tuple[str, str], ...] = ()
-    """(Configuration, status and reason) of configurations that could not be measured."""
-    differences: tuple[str, ...] = ()
-    """Differences between the environments of the sides, which may explain the verdict: "versions:
-    torch 2.13.0 -> 2.14.0"."""
-    load: Load = field(default_factory=Load)
-    """Other load on the machine."""
-    ran_in_turn: bool = False
-    """Whether both sides were measured in one run, repetition by repetition."""
-
-    @property
-    def outcome(self) -> VerdictOutcome:
-        """The worst outcome of a metric."""
-        found = {verdict.outcome for verdict in self.by_metric}
-        worst_first: tuple[VerdictOutcome, ...] = get_args(VerdictOutcome)
-        return next(outcome for outcome in worst_first if outcome in found)
-
-    @property
-    def load_matters(self) -> bool:
-        """Whether load on the machine could change it: all but a regression between sides that ran
-        in turn, which had the load together."""
-        return self.outcome != "regressed" or not self.ran_in_turn
-
-    @property
-    def rows(self) -> tuple[JudgedRow, ...]:
-        """The compared rows of all metrics."""
-        return tuple(row for verdict in self.by_metric for row in verdict.rows)
-
-    @property
-    def needs_repetitions(self) -> bool:
-        """Whether more of them may decide it; they do not if one side cannot measure the rows."""
-        is_open = self.outcome == "inconclusive"
-        return is_open and any(one.change is not None for one in self.by_metric)
+def deciding(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict of a check with several metrics: the first one with the worst outcome, preferably
+    one with inconclusive rows."""
+    return min(
+        verdicts,
+        key=lambda one: (WORST_FIRST.index(one.outcome), not any(row.is_open for row in one.rows)),
+    )
 
 
 def assess(
     baseline: Side, candidate: Side, tolerances: Mapping[str, float], *, force: bool, alpha: float
-) -> Verdict:
+) -> tuple[Verdict, ...]:
     """Judge the candidate by the tolerance of each metric: {"images_per_second": 0.03}, with
     one-sided tests at the level `alpha`.
 
-    Raises NotComparable as `compare_sides` and `Comparison.rows` do.
+    Raises NotComparable as `compare_sides` and `Pair.unit` do.
     """
     compared = compare_sides(baseline, candidate, force=force)
-    sides = {"": candidate.selected(), " (baseline)": baseline.selected()}
-    load = load_of(*sides.values())
-    labels = Labels.among(record.configuration for records in sides.values() for record in records)
-    failures = []
-    for role, records in sides.items():
-        for configuration, group in by_configuration(records).items():
-            status, reason = worst_status(group)
-            if status not in (Status.COMPLETED, Status.SKIPPED):
-                label = f"{labels.label(configuration)}{role}"
-                failures.append((label, f"{status.words}: {reason}"))
-    untrusted: tuple[VerdictOutcome, ...] = ()
-    if load.spoils_differences:
-        are_both = all(load_of(records).spoils_differences for records in sides.values())
-        untrusted = ("pass",) if compared.ran_in_turn and are_both else ("pass", "regressed")
     share = alpha / len(tolerances)
-    rules = {
-        metric: Rule(
-            tolerance=tolerance, pass_level=alpha, regress_level=share, untrusted=untrusted
-        )
+    return tuple(
+        judge(compared, metric, tolerance, pass_level=alpha, regress_level=share)
         for metric, tolerance in tolerances.items()
-    }
-    return Verdict(
-        baseline=baseline.label,
-        candidate=candidate.label,
-        by_metric=tuple(judge_metric(key, compared.rows(key), rules[key]) for key in rules),
-        notes=compared.notes,
-        failures=tuple(failures),
-        differences=compared.differences,
-        load=load,
-        ran_in_turn=compared.ran_in_turn,
     )
 
 
-def judge_metric(metric: str, rows: Sequence[ComparedRow], rule: Rule) -> MetricVerdict:
-    """Judge the mean of the rows, and each of them. A single row is its own mean."""
-    mean = mean_change(rows)
-    p_values = [row.tested.p_above(rule.limit) if row.tested else None for row in rows]
-    judged = []
-    for row, p, corrected in zip(rows, p_values, holm(p_values), strict=True):
-        is_slower = corrected is not None and corrected < rule.regress_level / 2
-        if len(rows) == 1:
-            is_slower = rule.is_slower(mean)
-        outcome = rule.outcome(row.change, is_slower=is_slower)
-        judged.append(JudgedRow.of(row, outcome=outcome, p_value=p, p_value_corrected=corrected))
-    return MetricVerdict(metric=metric, rule=rule, change=mean, rows=tuple(judged))
+def judge(
+    compared: Comparison, name: str, tolerance: float, *, pass_level: float, regress_level: float
+) -> Verdict:
+    """Judge the mean of all rows of a metric, and each of them. A single row is its own mean."""
+    metric, pairs, limit = COMPARED_METRICS[name], compared.pairs, 1 + tolerance
+    changes = [pair.change(metric) for pair in pairs]
+    mean = mean_change(changes)
+    mean_is_slower = mean is not None and mean.is_above(limit, regress_level)
+    mean_outcome = _outcome(compared, mean, limit, pass_level, is_slower=mean_is_slower)
+    p_values = [one.p_above(limit) if one and one.is_tested else None for one in changes]
+    rows = []
+    for pair, change, p, corrected in zip(pairs, changes, p_values, holm(p_values), strict=True):
+        is_slower = corrected is not None and corrected < regress_level / 2
+        outcome = _outcome(compared, change, limit, pass_level, is_slower=is_slower)
+        row = ComparedRow(
+            pair=pair,
+            metric=name,
+            unit=pair.unit(metric),
+            change=change,
+            outcome=mean_outcome if len(pairs) == 1 else outcome,
+            p_value=p,
+            p_value_corrected=corrected,
+        )
+        rows.append(row)
+    has_regressed = any(row.outcome == "regressed" for row in rows)
+    return Verdict(
+        compared=compared,
+        metric=name,
+        tolerance=tolerance,
+        regress_level=regress_level,
+        change=mean,
+        outcome="regressed" if has_regressed else mean_outcome,
+        rows=tuple(rows),
+    )
 
 
-def mean_change(rows: Iterable[ComparedRow]) -> Change | None:
-    """The change of the mean cost over all tested rows, in the repetitions that all of them have;
-    None if there are none.
+def _outcome(
+    compared: Comparison, change: Change | None, limit: float, pass_level: float, *, is_slower: bool
+) -> Outcome:
+    """The outcome of a change, which a test may have called slower; inconclusive if heavy load on
+    the machine may explain it."""
+    passes = change is not None and change.is_below(limit, pass_level)
+    found: Outcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
+    is_spoiled = compared.load.spoils_differences and compared.load_may_explain(found)
+    return "inconclusive" if is_spoiled else found
+
+
+def mean_change(changes: Iterable[Change | None]) -> Change | None:
+    """The mean of all changes that can be tested, in the repetitions that all of them have; None if
+    there are none.
 
     These may be fewer than MIN_PAIRS where rows failed in some; then the mean is not paired.
     """
-    tested = [row.tested for row in rows if row.tested]
+    tested = [change for change in changes if change and change.is_tested]
     before = mean_costs([change.baseline for change in tested])
     after = mean_costs([change.candidate for change in tested])
     has_pairs = len(before.keys() & after.keys()) >= MIN_PAIRS

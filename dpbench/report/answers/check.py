@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Any
 
 from dpbench import units
 from dpbench.analysis.change import Change
 from dpbench.analysis.comparisons.comparison import ComparedRow
-from dpbench.analysis.comparisons.verdict import MetricVerdict, Verdict
+from dpbench.analysis.comparisons.verdict import Verdict, deciding
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.noise import FREE_THE_MACHINE, repetitions_advice
 from dpbench.messages import one_line
@@ -24,10 +25,14 @@ EQUAL_RUNS_PERCENT = 1e-6
 """Percent; runs that differ by less are equal."""
 
 
-def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
+def check_answer(
+    verdicts: Sequence[Verdict], notes: Sequence[str] = (), *, exit_status: int
+) -> Answer:
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
-    first, rows = summary_of(verdict), verdict.rows
+    first, compared = summary_of(verdicts), verdicts[0].compared
+    remarks = all_notes(verdicts, notes)
     reading = [f"+ is worse; ranges are {units.percent(CONFIDENCE)} intervals over repetitions"]
+    rows = [row for one in verdicts for row in one.rows]
     if len(rows) > 1:  # the headline has the reason of a single one
         reading.insert(
             0,
@@ -35,55 +40,50 @@ def check_answer(verdict: Verdict, *, exit_status: int) -> Answer:
             "makes it regressed",
         )
         for reason in dict.fromkeys(row.reason for row in rows if row.reason):
-            named = dict.fromkeys(row.label for row in rows if row.reason == reason)
+            named = dict.fromkeys(row.pair.label for row in rows if row.reason == reason)
             reading.append(f"{reason}: {units.some_of([*named], MOST_NAMED)}")
-    plain_rows = [
-        plain_comparison(row) | {"tolerance": one.rule.tolerance}
-        for one in verdict.by_metric
-        for row in one.rows
-    ]
+    sides = {"baseline": compared.baseline.label, "candidate": compared.candidate.label}
     return Answer(
         paragraphs=(
-            f"{first}\n{verdict.candidate} (candidate) against {verdict.baseline} (baseline)",
-            *_tables(verdict),
-            [*reading, *all_notes(verdict)],
+            f"{first}\n{sides['candidate']} (candidate) against {sides['baseline']} (baseline)",
+            *_tables(verdicts),
+            [*reading, *remarks],
         ),
         data={
-            "outcome": verdict.outcome,
+            "outcome": deciding(verdicts).outcome,
             "summary": first,
-            "baseline": verdict.baseline,
-            "candidate": verdict.candidate,
+            **sides,
             "metrics": [
                 {
                     "metric": one.metric,
                     "outcome": one.outcome,
-                    "tolerance": one.rule.tolerance,
+                    "tolerance": one.tolerance,
                     **with_ends("slowdown", one.change.estimate if one.change else None),
                     "repetitions": one.change.repetitions if one.change else (0, 0),
                     "repetitions_needed": one.repetitions_needed,
                 }
-                for one in verdict.by_metric
+                for one in verdicts
             ],
-            "rows": plain_rows,
-            "environment_differences": list(verdict.differences),
-            "notes": all_notes(verdict),
+            "rows": [
+                plain_comparison(row) | {"tolerance": one.tolerance}
+                for one in verdicts
+                for row in one.rows
+            ],
+            "environment_differences": list(compared.differences),
+            "notes": remarks,
             "exit_status": exit_status,
         },
         exit_status=exit_status,
     )
 
 
-def summary_of(verdict: Verdict) -> str:
-    """Says "regressed: time per image, mean of 2 rows: +5.2 % (+4.1 to +6.4 %), tolerance 3 %".
-
-    It is about the first metric with the worst outcome, preferably one with inconclusive rows.
-    """
-    deciding = [one for one in verdict.by_metric if one.outcome == verdict.outcome]
-    with_open_rows = [one for one in deciding if any(row.is_open for row in one.rows)]
-    worst = [*with_open_rows, *deciding, *verdict.by_metric][0]
-    rows, word = worst.rows, str(verdict.outcome)
+def summary_of(verdicts: Sequence[Verdict]) -> str:
+    """Says "regressed: time per image, mean of 2 rows: +5.2 % (+4.1 to +6.4 %), tolerance 3 %" of
+    the verdict that decides."""
+    worst = deciding(verdicts)
+    rows, compared, word = worst.rows, worst.compared, str(worst.outcome)
     quantity = quantity_of(rows) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
-    parts = [_change_text(quantity, worst.change, worst.rule.tolerance)]
+    parts = [_change_text(quantity, worst.change, worst.tolerance)]
     if len(rows) > 1:
         undecided = _rows_words([row for row in rows if row.is_open], rows)
         regressed = _rows_words([row for row in rows if row.outcome == "regressed"], rows)
@@ -93,15 +93,16 @@ def summary_of(verdict: Verdict) -> str:
             parts.append(f"inconclusive in {undecided}")
         if regressed:
             parts.append(f"regressed in {regressed}")
-    if verdict.load.spoils_speeds and verdict.load_matters and "pass" not in word:
+    is_doubtful = worst.outcome != "pass" and compared.load_may_explain(worst.outcome)
+    if is_doubtful and compared.load.spoils_speeds:
         parts.append(FREE_THE_MACHINE)
-    elif word == "inconclusive":
-        parts.append(_what_would_decide(worst, _seconds_of_repetition(verdict)))
-    if verdict.differences:
-        changed = ", ".join(text.removeprefix("versions: ") for text in verdict.differences)
+    elif worst.outcome == "inconclusive":
+        parts.append(_what_would_decide(worst))
+    if compared.differences:
+        changed = ", ".join(text.removeprefix("versions: ") for text in compared.differences)
         parts.append(f"differs: {changed.replace(' -> ', ' → ')}")
-    if len(verdict.by_metric) > 1:
-        parts.append(f"{len(verdict.by_metric)} verdicts in all: see below")
+    if len(verdicts) > 1:
+        parts.append(f"{len(verdicts)} verdicts in all: see below")
     return f"{word}: {'; '.join(parts)}"
 
 
@@ -123,44 +124,37 @@ def _change_text(quantity: str, change: Change | None, tolerance: float) -> str:
 
 def _rows_words(some: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> str:
     """Writes "1 of 2 rows (gloo ×2, batch 64)"; nothing for none."""
-    names = [row.label for row in some]
+    names = [row.pair.label for row in some]
     return f"{len(names)} of {len(rows)} rows ({units.some_of(names, MOST_NAMED)})" if names else ""
 
 
-def _seconds_of_repetition(verdict: Verdict) -> float:
-    """Time of one repetition of all rows on both sides."""
-    sides = (side for row in verdict.rows for side in (row.baseline_records, row.candidate_records))
-    records = {id(record): record for side in sides for record in side}.values()
-    count = len({record.trial.repetition for record in records})
-    return sum(record.duration_seconds for record in records) / max(1, count)
-
-
-def _what_would_decide(metric: MetricVerdict, seconds: float) -> str:
-    """How many repetitions of so many seconds would settle it, or what else would."""
-    reasons = [row.reason for row in metric.rows if row.outcome == "inconclusive"]
+def _what_would_decide(verdict: Verdict) -> str:
+    """How many repetitions would settle it, and how long they take; or what else would."""
+    change, needed = verdict.change, verdict.repetitions_needed
+    reasons = [row.reason for row in verdict.rows if row.outcome == "inconclusive"]
     if reasons and all(reasons):
         return str(reasons[0])
-    if metric.change is None or metric.change.error is None:
+    if change is None or not change.is_tested:
         return "measure at least 2 repetitions of both sides"
-    needed = metric.repetitions_needed
     if needed is None:
         return "too noisy to decide here: find a quieter machine, or raise the tolerance"
-    if needed <= min(metric.change.repetitions):
+    now = min(change.repetitions)
+    if needed <= now:
         return "the change is close to the tolerance: add repetitions"
-    return repetitions_advice(needed, min(metric.change.repetitions), seconds)
+    return repetitions_advice(needed, now, fmean(verdict.compared.repetition_seconds))
 
 
-def _tables(verdict: Verdict) -> Iterator[str | Table]:
+def _tables(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
     """The table of each metric, after its name and tolerance if there are several."""
-    for one in verdict.by_metric:
+    for one in verdicts:
         metric, rows = one.metric, one.rows
-        if len(verdict.by_metric) > 1:
-            yield f"{metric}, tolerance {units.percent(one.rule.tolerance, 3)}"
+        if len(verdicts) > 1:
+            yield f"{metric}, tolerance {units.percent(one.tolerance, 3)}"
         subject = one_line(quantity_of(rows))
         change = "Change" if subject == metric else f"Change\nin {subject}"
         yield Table(
             columns=(
-                text_column("Configuration", [row.label for row in rows]),
+                text_column("Configuration", [row.pair.label for row in rows]),
                 *side_columns(rows, ("Baseline", "Candidate"), leaves=2, gap="\n"),
                 column(
                     change.replace(" per", "\nper"),
@@ -172,17 +166,19 @@ def _tables(verdict: Verdict) -> Iterator[str | Table]:
         )
 
 
-def all_notes(verdict: Verdict) -> list[str]:
-    """Failures, load on the machine if it matters, and other notes."""
-    failed = [f"{label}: {how}" for label, how in verdict.failures]
-    load = [verdict.load.note] if verdict.load_matters else []
-    return [*failed, *filter(None, load), *verdict.notes]
+def all_notes(verdicts: Sequence[Verdict], notes: Sequence[str]) -> list[str]:
+    """Failures, load on the machine if it matters, these notes, and those on the two sides."""
+    compared = verdicts[0].compared
+    failed = [f"{label}: {how}" for label, how in compared.failures.items()]
+    load_matters = compared.load_may_explain(deciding(verdicts).outcome)
+    load = [compared.load.note] if load_matters else []
+    return [*failed, *filter(None, load), *notes, *compared.notes]
 
 
 def change_words(change: Change) -> str:
     """Writes a change as "+1.2 % (-0.4 to +2.8 %)", to the digits that its interval supports."""
     percent = 100 * (change.estimate.value - 1)
-    if change.error is None:
+    if not change.is_tested:
         return f"{percent:+z,.1f} %"
     low, high = change.estimate.ends
     spread = 50 * (high - low)
@@ -191,7 +187,9 @@ def change_words(change: Change) -> str:
     return f"{percent:+z,.{places}f} % ({ends} %)"
 
 
-def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
+def junit(
+    verdicts: Sequence[Verdict], notes: Sequence[str] = (), *, strict: bool, started_utc: str
+) -> str:
     """JUnit: a testcase for all rows of a metric together, and one for each row if
     there are several.
 
@@ -206,21 +204,22 @@ def junit(verdict: Verdict, *, strict: bool, started_utc: str) -> str:
         case = {"about": about, "name": one_line(name), "message": message, "type": outcome}
         cases.append({**case, "tag": tags[outcome]})
 
-    for one in verdict.by_metric:
-        said = _change_text(quantity_of(one.rows), one.change, one.rule.tolerance)
-        name, is_single = f"all rows of {verdict.candidate}", len(one.rows) == 1
+    compared = verdicts[0].compared
+    for one in verdicts:
+        said = _change_text(quantity_of(one.rows), one.change, one.tolerance)
+        name, is_single = f"all rows of {compared.candidate.label}", len(one.rows) == 1
         if is_single:
-            name, said = one.rows[0].label, one.rows[0].reason or said
+            name, said = one.rows[0].pair.label, one.rows[0].reason or said
         add(one.metric, name, one.outcome, said, "failure" if strict else "skipped")
         for row in () if is_single else one.rows:
-            said = row.reason or _change_text(quantity_of([row]), row.change, one.rule.tolerance)
-            add(row.metric, row.label, row.outcome, said)
-    for label, how in verdict.failures:
+            said = row.reason or _change_text(quantity_of([row]), row.change, one.tolerance)
+            add(row.metric, row.pair.label, row.outcome, said)
+    for label, how in compared.failures.items():
         add("measuring", label, "error", how)
     return render_template(
         "junit.xml",
         cases=cases,
         tags=[case["tag"] for case in cases],
         started_utc=started_utc,
-        said=[*map(one_line, (summary_of(verdict), *all_notes(verdict)))],
+        said=[*map(one_line, (summary_of(verdicts), *all_notes(verdicts, notes)))],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, JudgedRow, classify
+from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.metric import Metric, PlainValue
 from dpbench.analysis.metrics import COMPARED_METRICS
@@ -20,15 +20,14 @@ def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: f
 
     As data, an object with the labels of both sides, the rows and the notes.
     """
-    judged = {name: classify(compared.rows(name), within=within) for name in metrics}
+    by_metric = {name: classify(compared, name, within=within) for name in metrics}
     different = [f"environments differ: {difference}" for difference in compared.differences]
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
-    for name, rows in judged.items():
+    for name, rows in by_metric.items():
         metric = COMPARED_METRICS[name]
         shown = [row for row in rows if any(row.repetitions)] or rows
-        named = {row.label for row in shown}
-        hidden = [label for label, *_ in compared.pairs if label not in named]
+        hidden = [row.pair.label for row in rows if row not in shown]
         paragraphs += [
             f"A (baseline):  {compared.baseline.label}\n"
             f"B (candidate): {compared.candidate.label}\n"
@@ -46,18 +45,18 @@ def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: f
         data={
             "baseline": compared.baseline.label,
             "candidate": compared.candidate.label,
-            "rows": [plain_comparison(row) for rows in judged.values() for row in rows],
+            "rows": [plain_comparison(row) for rows in by_metric.values() for row in rows],
             "notes": notes,
         },
     )
 
 
-def _comparison_table(rows: Sequence[JudgedRow], metric: Metric, within: float) -> Table:
+def _comparison_table(rows: Sequence[ComparedRow], metric: Metric, within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(
         columns=(
-            text_column("Configuration", [row.label for row in rows]),
+            text_column("Configuration", [row.pair.label for row in rows]),
             *side_columns(rows, ("A", "B"), leaves=3),
             column(
                 "Speedup" if metric.is_speed else "B ÷ A",
@@ -85,15 +84,15 @@ def _ratio(row: ComparedRow, metric: Metric) -> Estimate | None:
 def side_columns(
     rows: Sequence[ComparedRow], names: Sequence[str], *, leaves: int, gap: str = " "
 ) -> Iterator[Column]:
-    """A column for the baseline and one for the candidate. A rate that all rows have, such as
-    images/s, stands in both headers, after a `gap`."""
+    """A column for the baseline and one for the candidate. A rate in which all rows are measured,
+    such as images/s, stands in both headers, after a `gap`."""
     rates = {row.unit for row in rows if row.baseline or row.candidate}
     rate = one_line(rates.pop()) if len(rates) == 1 and min(rates).endswith("/s") else ""
-    text = write if rate else quantity
-    for name, side in zip(names, ("baseline", "candidate"), strict=True):
-        styles = (COMPARED_METRICS[row.metric].style for row in rows)
-        cells = [text(getattr(row, side), style) for row, style in zip(rows, styles, strict=True)]
-        yield column(f"{name}{gap}({rate})" if rate else name, cells, leaves=leaves)
+    text, style = write if rate else quantity, COMPARED_METRICS[rows[0].metric].style
+    sides = [row.baseline for row in rows], [row.candidate for row in rows]
+    for name, averages in zip(names, sides, strict=True):
+        header = f"{name}{gap}({rate})" if rate else name
+        yield column(header, [text(average, style) for average in averages], leaves=leaves)
 
 
 def sample_sizes(row: ComparedRow) -> str:
@@ -101,10 +100,10 @@ def sample_sizes(row: ComparedRow) -> str:
     return ", ".join(map(str, dict.fromkeys(row.repetitions)))
 
 
-def plain_comparison(row: JudgedRow) -> dict[str, PlainValue]:
+def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     return {
-        "configuration": row.label,
+        "configuration": row.pair.label,
         "metric": row.metric,
         "unit": row.unit,
         **with_ends("baseline", row.baseline),
@@ -115,16 +114,16 @@ def plain_comparison(row: JudgedRow) -> dict[str, PlainValue]:
         "repetitions": min(row.repetitions) if row.change else None,
         "baseline_repetitions": row.repetitions[0],
         "candidate_repetitions": row.repetitions[1],
-        "paired": row.tested is not None and row.tested.is_paired,
+        "paired": row.change is not None and row.change.is_paired,
         "outcome": row.outcome,
         "reason": row.reason,
     }
 
 
-def _summary(rows: Sequence[JudgedRow], metric: Metric, within: float) -> str:
+def _summary(rows: Sequence[ComparedRow], metric: Metric, within: float) -> str:
     """Writes "B is faster in 3 of 8 rows (1.42–1.90 ×) and slower in 1 (0.81 ×); 4 are
     inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
-    outcomes: dict[str, list[JudgedRow]] = {}
+    outcomes: dict[str, list[ComparedRow]] = {}
     for row in rows:
         outcomes.setdefault(row.outcome, []).append(row)
     undecided = len(outcomes.pop("inconclusive", []))
@@ -151,21 +150,19 @@ def _summary(rows: Sequence[JudgedRow], metric: Metric, within: float) -> str:
     return f"B is {first}{parts[-1]}{rest}."
 
 
-def _outcome_words(row: JudgedRow, within: float) -> str:
+def _outcome_words(row: ComparedRow, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
         return f"the same within {units.percent(within, 3)}"
-    if row.reason is not None:
-        return f"{row.outcome}: {row.reason}"
-    return row.outcome
+    return row.outcome if row.reason is None else f"{row.outcome}: {row.reason}"
 
 
-def _reading(rows: Sequence[JudgedRow], metric: Metric) -> Iterable[str]:
+def _reading(rows: Sequence[ComparedRow], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
     if metric.is_speed:
         ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"
         yield f"speedup is {ratio}: 1.25 means that B is 1.25 × as fast as A"
-    tested = [row.tested for row in rows if row.tested]
+    tested = [row.change for row in rows if row.change and row.change.is_tested]
     if tested:
         paired = [test.is_paired for test in tested]
         how = "t within each repetition" if all(paired) else "Welch's t"
@@ -177,5 +174,5 @@ def _reading(rows: Sequence[JudgedRow], metric: Metric) -> Iterable[str]:
             f"each side{' (A, B)' if differ else ''}; p-values are Holm-corrected for the number "
             "of rows"
         )
-    if any(row.outcome == "inconclusive" and row.tested for row in rows):
+    if any(row.outcome == "inconclusive" and row.p_value is not None for row in rows):
         yield "inconclusive: add --repetitions"

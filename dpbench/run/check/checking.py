@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from dpbench import folders
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.comparisons.verdict import Verdict
+from dpbench.analysis.comparisons.verdict import Verdict, deciding
 from dpbench.errors import INCONCLUSIVE, PASSED, REGRESSED, WRONG_GRADIENTS, NotComparable
 from dpbench.files import write_output
 from dpbench.options.check import CheckOptions
@@ -41,18 +41,18 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
         sides = measure_implementations(options, options.against, progress)
     else:
         sides = measure_versions(options, progress)
-    verdict = assess_sides(options, sides)
-    status = exit_status_of(verdict, sides, strict=options.strict)
-    if not status and verdict.outcome == "inconclusive":
+    verdicts = assess_sides(options, sides)
+    status = exit_status_of(verdicts, strict=options.strict)
+    outcome = deciding(verdicts).outcome
+    if not status and outcome == "inconclusive":
         notes.append("inconclusive is an error only with --strict")
-    verdict = replace(verdict, notes=(*notes, *verdict.notes))
-    answer = check_answer(verdict, exit_status=status)
+    answer = check_answer(verdicts, notes, exit_status=status)
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        write_output(options.junit, junit(verdict, strict=options.strict, started_utc=now))
+        write_output(options.junit, junit(verdicts, notes, strict=options.strict, started_utc=now))
     if options.markdown is not None:
-        heading = f"### dpbench check: {verdict.outcome}"
-        write_output(options.markdown, f"{heading}\n\n{answer.markdown}")
+        text = f"### dpbench check: {outcome}\n\n{answer.markdown}"
+        write_output(options.markdown, text)
     return answer
 
 
@@ -93,26 +93,28 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
     return sides()
 
 
-def exit_status_of(verdict: Verdict, sides: Sides, *, strict: bool) -> int:
+def exit_status_of(verdicts: Sequence[Verdict], *, strict: bool) -> int:
     """The exit status: what failed goes before the outcome, and wrong gradients before all else.
 
     Raises NotComparable if not a single row has a number on both sides, but the candidate did not
     fail.
     """
-    baseline, measured = (side.selected() for side in sides)
+    compared = verdicts[0].compared
+    baseline, measured = compared.baseline.selected(), compared.candidate.selected()
     status = exit_status(measured)
     if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
         status = WRONG_GRADIENTS
     is_idle = all(record.status is Status.SKIPPED for record in measured)
-    if (is_idle or not status) and all(row.change is None for row in verdict.rows):
-        row = verdict.rows[0]
+    has_numbers = any(row.change for one in verdicts for row in one.rows)
+    if (is_idle or not status) and not has_numbers:
+        row = verdicts[0].rows[0]
         reasons = (
             f" ({record.status.words}: {record.reason})"
             for record in (*measured, *baseline)
             if record.status is not Status.COMPLETED and record.reason
         )
         why = next(reasons, "")
-        raise NotComparable(f"nothing could be compared: {row.label}: {row.reason}{why}")
+        raise NotComparable(f"nothing could be compared: {row.pair.label}: {row.reason}{why}")
     open_end = INCONCLUSIVE if strict else PASSED
     ends = {"pass": PASSED, "regressed": REGRESSED, "inconclusive": open_end}
-    return status or ends[verdict.outcome]
+    return status or ends[deciding(verdicts).outcome]

@@ -11,7 +11,7 @@ from time import monotonic
 from dpbench import units
 from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess, deciding
 from dpbench.files import write_inside
 from dpbench.folders import Sweep
 from dpbench.messages import say
@@ -81,8 +81,8 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
     least = MIN_LOOKS_AT_VERSIONS if options.against is None else 1
     for look in range(1, MAX_LOOKS + 1):
         yield count
-        verdict, spent = assess_sides(options, sides()), monotonic() - started
-        is_over = verdict.load.spoils_differences or not verdict.needs_repetitions
+        verdict, spent = deciding(assess_sides(options, sides())), monotonic() - started
+        is_over = verdict.compared.load.spoils_differences or not verdict.needs_repetitions
         if look == MAX_LOOKS or (look >= least and is_over):
             return
         more = math.ceil(REPETITIONS_GROWTH * count)
@@ -106,8 +106,8 @@ def keep_records(*folders: Path) -> None:
     say(f"records are in {' and '.join(map(str, folders))}")
 
 
-def assess_sides(options: CheckOptions, sides: Sides) -> Verdict:
-    """The verdict by the tolerances. Other environments are what --against-python is about."""
+def assess_sides(options: CheckOptions, sides: Sides) -> tuple[Verdict, ...]:
+    """The verdicts by the tolerances. Other environments are what --against-python is about."""
     return assess(
         *sides,
         options.tolerances,

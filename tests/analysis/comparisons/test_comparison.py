@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.comparison import Comparison, JudgedRow, classify, compare_sides
+from dpbench.analysis.comparisons.comparison import (
+    ComparedRow,
+    Comparison,
+    classify,
+    compare_sides,
+)
 from dpbench.errors import NotComparable
 from dpbench.records.environment import Environment
-from dpbench.records.trial import MemoryPeaks, Status
+from dpbench.records.trial import MemoryPeaks
 from tests.analysis.builders import rank, record, runs, side, throughputs, trial, varied, window
 from tests.builders import HERE
 
@@ -18,8 +23,8 @@ QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
 NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
-def only(compared: Comparison, metric: str = "images_per_second") -> JudgedRow:
-    (row,) = classify(compared.rows(metric), within=0.03)
+def only(compared: Comparison, metric: str = "images_per_second") -> ComparedRow:
+    (row,) = classify(compared, metric, within=0.03)
     return row
 
 
@@ -31,56 +36,39 @@ def test_one_sweep_is_compared_within_its_repetitions(run_id: str | None, outcom
     theirs = replace(sweep, where={"implementation": "torch-ddp"})
     row = only(compare_sides(theirs, replace(sweep, label="y", where={"implementation": "ddp"})))
     assert row.outcome == outcome
-    assert row.tested is not None
-    assert row.tested.estimate.value == pytest.approx(1 / 1.1, rel=1e-3)
-    assert row.tested.is_paired == (run_id is not None)
+    assert row.change is not None
+    assert row.change.estimate.value == pytest.approx(1 / 1.1, rel=1e-3)
+    assert row.change.is_paired == (run_id is not None)
     if run_id:
-        assert row.tested.degrees_of_freedom == 4
+        assert row.change.degrees_of_freedom == 4
 
 
 def test_the_same_is_an_interval_inside_the_limits() -> None:
     compared = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
     assert only(compared).outcome == "same"
-    (row,) = classify(compared.rows("images_per_second"), within=0.01)
+    (row,) = classify(compared, "images_per_second", within=0.01)
     assert row.outcome == "inconclusive"
 
 
-@pytest.mark.parametrize(
-    ("baseline", "candidate", "reason"),
-    [
-        ((100.0,), QUIET, "one repetition of the baseline"),
-        (QUIET, (50.0,), "one repetition of the candidate"),
-        ((100.0,), (50.0,), "one repetition of the baseline and the candidate"),
-    ],
-)
-def test_one_repetition_is_shown_but_tells_nothing(
-    baseline: tuple[float, ...], candidate: tuple[float, ...], reason: str
-) -> None:
-    row = only(throughputs({16: baseline}, {16: candidate}))
-    assert (row.outcome, row.reason) == ("inconclusive", reason)
+def test_one_repetition_is_shown_but_tells_nothing() -> None:
+    row = only(throughputs({16: (100.0,)}, {16: (50.0,)}))
+    assert row.outcome == "inconclusive"
+    assert row.reason == "one repetition of the baseline and the candidate"
     assert row.change is not None
     assert row.change.estimate.interval is None
-    assert row.tested is None
-
-
-def test_a_configuration_that_failed_is_a_row_with_its_reason() -> None:
-    failed = [record(trial(), status=Status.FAILED)]
-    good = runs(trial(), QUIET)
-    row = only(compare_sides(side("a", good), side("b", failed)))
-    assert row.reason == "no completed repetition of the candidate"
-    assert (row.candidate, row.change, row.repetitions) == (None, None, (5, 0))
+    assert row.p_value is None
 
 
 def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
     compared = throughputs({16: QUIET}, {16: QUIET})
     assert only(compared, "peak_memory_bytes").outcome == "same"
-    ((label, before, now),) = compared.pairs
+    (pair,) = compared.pairs
     doubled = tuple(
         replace(r, ranks=(replace(r.ranks[0], peaks=MemoryPeaks(host_bytes=2**30 + i)),))
-        for i, r in enumerate(now)
+        for i, r in enumerate(pair.candidate)
     )
-    row = only(replace(compared, pairs=((label, before, doubled),)), "peak_memory_bytes")
-    assert row.outcome == "worse"
+    worse = replace(compared, pairs=(replace(pair, candidate=doubled),))
+    assert only(worse, "peak_memory_bytes").outcome == "worse"
 
 
 def compared(*environments: Environment, force: bool = False) -> Comparison:
@@ -121,7 +109,7 @@ def test_speeds_in_other_items_are_refused() -> None:
         side(item, runs(trial(), (100.0, 101.0), item=item)) for item in ("samples", "steps")
     )
     with pytest.raises(NotComparable, match=r"the sides count different items: samples, steps$"):
-        compare_sides(before, after).rows("images_per_second")
+        only(compare_sides(before, after))
 
 
 def test_another_machine_is_refused_and_the_difference_named() -> None:

@@ -41,7 +41,7 @@ def grid(label: str, **changes: object) -> Side:
 
 
 def labels(compared: Comparison) -> list[str]:
-    return [label for label, *_ in compared.pairs]
+    return [pair.label for pair in compared.pairs]
 
 
 def test_every_setting_is_either_what_was_run_or_how_it_was_measured() -> None:
@@ -56,7 +56,7 @@ def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> Non
         side("b", runs(trial(group_size=2), SPEEDS), runs(trial("torch-ddp"), SPEEDS)),
     )
     assert labels(compared) == ["ddp/gloo ×2, batch 32", "torch-ddp/gloo ×1, batch 32"]
-    assert not compared.ran_in_turn
+    assert not compared.had_load_together
 
 
 def test_a_selection_settles_what_it_names_for_both_sides() -> None:
@@ -70,7 +70,7 @@ def test_a_selection_settles_what_it_names_for_both_sides() -> None:
         "shm ×1, batch 32",
         "shm ×2, batch 32",
     ]
-    assert compared.ran_in_turn
+    assert compared.had_load_together
     across = compare_sides(
         replace(ours, where={"implementation": "ddp", "backend": "shm"}),
         replace(theirs, where={"implementation": "torch-ddp", "backend": "gloo"}),
@@ -96,8 +96,8 @@ def test_only_repetitions_that_may_be_believed_count() -> None:
     wrong = run(trial(repetition=2), 100.0, verification=WRONG)
     good = runs(trial(), SPEEDS)
     for other, usable in ((failed, [good[0]]), (wrong, [])):
-        ((_, _, candidate),) = compare_sides(side("a", good), side("b", [good[0], other])).pairs
-        assert [*candidate] == usable
+        (pair,) = compare_sides(side("a", good), side("b", [good[0], other])).pairs
+        assert [*pair.candidate] == usable
 
 
 def test_nothing_in_common_is_not_comparable_and_says_why() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from dpbench.analysis.change import change_between
-from dpbench.analysis.comparisons.comparison import ComparedRow
-from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Rule, judge_metric
+from dpbench.analysis.change import Change, change_between
+from dpbench.analysis.comparisons.comparison import Pair
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, deciding, judge
 from dpbench.analysis.estimate import Floats
+from dpbench.analysis.metric import Metric
 from dpbench.records.trial import HostLoad, Status
 from tests.analysis.builders import (
     ALL_PASS,
@@ -30,16 +31,24 @@ SPEED = {"images_per_second": 0.03}
 LOOKS = [5, 8, 12, 18, 27, 41, 62, 93]
 THREE_LOOKS = LOOKS[:3]
 TOLERANCE = 0.05
-(ROW,) = ALL_PASS.rows
-"""A row to give other costs."""
 
 
-def changed(before: Floats, after: Floats) -> list[ComparedRow]:
-    """Rows of one sweep from the logarithms of their costs, (rows, repetitions)."""
-    return [
-        replace(ROW, change=change_between(*map(dict, map(enumerate, sides)), paired=True))
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Simulated(Pair):
+    simulated: Change | None
+
+    def change(self, metric: Metric) -> Change | None:
+        return self.simulated
+
+
+def changed(before: Floats, after: Floats) -> tuple[Pair, ...]:
+    """Pairs of one sweep from the logarithms of their costs, (rows, repetitions)."""
+    changes = (
+        change_between(*map(dict, map(enumerate, sides)), paired=True)
         for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True)
-    ]
+    )
+    empty = {"label": "", "baseline": (), "candidate": (), "ran_in_turn": True}
+    return tuple(Simulated(**empty, simulated=one) for one in changes)
 
 
 def frequencies(
@@ -61,14 +70,13 @@ def frequencies(
             for metric, of_rows in slowdowns.items()
         }
         for passes in looks:
-            rows = {
-                metric: changed(before[:, :passes], after[:, :passes])
-                for metric, (before, after) in sides.items()
-            }
-            alpha, share = ALPHA_OF_A_LOOK, ALPHA_OF_A_LOOK / len(rows)
-            rule = Rule(tolerance=TOLERANCE, pass_level=alpha, regress_level=share, untrusted=())
-            by_metric = tuple(judge_metric(metric, rows[metric], rule) for metric in rows)
-            found = replace(ALL_PASS, by_metric=by_metric).outcome
+            verdicts = []
+            levels = {"pass_level": ALPHA_OF_A_LOOK, "regress_level": ALPHA_OF_A_LOOK / len(sides)}
+            for metric, (before, after) in sides.items():
+                pairs = changed(before[:, :passes], after[:, :passes])
+                compared = replace(ALL_PASS[0].compared, pairs=pairs)
+                verdicts.append(judge(compared, metric, TOLERANCE, **levels))
+            found = deciding(verdicts).outcome
             if found != "inconclusive":
                 break
         outcomes.append(found)
@@ -105,69 +113,68 @@ def test_each_of_several_metrics_is_judged_at_its_share_of_the_level() -> None:
     """t is 2.6 on 8 degrees of freedom, p = 0.016: enough for one metric, not for three."""
     tolerances = {**SPEED, "step_seconds_p50": 0.03, "peak_memory_bytes": 0.5}
     changes = {16: slower(QUIET, 0.0435)}
-    speed, *_ = assessment(changes, tolerances=tolerances).by_metric
+    speed, *_ = assessment(changes, tolerances=tolerances)
     assert speed.outcome == "inconclusive"
-    assert assessment(changes, tolerances=SPEED).outcome == "regressed"
+    (alone,) = assessment(changes, tolerances=SPEED)
+    assert alone.outcome == "regressed"
 
 
 def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
-    verdict = assessment({16: slower(QUIET, 0.1), 32: QUIET})
+    (verdict,) = assessment({16: slower(QUIET, 0.1), 32: QUIET})
     assert verdict.outcome == "regressed"
     assert [row.outcome for row in verdict.rows] == ["regressed", "pass"]
     for row in verdict.rows:  # the p-value is that of the test that decided
-        assert row.tested
-        assert row.p_value == row.tested.p_above(1.03)
-    (whole,) = verdict.by_metric
-    assert whole.change is not None
-    assert whole.change.estimate.value == pytest.approx(math.sqrt(1.1))
-    assert whole.change.repetitions == (5, 5)
+        assert row.change
+        assert row.p_value == row.change.p_above(1.03)
+    assert verdict.change is not None
+    assert verdict.change.estimate.value == pytest.approx(math.sqrt(1.1))
+    assert verdict.change.repetitions == (5, 5)
 
 
 def test_every_metric_has_its_own_tolerance() -> None:
     tolerances = {"images_per_second": 0.20, "step_seconds_p50": 0.03}
     found = assessment({16: slower(QUIET, 0.10)}, tolerances=tolerances)
-    assert [one.outcome for one in found.by_metric] == ["pass", "regressed"]
-    assert found.outcome == "regressed"
+    assert [one.outcome for one in found] == ["pass", "regressed"]
+    assert deciding(found) is found[1]
 
 
 def test_what_has_no_partner_or_failed_is_named() -> None:
     extra = runs(trial(batch_size=64), QUIET)
-    assert assessment({16: QUIET}, *extra).notes == (
-        "only in after, not compared: ddp/gloo ×1, batch 64",
-    )
+    (verdict,) = assessment({16: QUIET}, *extra)
+    assert verdict.compared.notes == ("only in after, not compared: ddp/gloo ×1, batch 64",)
     killed = record(trial(batch_size=64), status=Status.FAILED, reason="rank 1 was killed")
     base = side("before", runs(trial(), QUIET), [killed])
-    found = judged(base, side("after", runs(trial(), QUIET)))
-    assert found.failures == (("ddp/gloo ×1, batch 64 (baseline)", "failed: rank 1 was killed"),)
-    found = judged(side("before", extra), side("after", [killed]))
-    assert (found.outcome, found.needs_repetitions) == ("inconclusive", False)
-    assert assessment({16: QUIET}, killed, *extra).failures == ()  # it was run again
+    (verdict,) = judged(base, side("after", runs(trial(), QUIET)))
+    failed = {"ddp/gloo ×1, batch 64 (baseline)": "failed: rank 1 was killed"}
+    assert verdict.compared.failures == failed
+    (verdict,) = judged(side("before", extra), side("after", [killed]))
+    assert (verdict.outcome, verdict.needs_repetitions) == ("inconclusive", False)
+    (verdict,) = assessment({16: QUIET}, killed, *extra)
+    assert verdict.compared.failures == {}  # it was run again
 
 
 @pytest.mark.parametrize(
-    ("during", "outcome", "spoiled"),
-    [(0.0, "regressed", False), (1.0, "regressed", True), (1.6, "inconclusive", True)],
+    ("loads", "in_turn", "share", "outcome"),
+    [
+        ((0.0, 0.0), False, 8.0, "regressed"),
+        ((0.0, 1.0), False, 8.0, "regressed"),
+        ((0.0, 1.6), False, 8.0, "inconclusive"),
+        ((0.0, 1.6), True, 8.0, "inconclusive"),
+        ((1.6, 1.6), True, 8.0, "regressed"),
+        ((1.6, 1.6), True, 0.001, "inconclusive"),
+    ],
 )
-def test_under_heavy_load_of_one_side_nothing_is_decided(
-    during: float, outcome: str, spoiled: bool
+def test_under_heavy_load_only_a_regression_of_sides_that_had_it_together_is_decided(
+    loads: tuple[float, float], in_turn: bool, share: float, outcome: str
 ) -> None:
-    """However large the change is, as the load may have come with that side."""
-    load = HostLoad(cores=2, during=during, stolen=0.0)
-    slow = runs(trial(), slower(QUIET, 8.0), host_load=load)
-    verdict = judged(side("before", runs(trial(), QUIET)), side("after", slow))
-    outcomes = {verdict.outcome, *(one.outcome for one in (*verdict.by_metric, *verdict.rows))}
-    assert outcomes == {outcome}
-    found = verdict.load
-    assert (found.spoils_speeds, bool(found.note)) == (spoiled, spoiled)
-    assert found.spoils_differences == (outcome == "inconclusive")
-
-
-@pytest.mark.parametrize(("times", "outcome"), [(1.001, "inconclusive"), (8.0, "regressed")])
-def test_under_heavy_load_of_both_sides_nothing_passes(times: float, outcome: str) -> None:
-    load = HostLoad(cores=2, during=1.6, stolen=0.0)
+    """However large the change is, as the load may have come with one side."""
     before, after = (
-        side(label, runs(trial(), slower(QUIET, factor), host_load=load), run_id="one sweep")
-        for label, factor in (("before", 1.0), ("after", times))
+        side(
+            label,
+            runs(trial(), speeds, host_load=HostLoad(cores=2, during=during, stolen=0.0)),
+            run_id="one" if in_turn else None,
+        )
+        for label, speeds, during in zip("ab", (QUIET, slower(QUIET, share)), loads, strict=True)
     )
-    verdict = judged(before, after)
-    assert {verdict.outcome, *(one.outcome for one in verdict.by_metric)} == {outcome}
+    (verdict,) = judged(before, after)
+    assert {verdict.outcome, *(row.outcome for row in verdict.rows)} == {outcome}

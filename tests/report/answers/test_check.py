@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -24,6 +25,7 @@ from tests.analysis.builders import (
     side,
     slower,
     trial,
+    under_load,
 )
 
 
@@ -35,22 +37,23 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     advice = "; about 30 repetitions (now 5), 1 min: --repetitions 30"
     assert summary_of(found).endswith(advice)
     busy = Load(spoils_speeds=True)
-    assert summary_of(replace(found, load=busy)).endswith("free it and measure again")
+    assert summary_of(under_load(found, busy)).endswith("free it and measure again")
     before, after = (
         side(label, runs(trial(), speeds[:3]), run_id="one sweep")  # too few to be paired
         for label, speeds in (("before", QUIET), ("after", slower(QUIET, 0.5)))
     )
     for settled in (ALL_PASS, judged(before, after)):
-        assert "busy" not in summary_of(replace(settled, load=busy))
+        assert "busy" not in summary_of(under_load(settled, busy))
 
 
 def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive() -> None:
     faster = [value / 0.8 for value in QUIET]
     found = assessment({16: faster, 32: [1080.0, 920.0, 1060.0, 940.0, 1000.0]})
-    assert (found.outcome, found.needs_repetitions) == ("pass", False)
+    (verdict,) = found
+    assert (verdict.outcome, verdict.needs_repetitions) == ("pass", False)
     assert summary_of(found).startswith("pass on average: time per image, mean of 2 rows: ")
     assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32)" in summary_of(found)
-    assert [row.outcome for row in found.rows] == ["pass", "inconclusive"]
+    assert [row.outcome for row in verdict.rows] == ["pass", "inconclusive"]
 
 
 def test_the_change_says_of_what_it_is() -> None:
@@ -62,7 +65,7 @@ def test_the_change_says_of_what_it_is() -> None:
     assert "in time" in speeds
     assert {"Baseline", "Candidate"} <= {*speeds.split()}, "at 80 columns"
     assert "in time" not in steps
-    (row, *_) = both.rows
+    (row,) = both[0].rows
     for item, one in (("speech", "speech"), ("boxes", "box")):
         assert quantity_of([replace(row, unit=f"{item}/s")]) == f"time per {one}"
 
@@ -71,14 +74,17 @@ def test_the_change_says_of_what_it_is() -> None:
 def test_large_changes_have_the_digits_that_their_interval_supports(
     share: float, words: str
 ) -> None:
-    (row,) = assessment({16: slower(QUIET, share)}).rows
-    assert row.change is not None
-    assert change_words(row.change).startswith(words)
+    (verdict,) = assessment({16: slower(QUIET, share)})
+    assert verdict.change is not None
+    assert change_words(verdict.change).startswith(words)
 
 
 def test_names_in_markdown_are_no_markup_and_notes_are_folded() -> None:
-    evil = replace(REGRESSED, baseline="a_b", notes=("a note",))
-    first, second, *lines = check_answer(evil, exit_status=3).markdown.split("\n\n")
+    compared = REGRESSED[0].compared
+    evil = replace(compared, baseline=replace(compared.baseline, label="a_b"))
+    verdicts = [replace(one, compared=evil) for one in REGRESSED]
+    answer = check_answer(verdicts, ["a note"], exit_status=3)
+    first, second, *lines = answer.markdown.split("\n\n")
     assert first.endswith("regressed in 1 of 2 rows (ddp/gloo ×1, batch 32)")
     assert second == "after (candidate) against a\\_b (baseline)"
     table = lines[0].splitlines()
@@ -102,9 +108,9 @@ SCHEMA = {
 """The elements in Jenkins' junit-10.xsd that are used, with their elements and attributes."""
 
 
-def suite(verdict: Verdict, *, strict: bool = False) -> ElementTree.Element:
+def suite(verdicts: Sequence[Verdict], *, strict: bool = False) -> ElementTree.Element:
     """The inner element, after a look at every name."""
-    text = junit(verdict, strict=strict, started_utc="2025-01-01T00:00:00")
+    text = junit(verdicts, strict=strict, started_utc="2025-01-01T00:00:00")
     whole = ElementTree.fromstring(text.encode())
     for element in whole.iter():
         assert {*element.attrib, *(child.tag for child in element)} <= SCHEMA[element.tag]

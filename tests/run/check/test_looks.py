@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,10 +11,10 @@ from dpbench.analysis.noise import Load
 from dpbench.options.check import CheckOptions
 from dpbench.run.check import plan as module
 from dpbench.run.check.plan import MAX_LOOKS, looks
-from tests.analysis.builders import ALL_PASS, INCONCLUSIVE
+from tests.analysis.builders import ALL_PASS, INCONCLUSIVE, under_load
 
 BUSY = Load(note="others used 90 % of 2 cores", spoils_speeds=True, spoils_differences=True)
-BLOCKED = replace(INCONCLUSIVE, load=BUSY)
+BLOCKED = under_load(INCONCLUSIVE, BUSY)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ BLOCKED = replace(INCONCLUSIVE, load=BUSY)
 )
 def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
     against: str,
-    verdicts: list[Verdict],
+    verdicts: list[Sequence[Verdict]],
     budget: float,
     counts: list[int],
     monkeypatch: pytest.MonkeyPatch,
