@@ -5,22 +5,25 @@ from __future__ import annotations
 import shlex
 import shutil
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from dpbench.analysis.analyze import analyze
+from dpbench.analysis.diagnosis.causes import causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation, choose
 from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.rows import noise_lines
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
-from dpbench.messages import say
+from dpbench.messages import as_typed, option_words, say
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.explain import explanation_answer
+from dpbench.report.answers.report import next_command
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.report.table import keep_on_line
 from dpbench.run.results import latest_folder, select_rows
@@ -62,35 +65,44 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     answer = explanation_answer(
         analysis, shown, noise=[*noise_lines(noisy, all_rows, "explain")], verbose=options.verbose
     )
-    following = ""
-    if shown[0].configuration.workload.script:
+    if options.script_and_arguments:
         following = _next(options, sweep.folder, shown[0])
-    return replace(answer, paragraphs=(*answer.paragraphs, following))
+    else:
+        following = next_command(analysis, is_explained=True)
+        following = following and f"Next: {following}"
+    return replace(answer, paragraphs=(*answer.paragraphs, keep_on_line(following)))
 
 
 def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> str:
-    """The command to run next with a script, on one line: the same again if the machine was busy,
-    more repetitions if it is not clear, or what the first remedies bring, or the page."""
-    once = ("name", "as_json", "verbose", "quiet")
-    # A loss of its own is worth more than one that is a part of another.
-    causes = sorted(explanation.causes, key=lambda cause: cause.effect == "part of a loss")
-    remedies = [*dict.fromkeys(cause.option for cause in causes if cause.option)][:MOST_REMEDIES]
-    if not options.script_and_arguments:
-        command = ["report", str(folder), "--open"]
-    elif explanation.is_spoiled:
-        command = ["explain", *options.command_line(*once)]
-    elif explanation.is_too_noisy:
+    """The command to run next with a script that was measured: the same again if the machine was
+    busy, more repetitions if it is not clear, or what remedies bring, that of the largest loss
+    first; or else the page. It says which loss no option changes."""
+    if explanation.is_spoiled:
+        return f"Next: {_again('explain', options)}"
+    if explanation.is_too_noisy:
         repetitions = repetitions_to_state(explanation.row.noisy_estimates)
         if repetitions is None or explanation.row.is_under_load:
             return ""
-        again = options.command_line("repetitions", *once)
-        command = ["explain", "--repetitions", str(repetitions), *again]
-    elif remedies:
-        words = chain.from_iterable(remedies)
-        command = ["sweep", "--group-sizes", MAX_WORD, *words, *options.command_line(*once)]
-    else:
-        command = ["report", str(folder), "--open"]
-    return keep_on_line(f"Next: {shlex.join(['dpbench', *command])}")  # one line, to be copied
+        return f"Next: {_again('explain', options, repetitions=repetitions)}"
+    causes, why = causes_of(explanation), ""
+    tried = dict(chain.from_iterable(cause.options.items() for cause in causes))
+    if "warmup" in tried:
+        return f"Next: {_again('explain', options, warmup=tried['warmup'])}"
+    command = shlex.join(["dpbench", "report", str(folder), "--open"])
+    if tried:
+        first = dict(islice(tried.items(), MOST_REMEDIES))
+        command = _again("sweep", options, group_sizes=MAX_WORD, **first)
+    largest = next((cause for cause in causes if cause.share), None)
+    if largest and not largest.options:
+        why = f" (no option changes the largest loss, {largest.kind})"
+    return f"Next{why}: {command}"
+
+
+def _again(command: str, options: ExplainOptions, **changes: Any) -> str:
+    """A command with the options that were given, and some that are changed."""
+    changed = ((option_words(name), as_typed(value)) for name, value in changes.items())
+    given = options.command_line(*changes, "name", "as_json", "verbose", "quiet")
+    return shlex.join(["dpbench", command, *chain.from_iterable(changed), *given])
 
 
 def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:

@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.diagnosis.causes import Cause, causes_of
 from dpbench.analysis.diagnosis.factors import (
     CONTENDED,
     IDEAL,
@@ -81,11 +80,6 @@ class Explanation:
     @cached_property
     def slowest_rank(self) -> SlowestRank | None:
         return slowest_of(self.row.records)
-
-    @cached_property
-    def causes(self) -> tuple[Cause, ...]:
-        """The causes that make it slow or wrong, see `causes_of`."""
-        return causes_of(self)
 
     @cached_property
     def phases(self) -> StepPhases | None:

@@ -100,11 +100,6 @@ class Breakdown:
         """The factor that a part belongs to, alone or with others."""
         return next((factor for factor in self.factors if part in factor.parts), None)
 
-    def share_and_parts(self, part: Part) -> tuple[Estimate | None, tuple[Part, ...]]:
-        """The share and the parts of the factor that a part belongs to; None and () without one."""
-        factor = self.factor_of(part)
-        return (None, ()) if factor is None else (factor.share, factor.parts)
-
 
 def is_large_loss(share: Estimate) -> bool:
     """Whether a share of a step is surely lost, and worth advice."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.causes import Cause
+from dpbench.analysis.diagnosis.causes import Cause, causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import LARGE_LOSS, Factor, Part
 from dpbench.analysis.noise import FREE_THE_MACHINE
-from dpbench.analysis.rows import MAX_LISTED, Row
+from dpbench.analysis.rows import MAX_LISTED
 from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
@@ -41,7 +41,6 @@ FASTER_THAN: dict[Part, str] = {
 """What a step is compared with if a factor begins with this part."""
 GOOD_EFFICIENCY = 0.9
 """Efficiency from which on a configuration without a large loss has nothing to fix."""
-NOTHING_TO_FIX = "Nothing large to fix"
 NO_LARGE_LOSS = (
     f"no loss is both large ({units.percent(LARGE_LOSS)} of a step) and beyond the noise"
 )
@@ -59,35 +58,33 @@ def explanation_answer(
     noise: Sequence[str] = (),
     verbose: bool = False,
 ) -> Answer:
-    """Warnings, the verdict, factors and causes of the explanations that are `shown`, and the
+    """Warnings, the verdict, causes and factors of the explanations that are `shown`, and the
     reasons of rows without a speed. `noise` says which rows are too noisy to explain, and stands in
     the place of a verdict if those shown are.
 
     The data has all explanations; its outcome and the exit status are then inconclusive.
     """
-    is_script = bool(shown[0].configuration.workload.script)
-    first = warnings(analysis)
-    is_explained = not shown[0].is_too_noisy
+    first, is_explained = warnings(analysis), not shown[0].is_too_noisy
     remarks = [*reasons(analysis.rows), *(noise if is_explained else ())]
     others = [e for e in analysis.explanations if not (e.is_too_noisy or e in shown)]
+    causes = [*cause_lines(shown, named=len(shown) > 1)]
+    if shown[0].is_script:
+        causes = [*_compared(others, shown[0]), *causes]
     if verbose:
         remarks = [READING_NOTE, *filter(None, map(_phases, shown)), *remarks]
-    elif others and not is_script:
+    elif others and not shown[0].is_script:
         options = ("implementations", "backends", "group_sizes", "batch_sizes")
         names = " and ".join(", ".join(map(option_words, options)).rsplit(", ", 1))
         remarks.append(f"{units.counted(len(others), 'other configuration')}: choose with {names}")
     table = factors_table(shown)
-    shorter = replace(table, columns=table.columns[1:]) if len(shown) == 1 else table
-    causes = [*cause_lines(shown)]
+    if len(shown) == 1:
+        table = replace(table, columns=table.columns[1:])
     ties = tied_with(shown[0].row, analysis.fastest)
     verdict: Paragraph = verdict_sentence(shown[0], ties) if is_explained else noise
     if not (is_explained or shown[0].is_spoiled) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
-    body: list[Paragraph] = [shorter, causes]
-    if is_script:
-        body = [[*_compared(others, shown[0]), *causes], shorter]
     return Answer(
-        paragraphs=(first, verdict, *body, remarks),
+        paragraphs=(first, verdict, causes, table, remarks),
         data={
             "outcome": "explained" if is_explained else "inconclusive",
             "configurations": [_plain_explanation(one) for one in analysis.explanations],
@@ -118,26 +115,31 @@ def _phases(explanation: Explanation) -> str:
 
 def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
     """One sentence: how much of linear scaling a configuration reaches, the `ties` with it, and
-    its largest loss; of a training script "train.py on 2 ranks: 1.5 × as fast as one rank, 76 % of
-    linear scaling.". What was lost on a busy machine is not named."""
-    row, script = explanation.row, explanation.configuration.workload.script
-    step = f"{time_text(explanation.breakdown.step_seconds)} a step"
-    subject = _script_words(explanation) if script else row.label
-    if row.efficiency is None or (script and row.group_size == 1):
-        return f"{subject}: {step}."
+    its largest loss; of a training script "train.py on 2 ranks is 1.5 × as fast as one rank, 76 %
+    of linear scaling.". What was lost on a busy machine is not named."""
+    row, is_script = explanation.row, explanation.is_script
+    subject = _script_words(explanation) if is_script else row.label
+    if row.efficiency is None or (is_script and row.group_size == 1):
+        return f"{subject}: {time_text(explanation.breakdown.step_seconds)} a step."
     reached = f"{write(row.efficiency, 'percent')} of linear scaling"
-    if script and row.speedup:
-        reached = f"is {write(row.speedup, 'ratio')} × as fast as one rank, {reached}"
+    if is_script and row.speedup:
+        said = f"{subject} is {write(row.speedup, 'ratio')} × as fast as one rank, {reached}"
     else:
-        reached = f"reaches {reached} from {row.speedup_reference}"
-    if ties:
-        reached += f", and ties with {ties}"
+        said = f"{subject} reaches {reached} from {row.speedup_reference}"
+    said += f", and ties with {ties}" if ties else ""
     if explanation.is_spoiled:
-        return f"{subject} {reached}; {FREE_THE_MACHINE}."
-    if is_fine(explanation):
-        return f"{NOTHING_TO_FIX}: {subject} {reached}."
-    loss = "" if script else f"; {_largest_loss(explanation)}"
-    return f"{subject} {reached}{loss}."
+        return f"{said}; {FREE_THE_MACHINE}."
+    causes = causes_of(explanation)
+    if _is_fine(explanation, causes):
+        return f"Nothing large to fix: {said}."
+    losses = (one for one in causes if "loss" in one.effect)
+    largest = next(losses, None)
+    if is_script:
+        return f"{said}."
+    if largest is None:
+        return f"{said}; {OFFSET_WORDS if explanation.offset_losses else NO_LARGE_LOSS}."
+    perhaps = "" if largest.effect == "loss" else "perhaps "
+    return f"{said}; the largest loss is {perhaps}{largest.text}."
 
 
 def _script_words(explanation: Explanation) -> str:
@@ -149,65 +151,51 @@ def _script_words(explanation: Explanation) -> str:
     return f"{name} on {units.counted(row.group_size, 'rank')}"
 
 
-def is_fine(explanation: Explanation) -> bool:
-    """Whether a configuration scales well, and has no cause whose cost was measured."""
+def _is_fine(explanation: Explanation, causes: Sequence[Cause]) -> bool:
+    """Whether a configuration scales well, and no cause is wrong or was found to cost time."""
     reached = explanation.row.efficiency
     if reached is None or reached.is_too_noisy or explanation.is_spoiled:
         return False
-    is_free = all(cause.effect != "wrong" and not cause.share for cause in explanation.causes)
-    return is_free and (explanation.is_linear or reached.value >= GOOD_EFFICIENCY)
-
-
-def _largest_loss(explanation: Explanation) -> str:
-    """The largest loss in words, or why none is named."""
-    losses = [one for one in explanation.causes if one.share and one.effect == "loss"]
-    if losses:
-        perhaps = "perhaps " if losses[0].is_uncertain else ""
-        return f"the largest loss is {perhaps}{losses[0].text}"
-    return OFFSET_WORDS if explanation.offset_losses else NO_LARGE_LOSS
+    is_good = explanation.is_linear or reached.value >= GOOD_EFFICIENCY
+    return is_good and all(cause.effect == "fact" for cause in causes)
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
     """One row per configuration and factor, without those that are 1 by definition."""
-    rows = []
-    for explanation in explanations:
-        costs = dict(PART_WORDS)
-        if not explanation.communicates:
-            costs["waiting"] = "the slowest copy against the typical one"
-        if explanation.configuration.traits.one_process:
-            costs["wrapper"] = "one process drives all replicas"
-        for factor in explanation.breakdown.factors:
-            if factor.value.basis != "definition":
-                causes = "; ".join(costs[part] for part in factor.parts)
-                if factor.is_gain:
-                    causes = f"a gain: faster than {FASTER_THAN[factor.parts[0]]}"
-                rows.append((explanation.row.label, factor, causes))
-    if all(factor.value.is_too_noisy for _, factor, _ in rows):
+    rows = [
+        (explanation, factor)
+        for explanation in explanations
+        for factor in explanation.breakdown.factors
+        if factor.value.basis != "definition"
+    ]
+    if all(factor.value.is_too_noisy for _, factor in rows):
         rows = []
-    is_one = len(explanations) == 1
+    factors = [factor for _, factor in rows]
     return Table(
         groups=1,
         notes=tuple(_factor_notes(explanations)),
         columns=(
-            text_column("Configuration", [label for label, _, _ in rows]),
+            text_column("Configuration", [explanation.row.label for explanation, _ in rows]),
             text_column(
                 "Factor",
-                [" and ".join(factor.parts) for _, factor, _ in rows],
+                [" and ".join(factor.parts) for factor in factors],
                 meaning="Part of the efficiency.",
             ),
             column(
                 "Ratio\n(< 1 = loss)",
-                [write(factor.value, "ratio") for _, factor, _ in rows],
+                [write(factor.value, "ratio") for factor in factors],
                 meaning="Step time without this loss ÷ with it, no share; above 1 is a gain.",
-                sort=tuple(factor.value.value for _, factor, _ in rows),
+                sort=tuple(factor.value.value for factor in factors),
             ),
             column(
                 "Share of step",
-                [_share_text(factor) for _, factor, _ in rows],
+                [*map(_share_text, factors)],
                 meaning="Seconds lost, or gained, ÷ measured step.",
-                sort=tuple(factor.share.value for _, factor, _ in rows),
+                sort=tuple(factor.share.value for factor in factors),
             ),
-            text_column("Cause", [causes for _, _, causes in rows], leaves=0 if is_one else 1),
+            text_column(
+                "Cause", [_cause_words(*row) for row in rows], leaves=int(len(explanations) > 1)
+            ),
         ),
     )
 
@@ -224,6 +212,18 @@ def _share_text(factor: Factor) -> str:
     return f"lost {plus_minus(factor.share, scale=100)} %"
 
 
+def _cause_words(explanation: Explanation, factor: Factor) -> str:
+    """What the parts of a factor are, or what a gain is faster than."""
+    if factor.is_gain:
+        return f"a gain: faster than {FASTER_THAN[factor.parts[0]]}"
+    words = dict(PART_WORDS)
+    if not explanation.communicates:
+        words["waiting"] = "the slowest copy against the typical one"
+    if explanation.configuration.traits.one_process:
+        words["wrapper"] = "one process drives all replicas"
+    return "; ".join(words[part] for part in factor.parts)
+
+
 def _factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
     """Notes on parts that could not be separated, and on what has no causes."""
     notes = (explanation.not_separated for explanation in explanations)
@@ -235,43 +235,40 @@ def _factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
 
 def what_to_try(explanations: Sequence[Explanation]) -> Iterator[str]:
     """What to do about configurations: that there is nothing to fix, or a line for each cause."""
-    for explanation in filter(is_fine, explanations):
-        reached = write(explanation.row.efficiency, "percent")
-        label = explanation.row.label
-        yield f"Nothing to fix: {reached} of linear scaling ({label})."
-    yield from cause_lines(explanations)
-
-
-def cause_lines(explanations: Sequence[Explanation]) -> Iterator[str]:
-    """A line for each cause, with the configurations that it holds for and the remedy where it
-    costs most: first what is wrong, then the largest loss, last what was not measured."""
-    groups: dict[tuple[object, ...], list[tuple[Row, Cause]]] = {}
     for explanation in explanations:
-        for cause in explanation.causes:
-            key = (cause.text, cause.is_uncertain, cause.whole)
-            groups.setdefault(key, []).append((explanation.row, cause))
-    for group in sorted(groups.values(), key=lambda group: min(cause.order for _, cause in group)):
-        rows, causes = zip(*group, strict=True)
+        if _is_fine(explanation, causes_of(explanation)):
+            reached = write(explanation.row.efficiency, "percent")
+            yield f"Nothing to fix: {reached} of linear scaling ({explanation.row.label})."
+    yield from cause_lines(explanations, named=True)
+
+
+def cause_lines(explanations: Sequence[Explanation], *, named: bool) -> Iterator[str]:
+    """A line for each cause, with the remedy where it costs most, and the names of the
+    configurations that it holds for if they are `named`."""
+    groups: dict[tuple[str, str], list[tuple[Cause, str]]] = {}
+    for explanation in explanations:
+        for cause in causes_of(explanation):
+            same = groups.setdefault((cause.text, cause.effect), [])
+            same.append((cause, explanation.row.label))
+    for group in sorted(groups.values(), key=lambda group: min(cause.order for cause, _ in group)):
+        causes, labels = zip(*group, strict=True)
         worst = min(causes, key=lambda cause: cause.order)
-        part = f" (a part of {' and '.join(worst.whole)})" if worst.whole else ""
-        line = f"{_price(causes)} {worst.text}{part}: {worst.remedy}"
-        if len(explanations) > 1 or not explanations[0].configuration.workload.script:
-            line += f" ({units.some_of([row.label for row in rows], MAX_LISTED)})"
-        yield line
+        part = f" (a part of {' and '.join(worst.explains)})" if worst.effect == "bound" else ""
+        which = f" ({units.some_of(labels, MAX_LISTED)})" if named else ""
+        remedy = worst.remedy[:1].upper() + worst.remedy[1:]
+        yield f"{_price(causes)} {worst.text}{part}{which}. {remedy}"
 
 
 def _price(causes: Sequence[Cause]) -> str:
     """The cost of one cause in some configurations: "10–15 % of the step is"."""
-    if causes[0].effect == "wrong":
-        return "wrong:"
-    shares = [cause.share for cause in causes if cause.share is not None]
+    effect, shares = causes[0].effect, [cause.share for cause in causes if cause.share is not None]
     if not shares:
-        return "cost not measured:"
+        return "wrong:" if effect == "wrong" else "cost not measured:"
     percents = [round(100 * share.value) for share in shares]
     price = f"{units.span(percents)} %"
-    if causes[0].whole:
-        return f"up to about {max(*percents, 1)} % of the step is"
-    if causes[0].is_uncertain:
+    if effect == "bound":
+        price = f"up to about {max(*percents, 1)} %"
+    elif effect == "possible loss":
         price = f"perhaps {price}, at most {units.percent(max(e.ends[1] for e in shares))},"
     elif len(shares) == 1:
         price = percentage(shares[0])
@@ -302,11 +299,11 @@ def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
             {
                 "kind": cause.kind,
                 "share_of_step": cause.share and cause.share.value,
-                "is_bound": cause.effect == "part of a loss",
+                "is_bound": cause.effect == "bound",
                 "is_wrong": cause.effect == "wrong",
                 "text": f"{cause.text}: {cause.remedy}",
             }
-            for cause in explanation.causes
+            for cause in causes_of(explanation)
         ],
         "notes": list(explanation.not_separated),
     }

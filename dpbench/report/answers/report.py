@@ -63,9 +63,12 @@ def report_answer(
     )
 
 
-def next_command(analysis: Analysis, typed: Sequence[str] = ()) -> str:
+def next_command(
+    analysis: Analysis, typed: Sequence[str] = (), *, is_explained: bool = False
+) -> str:
     """What to run next, "" for nothing: rows under load again if load spoiled the speeds; else it
-    decides between the fastest row of all and one that ties with it, or explains the fastest.
+    decides between the fastest row of all and one that ties with it, or explains the fastest, or
+    opens the page if that `is_explained`.
 
     `typed` is the command that has just measured, as short as it can be. It is the next one, too,
     if most rows were under load; after a first look at the machine a script is explained.
@@ -83,8 +86,9 @@ def next_command(analysis: Analysis, typed: Sequence[str] = ()) -> str:
     if (*typed[1:3],) == FIRST_LOOK:
         return f"dpbench explain {OWN_SCRIPT}"
     fastest = max(analysis.fastest, key=lambda one: one.speed)
-    deciding = command_to_decide(sweep.command, fastest)
-    return deciding or f"dpbench explain {shlex.quote(str(sweep.folder))}"
+    folder = shlex.quote(str(sweep.folder))
+    reading = f"dpbench report {folder} --open" if is_explained else f"dpbench explain {folder}"
+    return command_to_decide(sweep.command, fastest) or reading
 
 
 def headline_sentences(found: Iterable[Fastest]) -> Iterator[str]:

@@ -91,7 +91,7 @@ def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None
     # Two copies take twice as long, which is half of one step and a tenth of the next.
     slow = [*row("independent", [20, 20]), *noisy(20, 200, 200, without=[20, 20, 20])]
     (found,) = causes_on(LABEL, [*ALONE, *slow])
-    assert (found.kind, found.is_uncertain) == ("contention", True)
+    assert (found.kind, found.effect) == ("contention", "possible loss")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_the_page_advises_on_the_fastest_row_that_has_several_replicas() -> None
         for name, backend, size, seconds in rows
     ]
     (loss,) = build_page(analysis(records)).advice
-    assert loss.startswith("50.000 ± 0 % of the step is exposed communication on shm: try --acc")
+    assert loss.startswith("50.000 ± 0 % of the step is exposed communication on shm (ddp/shm ×2,")
 
 
 def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
