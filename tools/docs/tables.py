@@ -33,11 +33,12 @@ def _columns(which: str) -> str:
     if which == "settings":
         return f"{fill(', '.join(key for key in TABLE_METRICS if key in AXES), 100)}\n"
     shown = {"shown": True, "by name": False}[which]
+    headed = (column.counting(["images"]) for column in TABLE_METRICS.values())
     return _markdown(
-        ("column", "key", "definition"),
+        ("column", "definition"),
         (
-            (column.counting(["images"]).header, f"`{column.key}`", column.meaning)
-            for column in TABLE_METRICS.values()
+            (f"{f'{column.header}, ' * shown}`{column.key}`", column.meaning)
+            for column in headed
             if column.by_default is shown and column.key not in {*(NAMES if shown else AXES)}
         ),
     )
@@ -55,11 +56,13 @@ def _options(which: str) -> str:
     rows = []
     for meaning, option in options[names[0]].items():
         if [name for name in LONG_COMMANDS if meaning in options[name]] == names:
-            defaults = {name: options[name][meaning].show_default or "" for name in names}
+            defaults = {name: options[name][meaning].show_default for name in names}
             usual = defaults[names[0]]
             others = (f"; `{name}`: {one}" for name, one in defaults.items() if one != usual)
-            rows.append((_written(option), usual + "".join(others), meaning))
-    return _markdown(("option", "default", "meaning"), rows)
+            rows.append(
+                (_written(option), f"{meaning} [{usual}{''.join(others)}]" if usual else meaning)
+            )
+    return _markdown(("option", "meaning [default]"), rows)
 
 
 def _described_options(command_name: str) -> dict[str, Any]:
