@@ -8,8 +8,8 @@ from functools import cached_property
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
 from dpbench.analysis.noise import Load, load_of
-from dpbench.analysis.remarks import environment_notes
 from dpbench.analysis.rows import Row, summarize
+from dpbench.analysis.sentences import environment_warnings, machine_notes
 from dpbench.folders import Collectives, Sweep, unfinished_warning
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.specs import Labels
@@ -31,6 +31,8 @@ class Analysis:
     warnings: tuple[str, ...] = ()
     """What to know of all rows before a number is believed: trials that are missing, files that
     could not be read, the model's loss, and machines."""
+    notes: tuple[str, ...] = ()
+    """What deserves a change or a second look."""
     work: str = ""
     """The work of its rows, where it is one of several; their names leave it out."""
 
@@ -86,10 +88,11 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
         rows=rows,
         explanations=explain_rows(rows),
         stored=stored,
+        notes=machine_notes(rows, environments),
         warnings=(
             *unfinished_warning(stored),
             *stored.warnings,
             *loss,
-            *environment_notes(records, environments),
+            *environment_warnings(records, environments),
         ),
     )

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import truediv
+from operator import attrgetter, truediv
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metric import Metric, Value
+from dpbench.analysis.metric import Metric
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
 from dpbench.specs.collective import CollectiveSpec
@@ -39,28 +39,29 @@ class CollectiveRow:
     bus_bytes_per_second: Estimate | None = None
     largest_error: float | None = None
 
-    def __getitem__(self, key: str) -> Value:
-        """The value of one of COLLECTIVE_METRICS; None if this row does not have it."""
-        value = getattr(self if hasattr(self, key) else self.spec, key)
-        return value.value if isinstance(value, Status) else value
-
 
 COLLECTIVE_METRICS = (
-    Metric(key="collective", value_type="text", header="Collective"),
-    Metric(key="backend", value_type="text", header="Backend"),
+    Metric("collective", attrgetter("spec.collective"), "text", header="Collective"),
+    Metric("backend", attrgetter("spec.backend"), "text", header="Backend"),
     Metric(
-        key="group_size", value_type="integer", meaning="Processes that take part.", header="Ranks"
+        "group_size",
+        attrgetter("spec.group_size"),
+        "integer",
+        meaning="Processes that take part.",
+        header="Ranks",
     ),
     Metric(
-        key="nbytes",
-        value_type="integer",
+        "nbytes",
+        attrgetter("nbytes"),
+        "integer",
         meaning="Size of the message in bytes, as nccl-tests counts it: of all_gather and "
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         style="grouped",
     ),
     Metric(
-        key="seconds",
+        "seconds",
+        attrgetter("seconds"),
         meaning="Time of one call on the slowest rank: the median over samples, the geometric mean "
         "over repetitions.",
         has_interval=True,
@@ -68,21 +69,24 @@ COLLECTIVE_METRICS = (
         style="time",
     ),
     Metric(
-        key="largest_error",
+        "largest_error",
+        attrgetter("largest_error"),
         meaning="Largest error of a result on values that have to be rounded, over all ranks, "
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         style="error",
     ),
     Metric(
-        key="algorithm_bytes_per_second",
+        "algorithm_bytes_per_second",
+        attrgetter("algorithm_bytes_per_second"),
         meaning="Size ÷ time (algbw); tables show 10⁹ bytes per second.",
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
     ),
     Metric(
-        key="bus_bytes_per_second",
+        "bus_bytes_per_second",
+        attrgetter("bus_bytes_per_second"),
         meaning="algbw × the factor that makes it the load of each link of a ring, as nccl-tests "
         "defines it (busbw); tables show 10⁹ bytes per second.",
         has_interval=True,
@@ -90,13 +94,14 @@ COLLECTIVE_METRICS = (
         style="gigabytes",
     ),
     Metric(
-        key="repetitions",
-        value_type="integer",
+        "repetitions",
+        attrgetter("repetitions"),
+        "integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
     ),
-    Metric(key="status", value_type="text"),
-    Metric(key="reason", value_type="text"),
+    Metric("status", attrgetter("status.value"), "text"),
+    Metric("reason", attrgetter("reason"), "text"),
 )
 """Values of a collective and message size; the table has those with a header."""
 

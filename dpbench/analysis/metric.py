@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -11,7 +11,6 @@ from dpbench.analysis.estimate import Estimate
 if TYPE_CHECKING:
     from dpbench.analysis.rows import Row
     from dpbench.records.trial import TrialRecord
-    from dpbench.specs import Configuration
 
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
@@ -19,6 +18,7 @@ ValueType = Literal["text", "integer", "number", "boolean"]
 VALUE_TYPES: dict[type, ValueType] = {str: "text", int: "integer", float: "number"}
 Style = Literal[
     "plain",
+    "as stated",
     "rate",
     "ratio",
     "percent",
@@ -43,33 +43,35 @@ def value_type_of(hint: Any) -> ValueType | None:
     return next(found, None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
-    """A value of trials, of rows of any kind, or of both, and the table column that shows it.
+def missing(_: object) -> None:
+    """Reads a value that none of them has."""
 
-    It has one reader for trials, `of_configuration` or `of_trial`, and one for rows: the same
-    `of_configuration`, or `of_row`, or `combine`.
-    """
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A value of trials, ranks, rows or collectives, and how it is read from one of them."""
 
     key: str
+    read: Callable[[Any], Value]
+    """Returns None where there is no such value."""
     value_type: ValueType = "number"
+    has_interval: bool = False
+    """True for estimates, whose interval is in `key`_low and `key`_high of a frame."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric(Reader):
+    """A value of rows or collectives, and the table column that shows it."""
+
+    of_trial: Callable[[TrialRecord], PlainValue] = missing
+    """Reads it from a trial; `missing` if only rows have it."""
     meaning: str = ""
     """Meaning in one sentence."""
-    has_interval: bool = False
-    """True for estimates whose interval is in `key`_low and `key`_high of a frame."""
+    unit: str = ""
+    """Unit of its value in a trial; "items" stands for the architecture's item: images, tokens."""
     header: str = ""
     """Column header; empty if no table has it; "Items" stands for the architecture's item."""
     style: Style = "plain"
-    of_configuration: Callable[[Configuration], PlainValue] | None = None
-    """Reads a setting, which trials and rows have in their configuration."""
-    of_trial: Callable[[TrialRecord], PlainValue] | None = None
-    """Reads it from a trial."""
-    of_row: Callable[[Row], Value] | None = None
-    """Reads it from a row of a configuration, unless a published table states it."""
-    combine: Callable[[list[Any], str], Value] | None = None
-    """Makes the value of a row from those of its usable repetitions, one or more, and the unit."""
-    unit: str = ""
-    """Unit of its value in a trial; "items" stands for the architecture's item: images, tokens."""
     words: Callable[[Row], str] | None = None
     """What tables write in a row that has a value, instead of the value in its style; None if they
     write the value."""
@@ -79,30 +81,6 @@ class Metric:
     """Which direction is better; "" if `compare` and `check` do not compare it."""
     is_speed: bool = True
     """Whether better means faster."""
-    matters: Callable[[Sequence[Row]], bool] = lambda rows: True
-    """Whether it says anything in a table of these rows, which leaves it out otherwise."""
-    follows_throughput: bool = False
-    """True for a multiple of the throughput, which is too noisy where the throughput is."""
-    interval_of: str = ""
-    """Key of a metric with the same relative interval; beside that it is written without one."""
-    why_bare: str = "single values (n = 1), which have no interval"
-    """Why some of its values have no interval."""
-
-    def in_trial(self, record: TrialRecord) -> PlainValue:
-        """The value in a trial; None if it has none."""
-        if self.of_configuration is not None:
-            return self.of_configuration(record.configuration)
-        return None if self.of_trial is None else self.of_trial(record)
-
-    def in_row(self, row: Row) -> Value:
-        """The value in a row; None if it has none."""
-        if self.of_row is not None:
-            return self.of_row(row)
-        if self.of_configuration is not None:
-            return self.of_configuration(row.configuration) if row.configuration else None
-        values = [value for value in map(self.in_trial, row.records) if value is not None]
-        unit = self.unit.replace(ITEM_PLACEHOLDER, row.item)
-        return self.combine(values, unit) if values and self.combine is not None else None
 
     def counting(self, items: Iterable[str]) -> Self:
         """The metric where these items are counted: "images/s" in its unit and "Images/s" in its

@@ -8,25 +8,25 @@ what only trials, ranks and steps have, `collectives` the metrics of collectives
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter, methodcaller
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from dpbench.analysis import resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
-from dpbench.analysis.losses import SLOPE_BLOCKS, finite_losses, loss_slope_per_second
-from dpbench.analysis.metric import Metric, value_type_of
+from dpbench.analysis.losses import finite_losses, loss_slope_per_second
+from dpbench.analysis.metric import Metric, PlainValue, Value, ValueType, value_type_of
+from dpbench.analysis.published import CLAIM_END
+from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import serial_fraction
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, Configuration, WorkloadSpec, plain_label
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import INDEPENDENT
-
-if TYPE_CHECKING:
-    from dpbench.analysis.rows import Row
 
 
 def if_timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
@@ -70,107 +70,145 @@ def with_remark(number: str, remark: str | None) -> str:
     return number if remark in (None, "", "none") else f"{number} ({remark})"
 
 
+def lr_words(row: Row) -> str:
+    """Writes the learning rate with the rule that scaled it."""
+    used = row.configuration
+    return with_remark(f"{used.scaled_lr:g}", used.setting("lr_scaling")) if used else ""
+
+
+def setting(
+    key: str, read: Callable[[Configuration], PlainValue], value_type: ValueType, **look: Any
+) -> Metric:
+    """A metric that rows and trials have in their configuration."""
+
+    def read_one(one: Row | TrialRecord) -> PlainValue:
+        return read(one.configuration) if one.configuration else None
+
+    return Metric(key=key, read=read_one, of_trial=read_one, value_type=value_type, **look)
+
+
+def repeated(
+    key: str,
+    of_trial: Callable[[TrialRecord], Any],
+    combine: Callable[[list[Any], str], Value],
+    *,
+    unit: str = "",
+    **look: Any,
+) -> Metric:
+    """A metric of trials whose value in a row combines those of its usable repetitions, one or
+    more, in a unit."""
+
+    def read(row: Row) -> Value:
+        values = [value for value in map(of_trial, row.records) if value is not None]
+        return combine(values, unit) if values else None
+
+    return Metric(key=key, read=read, of_trial=of_trial, unit=unit, **look)
+
+
 UNDER_LOAD = "†"
 """Marks rows that ran under load; `report.notes` explains it below the table."""
+UNIT_IN_CLAIM = re.compile(r"\b([gm]i?b|gpu)\b")
 SETTING_TYPES = get_type_hints(WorkloadSpec) | get_type_hints(Configuration)
 """Annotations of the settings of a configuration."""
 METRICS: tuple[Metric, ...] = (
     Metric(
-        key="implementation",
-        value_type="text",
+        "implementation",
+        attrgetter("implementation"),
+        "text",
+        of_trial=attrgetter("configuration.implementation"),
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
-        of_row=attrgetter("implementation"),
-        of_trial=attrgetter("configuration.implementation"),
         header="Implementation",
         words=series_words,
         by_default=True,
     ),
     Metric(
-        key="backend",
-        value_type="text",
+        "backend",
+        lambda row: row.backend or None,
+        "text",
+        of_trial=attrgetter("configuration.backend"),
         meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
-        of_row=lambda row: row.backend or None,
-        of_trial=attrgetter("configuration.backend"),
         header="Backend",
     ),
     Metric(
-        key="group_size",
-        value_type="integer",
+        "group_size",
+        attrgetter("group_size"),
+        "integer",
+        of_trial=attrgetter("configuration.group_size"),
         meaning="Group size: number of replicas that train together; across nodes, tables add the "
         "replicas of each node in parentheses.",
-        of_row=attrgetter("group_size"),
-        of_trial=attrgetter("configuration.group_size"),
         header="Size",
         words=lambda row: with_remark(str(row.group_size), node_counts(row.replicas_by_node)),
         by_default=True,
     ),
     Metric(
-        key="batch_size",
-        value_type="integer",
+        "batch_size",
+        attrgetter("batch_size"),
+        "integer",
+        of_trial=attrgetter("configuration.batch_size"),
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
-        of_row=attrgetter("batch_size"),
-        of_trial=attrgetter("configuration.batch_size"),
         header="Batch",
         by_default=True,
     ),
     Metric(
-        key="label",
-        value_type="text",
-        meaning="Name of the configuration, as tables and messages write it.",
-        of_row=attrgetter("label"),
+        "label",
+        attrgetter("label"),
+        "text",
         of_trial=lambda record: plain_label(record.configuration),
+        meaning="Name of the configuration, as tables and messages write it.",
     ),
     Metric(
-        key="global_batch_size",
-        of_configuration=lambda configuration: configuration.global_batch_size or None,
-        value_type="integer",
+        "global_batch_size",
+        attrgetter("global_batch_size"),
+        "integer",
+        of_trial=lambda record: record.configuration.global_batch_size or None,
         meaning="Samples of all replicas together in a micro-step.",
         header="Global batch",
     ),
-    Metric(
-        key="lr",
-        of_configuration=lambda used: used.setting("lr") and used.scaled_lr,
+    setting(
+        "lr",
+        lambda used: used.setting("lr") and used.scaled_lr,
+        "number",
         meaning="Learning rate that the optimizer used; tables add the rule that scaled it in "
         "parentheses.",
         header="Learning rate",
-        words=lambda row: with_remark(f"{row['lr']:g}", row["lr_scaling"]),
+        words=lr_words,
     ),
-    Metric(
-        key="lr_scaling",
-        of_configuration=methodcaller("setting", "lr_scaling"),
-        value_type="text",
+    setting(
+        "lr_scaling",
+        methodcaller("setting", "lr_scaling"),
+        "text",
         meaning="How the learning rate follows the samples in a step.",
     ),
     *(
-        Metric(
-            key=name,
-            of_configuration=methodcaller("setting", name),
-            value_type=value_type_of(SETTING_TYPES[name]) or "text",
+        setting(
+            name,
+            methodcaller("setting", name),
+            value_type_of(SETTING_TYPES[name]) or "text",
             meaning=axis.meaning,
             header=name.removesuffix("_mb").replace("_", " ").capitalize(),
         )
         for name, axis in AXES.items()
         if axis.meaning
     ),
-    Metric(
-        key="nodes",
-        of_configuration=lambda configuration: node_counts(configuration.replicas_by_node) or None,
-        value_type="text",
+    setting(
+        "nodes",
+        lambda configuration: node_counts(configuration.replicas_by_node) or None,
+        "text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
     ),
     Metric(
-        key="item",
-        value_type="text",
-        meaning="What images_per_second counts: images, tokens or rows.",
-        of_row=attrgetter("item"),
+        "item",
+        attrgetter("item"),
+        "text",
         of_trial=attrgetter("facts.item"),
+        meaning="What images_per_second counts: images, tokens or rows.",
     ),
     Metric(
-        key="images_per_second",
-        combine=geometric_mean,
+        "images_per_second",
+        attrgetter("throughput"),
         of_trial=if_timed(throughput.items_per_second),
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
@@ -182,112 +220,103 @@ METRICS: tuple[Metric, ...] = (
         better="higher",
     ),
     Metric(
-        key="duration_seconds",
+        "duration_seconds",
+        attrgetter("duration"),
+        of_trial=attrgetter("duration_seconds"),
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
-        of_trial=attrgetter("duration_seconds"),
-        of_row=lambda row: row.stated.get("duration_seconds"),
         header="Time",
         style="time",
         by_default=True,
     ),
     Metric(
-        key="speedup",
+        "speedup",
+        attrgetter("speedup"),
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        of_row=lambda row: row.speedup_over(row.reference),
         has_interval=True,
         header="Speedup",
         style="ratio",
         by_default=True,
     ),
     Metric(
-        key="speedup_relative",
+        "speedup_relative",
+        attrgetter("relative_speedup"),
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        of_row=lambda row: row.speedup_over(row.one_replica),
         has_interval=True,
         header="Relative speedup",
         style="ratio",
     ),
     Metric(
-        key="efficiency",
+        "efficiency",
+        attrgetter("efficiency"),
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
-        of_row=lambda row: row.speedup and row.speedup.scaled(1 / row.group_size, unit="of linear"),
         has_interval=True,
-        interval_of="speedup",
         header="Eff.",
         style="percent",
         by_default=True,
     ),
     Metric(
-        key="serial_fraction",
-        meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
-        "(1/S − 1/n) ÷ (1 − 1/n).",
-        of_row=lambda row: (
+        "serial_fraction",
+        lambda row: (
             serial_fraction(row.speedup.value, row.group_size)
             if row.speedup and row.group_size > 1 and not row.configuration
             else None
         ),
+        meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
+        "(1/S − 1/n) ÷ (1 − 1/n).",
         header="Serial",
         style="fraction",
         by_default=True,
     ),
     Metric(
-        key="exposed_communication_seconds",
-        follows_throughput=True,
+        "exposed_communication_seconds",
+        lambda row: throughput.exposed_communication(row.records),
+        of_trial=if_timed(throughput.exposed_communication_seconds),
         meaning="Communication that the backward pass does not hide: step time with gradient "
         "synchronization − without it, in the same processes, without waiting for stragglers; "
         "in rows, the share of the step that `explain` shows × the step.",
-        of_trial=if_timed(throughput.exposed_communication_seconds),
-        of_row=lambda row: throughput.exposed_communication(row.records),
         has_interval=True,
         header="Exposed comm",
         style="time",
         by_default=True,
     ),
     Metric(
-        key="loss_slope_per_second",
-        follows_throughput=True,
+        "loss_slope_per_second",
+        lambda row: loss_slope_per_second(row.records, row.throughput),
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second.",
-        of_row=lambda row: loss_slope_per_second(row.records, row.throughput),
-        matters=lambda rows: any(
-            not slope.ends[0] <= 0 <= slope.ends[1]
-            for row in rows
-            if (slope := row["loss_slope_per_second"])
-        ),
-        why_bare=f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})",
         has_interval=True,
         header="Loss/s",
         style="significant",
         by_default=True,
     ),
-    Metric(
-        key="loss_delta_per_step",
-        combine=mean_of_a_seed,
-        of_trial=of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
+    repeated(
+        "loss_delta_per_step",
+        of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
+        mean_of_a_seed,
         meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
         "mini-batches.",
         unit="per step",
         header="Loss delta/step",
         style="significant",
     ),
-    Metric(
-        key="loss_delta_per_second",
-        combine=mean_of_a_seed,
-        of_trial=of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
+    repeated(
+        "loss_delta_per_second",
+        of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
+        mean_of_a_seed,
         meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
         "noisy mini-batches; without an interval, as repetitions share these batches.",
         unit="per s",
         header="Loss delta/s",
         style="significant",
     ),
-    Metric(
-        key="final_loss",
-        combine=mean_of_a_seed,
-        of_trial=of_losses(lambda values, _: values[-1]),
+    repeated(
+        "final_loss",
+        of_losses(lambda values, _: values[-1]),
+        mean_of_a_seed,
         meaning="Loss of the last timed step, the sample-weighted mean over ranks; without an "
         "interval, as repetitions share a seed.",
         unit="loss",
@@ -295,23 +324,22 @@ METRICS: tuple[Metric, ...] = (
         style="significant",
     ),
     Metric(
-        key="mfu",
-        follows_throughput=True,
-        meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
-        "for the trial's number format; empty for devices not in the built-in table.",
-        of_row=lambda row: (
+        "mfu",
+        lambda row: (
             row.peak_items_per_second
             and row.throughput
             and row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
         ),
+        meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
+        "for the trial's number format; empty for devices not in the built-in table.",
         header="MFU",
         style="percent",
         by_default=True,
     ),
-    Metric(
-        key="peak_memory_bytes",
-        combine=lambda peaks, unit: round(geometric_mean(peaks, unit).value),
-        of_trial=resources.peak_memory,
+    repeated(
+        "peak_memory_bytes",
+        resources.peak_memory,
+        lambda peaks, unit: round(geometric_mean(peaks, unit).value),
         value_type="integer",
         meaning="Largest memory over ranks, the geometric mean over repetitions: allocated on the "
         "GPU from warm-up to the end of the first timed segment, else resident on the host (whole "
@@ -324,10 +352,10 @@ METRICS: tuple[Metric, ...] = (
         is_speed=False,
     ),
     *(
-        Metric(
-            key=f"step_seconds_p{percent}",
-            combine=geometric_mean,
-            of_trial=step_percentile(percent),
+        repeated(
+            f"step_seconds_p{percent}",
+            step_percentile(percent),
+            geometric_mean,
             meaning=meaning,
             unit="s",
             has_interval=True,
@@ -340,10 +368,10 @@ METRICS: tuple[Metric, ...] = (
             (95, "Time that 95 % of a repetition's timed steps did not exceed, as that of p50."),
         )
     ),
-    Metric(
-        key="rank_skew",
-        combine=mean,
-        of_trial=if_timed(throughput.rank_skew),
+    repeated(
+        "rank_skew",
+        if_timed(throughput.rank_skew),
+        mean,
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
         unit="of the median rank",
@@ -351,81 +379,96 @@ METRICS: tuple[Metric, ...] = (
         header="Rank skew",
         style="percent",
     ),
-    Metric(
-        key="reduced_bytes_per_step",
-        combine=lambda values, _: max(values),
-        of_trial=lambda record: max(
+    repeated(
+        "reduced_bytes_per_step",
+        lambda record: max(
             (n for rank in record.ranks if (n := rank.reduced_bytes_per_step) is not None),
             default=None,
         ),
+        lambda values, _: max(values),
         value_type="integer",
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
         unit="B",
         header="Reduced/step",
         style="memory",
     ),
-    Metric(
-        key="setup_seconds",
+    repeated(
+        "setup_seconds",
+        lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
+        mean,
         meaning="Time from the start of the slowest rank to its first warmup step.",
-        of_trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
+        has_interval=True,
         unit="s",
         style="time",
         better="lower",
     ),
     Metric(
-        key="repetitions",
-        value_type="integer",
+        "repetitions",
+        attrgetter("repetitions"),
+        "integer",
         meaning="Completed repetitions, each in fresh processes.",
-        of_row=attrgetter("repetitions"),
         header="Repetitions",
     ),
-    Metric(
-        key="timed_steps",
-        combine=lambda values, _: min(values),
-        of_trial=if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
+    repeated(
+        "timed_steps",
+        if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
+        lambda values, _: min(values),
         value_type="integer",
         meaning="Steps of the timed window of each repetition.",
         header="Timed steps",
     ),
     Metric(
-        key="verified",
-        value_type="boolean",
+        "verified",
+        attrgetter("verified"),
+        "boolean",
+        of_trial=lambda r: one.passed if (one := r.facts.verification) else None,
         meaning="Whether gradients were compared with those of one process in float64 (float32 "
         "if there are over 67 million parameters, or the model casts to it), and agreed; missing "
         "if not compared.",
-        of_row=attrgetter("verified"),
-        of_trial=lambda r: one.passed if (one := r.facts.verification) else None,
         header="Verified",
     ),
     Metric(
-        key="status",
-        value_type="text",
+        "status",
+        attrgetter("status.value"),
+        "text",
+        of_trial=attrgetter("status.value"),
         meaning="How the trials ended, and why if they did not all complete; a row without a "
         "completed trial has no speed.",
-        of_row=attrgetter("status.value"),
-        of_trial=attrgetter("status.value"),
         header="Status",
         words=attrgetter("status.words"),
-        matters=lambda rows: any(row.status is not Status.COMPLETED or row.reason for row in rows),
         by_default=True,
     ),
     Metric(
-        key="reason",
-        value_type="text",
-        meaning="Why a trial did not complete.",
-        of_row=attrgetter("reason"),
+        "reason",
+        attrgetter("reason"),
+        "text",
         of_trial=attrgetter("reason"),
+        meaning="Why a trial did not complete.",
     ),
 )
 """Metrics in the order of a table's columns."""
 
-ROW_METRICS = {
-    metric.key: metric
-    for metric in METRICS
-    if metric.of_row or metric.of_configuration or metric.combine
-}
-"""Metrics of rows; `row[key]` has them."""
 COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}
 """Metrics that `compare` and `check` can compare."""
-TABLE_METRICS = {key: metric for key, metric in ROW_METRICS.items() if metric.header}
+TABLE_METRICS = {metric.key: metric for metric in METRICS if metric.header}
 """The columns that a table of configurations may have."""
+
+
+def claimed_metrics(rows: Iterable[Row]) -> tuple[Metric, ...]:
+    """What published rows claim and nobody measured, a metric for each column."""
+    claims = (row.published.claims for row in rows if row.published)
+    return tuple(map(_claimed_metric, dict.fromkeys(name for stated in claims for name in stated)))
+
+
+def _claimed_metric(name: str) -> Metric:
+    words = name.removesuffix(CLAIM_END).replace("_", " ").capitalize()
+    header = UNIT_IN_CLAIM.sub(lambda match: match[0].upper(), words)
+    return Metric(
+        name,
+        lambda row: row.published and row.published.claims.get(name),
+        "text",
+        meaning="As the source of the numbers states it; not measured here.",
+        header=f"{header} (claimed)",
+        style="as stated",
+        by_default=True,
+    )

@@ -19,9 +19,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dpbench.analysis.estimate import single_value
-from dpbench.analysis.rows import Row, in_order
-from dpbench.analysis.scaling import UNITY
 from dpbench.errors import FileError
 from dpbench.files import protect
 from dpbench.messages import escaped
@@ -39,7 +36,7 @@ PositiveSpeed = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]
 """Wider than any training speed or time, and far from where floats overflow."""
 
 
-class _Line(BaseModel):
+class Line(BaseModel):
     """One line of the file; None and "" for what is not known."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -59,6 +56,16 @@ class _Line(BaseModel):
     """Who measured, on what hardware and data."""
     scaling: Literal["weak"] = "weak"
     gpus_per_node: PositiveCount | None = None
+
+    @property
+    def claims(self) -> dict[str, str]:
+        """What it states that nobody measured here, by column."""
+        return {k: text for k, text in (self.model_extra or {}).items() if k.endswith(CLAIM_END)}
+
+    @property
+    def unread(self) -> list[str]:
+        """Names of columns that have no meaning here."""
+        return [name for name in self.model_extra or {} if name not in self.claims]
 
     @property
     def series(self) -> tuple[object, ...]:
@@ -86,60 +93,9 @@ class _Line(BaseModel):
         return sum((getattr(self, unit) or 0.0) * seconds for unit, seconds in UNIT_SECONDS.items())
 
 
-def from_csv(path: Path) -> tuple[Row, ...]:
-    """The rows of a file of published numbers; raises FileError if it has another form.
-
-    Speedups are over `single`, or if the table has none, over group size 1 of the same series.
-    """
-    lines = _read_lines(path)
-    extra = dict.fromkeys(name for line in lines for name in line.model_extra or {})
-    claims = [name for name in extra if name.endswith(CLAIM_END)]
-    unread = [name for name in extra if name not in claims]
-    singles = {line.batch_size: line for line in lines if line.is_single}
-    alone = {line.series: line for line in lines if line.group_size == 1}
-    rows: dict[object, Row] = {}
-    # References come before the rows that have them.
-    for line in sorted(lines, key=lambda line: (line.group_size, not line.is_single)):
-        batch, one_replica = line.batch_size, alone.get(line.series)
-        reference = singles.get(batch) if singles else one_replica
-        notes = [f"columns not read: {', '.join(unread)}"] if unread else []
-        if line.speedup is None and reference is None:
-            missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
-            notes.append(f"no speedup, no {missing}")
-        stated = {
-            "gpus_per_node": line.gpus_per_node,
-            "source": line.source,
-            # For times and speedups it is unknown whether the batch was per replica.
-            "global_batch_size": line.group_size * batch if line.rate and batch else None,
-            **{name: (line.model_extra or {}).get(name) for name in claims},
-        }
-        stated |= {"speedup": UNITY} if line is reference else {}
-        stated |= {"speedup_relative": UNITY} if line is one_replica else {}
-        for key, value, unit in (
-            ("images_per_second", line.rate, f"{line.item}/s"),
-            ("duration_seconds", line.duration, "s"),
-            ("speedup", line.speedup, "×"),
-            ("speedup_relative", line.speedup, "×"),
-        ):
-            stated |= {key: single_value(value, unit)} if value else {}
-        rows[line.key] = Row(
-            implementation=line.implementation,
-            implementation_label=line.implementation,
-            backend=line.backend,
-            group_size=line.group_size,
-            batch_size=batch,
-            item=line.item,
-            repetitions=1,
-            reference=rows.get(reference.key) if reference else None,
-            one_replica=rows.get(one_replica.key) if one_replica else None,
-            notes=tuple(notes),
-            stated=stated,
-        )
-    return in_order(rows.values())
-
-
-def _read_lines(path: Path) -> list[_Line]:
-    """The lines of the file, each of another configuration with a speed."""
+def read_lines(path: Path) -> list[Line]:
+    """The lines of the file, each of another configuration with a speed; raises FileError if it has
+    another form."""
     cells_by_line = _cells(path)
     columns = [*next(iter(cells_by_line.values()))]
     speeds = [name for name in SPEED_COLUMNS if name in columns]
@@ -154,7 +110,7 @@ def _read_lines(path: Path) -> list[_Line]:
     for number, cells in cells_by_line.items():
         place = f"{path}, line {number}"
         try:
-            line = _Line.model_validate({name: text for name, text in cells.items() if text})
+            line = Line.model_validate({name: text for name, text in cells.items() if text})
         except ValidationError as error:
             first = error.errors()[0]
             column = str(first["loc"][0])

@@ -5,35 +5,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from dpbench import units
 from dpbench.analysis.change import change_between
-from dpbench.analysis.estimate import MIN_PAIRS, Estimate, single_value
-from dpbench.analysis.metrics import ROW_METRICS
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
 from dpbench.analysis.noise import (
-    FREE_THE_MACHINE,
-    MAX_ADVISED_REPETITIONS,
     is_under_load,
-    repetitions_advice,
-    repetitions_to_state,
 )
+from dpbench.analysis.published import Line, read_lines
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY
 from dpbench.analysis.throughput import WarmUp, items_per_second, slowest_of_each_step, warm_up
-from dpbench.messages import one_line
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord
 from dpbench.specs import Configuration, Labels, plain_label, series_name
 from dpbench.specs.labels import implementation_order, row_name
 from dpbench.specs.traits import SINGLE
-
-MAX_LISTED = 8
-"""Configurations that a note names; the rest are counted and stand in the table."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # without slots, for cached values
@@ -51,10 +43,14 @@ class Row:
     group_size: int
     batch_size: int | None
     """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
+    global_batch_size: int | None = None
+    """Samples of all replicas in a micro-step; None where it is not known."""
     work: str = ""
     """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
     item: str
     """The items that its speed counts: images, tokens."""
+    throughput: Estimate | None = None
+    """Items per second of all replicas."""
     status: Status = Status.COMPLETED
     reason: str | None = None
     verified: bool | None = None
@@ -65,61 +61,65 @@ class Row:
     """The settings that its repetitions share."""
     records: tuple[TrialRecord, ...] = ()
     """Usable repetitions, see `repetitions.usable_repetitions`."""
+    is_reference: bool = False
+    """Whether speedups are over it."""
     reference: Row | None = None
-    """The row that its speedup is over; None if there is none, or it is a reference itself."""
+    """The other row that its speedup is over, if there is one."""
     one_replica: Row | None = None
     """The row of the same implementation and backend at group size 1; None there."""
     notes: tuple[str, ...] = ()
     """Remarks on its values."""
     peak_items_per_second: float | None = None
     """The throughput that would use its GPUs' peak, if that is known."""
-    stated: Mapping[str, Any] = field(default_factory=dict)
-    """Values of metrics that do not follow from its records, by key: the speedup of a reference, 1,
-    and what a published table states, its source and claims included."""
-
-    def __getitem__(self, key: str) -> Any:
-        """The value of a metric, or of what is stated; None if this row does not have it. Raises
-        KeyError if no row has a metric of this key."""
-        if key not in self._known:
-            self._known[key] = ROW_METRICS[key].in_row(self)
-        return self._known[key]
+    published: Line | None = None
+    """The line of the published table that states it; None if dpbench measured it."""
 
     @cached_property
-    def _known(self) -> dict[str, Any]:
-        """The values that are stated, and those that were read so far."""
-        return {**self.stated}
-
-    @property
-    def throughput(self) -> Estimate | None:
-        """Items per second of all replicas."""
-        return self._estimate("images_per_second")
-
-    @property
     def speedup(self) -> Estimate | None:
-        return self._estimate("speedup")
+        """How many times as fast it is as its reference."""
+        return self._stated_speedup or self.speedup_over(
+            self if self.is_reference else self.reference
+        )
+
+    @cached_property
+    def relative_speedup(self) -> Estimate | None:
+        """The speedup over its own group size 1."""
+        return self._stated_speedup or self.speedup_over(
+            self if self.group_size == 1 else self.one_replica
+        )
+
+    @property
+    def duration(self) -> Estimate | None:
+        """Seconds for a fixed amount of work, which published tables state."""
+        stated = self.published.duration if self.published else 0.0
+        return single_value(stated, "s") if stated else None
+
+    @property
+    def _stated_speedup(self) -> Estimate | None:
+        stated = self.published.speedup if self.published else None
+        return single_value(stated, "×") if stated else None
 
     @property
     def efficiency(self) -> Estimate | None:
         """Speedup ÷ group size."""
-        return self._estimate("efficiency")
-
-    def _estimate(self, key: str) -> Estimate | None:
-        value: Estimate | None = self[key]
-        return value
+        return self.speedup and self.speedup.scaled(1 / self.group_size, unit="of linear")
 
     def speedup_over(self, other: Row | None) -> Estimate | None:
         """How many times as fast it is as another row, within each repetition if they ran in turn;
         1 over itself. None if one of them has no speed."""
-        if other is None or other is self:
-            return None if other is None else UNITY
+        if other is None or not (self.records or self.published):
+            return None
+        if other is self:
+            return UNITY
         paired = self.ran_in_turn_with(other)
         if change := change_between(other.speeds, self.speeds, paired=paired):
             return change.estimate
         # Published rows have their values alone: speeds, or times of the same work.
-        mine, theirs = self.throughput, other.throughput
-        if not (mine and theirs):
-            mine, theirs = other["duration_seconds"], self["duration_seconds"]
-        return single_value(mine.value / theirs.value, "×") if mine and theirs else None
+        if self.throughput and other.throughput:
+            return single_value(self.throughput.value / other.throughput.value, "×")
+        if self.duration and other.duration:
+            return single_value(other.duration.value / self.duration.value, "×")
+        return None
 
     def ran_in_turn_with(self, other: Row) -> bool:
         """Whether both have the same repetitions, passes of the palindrome, and enough to be
@@ -175,31 +175,6 @@ class Row:
         return row_name(self.series, self.group_size, self.replicas_by_node, self.batch_size)
 
 
-def noise_lines(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Iterator[str]:
-    """One line on the `chosen` rows of a sweep that are too noisy for a purpose, such as "explain":
-    from where to where their numbers go, and what to do about it; nothing without any."""
-    noisy = {row: row.noisy_estimates for row in chosen if row.noisy_estimates}
-    if not noisy:
-        return
-    ranges = []
-    for row, estimates in noisy.items():
-        speeds = units.span(map(round, row.speeds.values()))
-        known = f"{speeds} {one_line(row.item)}/s"
-        if row.speedup and row.throughput not in estimates:
-            known = "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
-        ranges.append(f"{row.label} ({known})")
-    noisy_trials, trials = ([r for row in some for r in row.records] for some in (noisy, rows))
-    now = len({record.trial.repetition for record in noisy_trials})
-    needed = repetitions_to_state(chain.from_iterable(noisy.values()))
-    remedy = f"more than {MAX_ADVISED_REPETITIONS} repetitions (now {now})"
-    if any(row.is_under_load for row in noisy):
-        remedy = FREE_THE_MACHINE
-    elif needed is not None:
-        passes = 1 + max(record.trial.repetition for record in trials)
-        remedy = repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)
-    yield f"too noisy to {purpose}: {units.some_of(ranges, MAX_LISTED, 'configuration')}; {remedy}"
-
-
 def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
     """Sort rows as tables have them."""
     return tuple(sorted(rows, key=lambda row: order_of(row, row.implementation_label)))
@@ -218,59 +193,108 @@ def summarize(
 
     `environments` describe the GPUs, for the utilization of their peaks.
     """
-    final = by_configuration(records)
-    usable = {key: usable_repetitions(group) for key, group in final.items()}
-    has_single = any(key.implementation == SINGLE for key, group in usable.items() if group)
+    groups = by_configuration(records)
+    usable = {key: usable_repetitions(group) for key, group in groups.items()}
+    has_single = any(key.implementation == SINGLE for key, measured in usable.items() if measured)
+    labels = Labels.among(groups)
     # A sweep counts the operations of a workload only in its first repetitions.
     counted = [record for record in records if record.facts.flops_per_item]
     flops = {record.configuration.workload: record.facts.flops_per_item for record in counted}
-    labels = Labels.among(final)
     rows: dict[Configuration, Row] = {}
     # References come before the rows that have them.
-    for configuration in sorted(final, key=lambda c: (c.group_size, c.implementation != SINGLE)):
-        group, measured = final[configuration], usable[configuration]
+    for configuration in sorted(groups, key=lambda c: (c.group_size, c.implementation != SINGLE)):
+        group, measured = groups[configuration], usable[configuration]
         one_replica = configuration.of_one_replica
         reference = configuration.single if has_single else one_replica
-        stated, notes, peak = dict[str, Any](), list[str](), None
+        peak, peak_note = None, ""
         if measured:
             hosts = map((environments or {}).get, measured[-1].environment_ids)
             operations = flops.get(configuration.workload)
-            peak, note = peak_items_per_second(configuration, operations, hosts)
-            notes += filter(None, [note])
-            stated |= {"speedup": UNITY} if configuration == reference else {}
-            stated |= {"speedup_relative": UNITY} if configuration == one_replica else {}
-        again = Counter(filter(None, (r.tried_again_after for r in group)))
-        for reason, count in again.items():
-            trials = units.counted(count, "trial")
-            notes.append(f"{trials} tried again, as the first try was ended: {reason}")
-        if measured and configuration.sync_every > 1:
-            notes.append(
-                f"averages parameters every {configuration.sync_every} steps, gradients never: a "
-                "different algorithm from ddp, so a higher speed may bring less progress per step"
-            )
+            peak, peak_note = peak_items_per_second(configuration, operations, hosts)
+        notes = [peak_note, *_notes(configuration, group)]
         if measured and not usable.get(reference):
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
-        status, why = worst_status(group)
-        is_compared = any(record.facts.verification for record in group) or None
-        is_wrong = any(record.status is Status.WRONG_GRADIENTS for record in group)
+        status, reason = worst_status(group)
+        item = next((record for record in group if record.ranks), group[0]).facts.item
+        speeds = [*map(items_per_second, measured)]
         rows[configuration] = Row(
             implementation=configuration.implementation,
             implementation_label=labels.implementation(configuration),
             backend=configuration.backend,
             group_size=configuration.group_size,
             batch_size=configuration.batch_size,
+            global_batch_size=configuration.global_batch_size or None,
             work=labels.work_label(configuration),
-            item=next((record for record in group if record.ranks), group[0]).facts.item,
+            item=item,
+            throughput=geometric_mean(speeds, f"{item}/s") if speeds else None,
             status=status,
-            reason=why,
-            verified=False if is_wrong else is_compared,
+            reason=reason,
+            verified=_verified(group),
             repetitions=sum(record.status is Status.COMPLETED for record in group),
             configuration=configuration,
             records=measured,
+            is_reference=configuration == reference,
             reference=rows.get(reference),
             one_replica=rows.get(one_replica),
-            notes=tuple(notes),
+            notes=tuple(filter(None, notes)),
             peak_items_per_second=peak,
-            stated=stated,
+        )
+    return in_order(rows.values())
+
+
+def _notes(configuration: Configuration, group: Sequence[TrialRecord]) -> Iterator[str]:
+    """Second tries, and what local-sgd is."""
+    again = Counter(filter(None, (record.tried_again_after for record in group)))
+    for reason, count in again.items():
+        trials = units.counted(count, "trial")
+        yield f"{trials} tried again, as the first try was ended: {reason}"
+    if configuration.sync_every > 1 and usable_repetitions(group):
+        yield (
+            f"averages parameters every {configuration.sync_every} steps, gradients never: a "
+            "different algorithm from ddp, so a higher speed may bring less progress per step"
+        )
+
+
+def _verified(group: Sequence[TrialRecord]) -> bool | None:
+    """Whether gradients agreed with those of one process; None if no repetition compared them."""
+    if any(record.status is Status.WRONG_GRADIENTS for record in group):
+        return False
+    return any(record.facts.verification for record in group) or None
+
+
+def published_rows(path: Path) -> tuple[Row, ...]:
+    """The rows of a file of published numbers; raises FileError if it has another form.
+
+    Speedups are over `single`, or if the table has none, over group size 1 of the same series.
+    """
+    lines = read_lines(path)
+    unread = dict.fromkeys(name for line in lines for name in line.unread)
+    singles = {line.batch_size: line for line in lines if line.is_single}
+    alone = {line.series: line for line in lines if line.group_size == 1}
+    rows: dict[object, Row] = {}
+    # References come before the rows that have them.
+    for line in sorted(lines, key=lambda line: (line.group_size, not line.is_single)):
+        batch, one_replica = line.batch_size, alone.get(line.series)
+        reference = singles.get(batch) if singles else one_replica
+        notes = [f"columns not read: {', '.join(unread)}"] if unread else []
+        if line.speedup is None and reference is None:
+            missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
+            notes.append(f"no speedup, no {missing}")
+        rows[line.key] = Row(
+            implementation=line.implementation,
+            implementation_label=line.implementation,
+            backend=line.backend,
+            group_size=line.group_size,
+            batch_size=batch,
+            # For times and speedups it is unknown whether the batch was per replica.
+            global_batch_size=line.group_size * batch if line.rate and batch else None,
+            item=line.item,
+            throughput=single_value(line.rate, f"{line.item}/s") if line.rate else None,
+            repetitions=1,
+            is_reference=line is reference,
+            reference=rows.get(reference.key) if reference else None,
+            one_replica=rows.get(one_replica.key) if one_replica else None,
+            notes=tuple(notes),
+            published=line,
         )
     return in_order(rows.values())

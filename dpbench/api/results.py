@@ -146,10 +146,9 @@ class Results:
         return self._stored.folder
 
     def __repr__(self) -> str:
-        """The folder, where its rows are, and the headline."""
-        frame = "collectives" if self.spec is None else "rows"
-        rows = units.counted(len(getattr(self, frame)), "row")
-        return f"<Results {str(self.folder)!r}: {rows} in .{frame}>\n{self.summary}"
+        """The folder, and what it holds."""
+        kind = "collective" if self.spec is None else "trial"
+        return f"<Results {str(self.folder)!r}: {units.counted(len(self._stored.records), kind)}>"
 
 
 def load(path: str | PathLike[str]) -> Results:

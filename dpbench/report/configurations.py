@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.losses import SLOPE_BLOCKS
 from dpbench.analysis.metric import Metric, Value
-from dpbench.analysis.metrics import TABLE_METRICS
-from dpbench.analysis.published import CLAIM_END
+from dpbench.analysis.metrics import TABLE_METRICS, claimed_metrics
 from dpbench.analysis.rows import Row
 from dpbench.errors import UsageError, unknown_name
 from dpbench.messages import one_line, option_words
+from dpbench.records.trial import Status
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
@@ -39,11 +39,19 @@ LAST_TO_LEAVE = (
     *("exposed_communication_seconds", "mfu", "peak_memory_bytes"),
 )
 """Columns that a narrow terminal keeps longest; the others leave first, from the right."""
+SLOPE_KEY = "loss_slope_per_second"
+MULTIPLES_OF_THROUGHPUT = ("exposed_communication_seconds", SLOPE_KEY, "mfu")
+"""Values that are too noisy where the throughput is."""
+SINGLE_VALUES = "single values (n = 1), which have no interval"
+TOO_FEW_STEPS = f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})"
+SLOPE_NOTE = (
+    "Loss/s: fall of the training loss per second at a fixed learning rate, which favors few "
+    "replicas"
+)
 COMMAND_KEY = "command"
 """Key of the column with the command that measures a row."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
-_UNIT_IN_CLAIM = re.compile(r"\b([gm]i?b|gpu)\b")
 
 
 def rows_text(
@@ -87,45 +95,68 @@ def configurations_table(
     if columns == GEM_COLUMNS:
         return _gem_table(rows)
     rows = sorted(rows, key=lambda row: row.batch_size or 0)
-    known = {**TABLE_METRICS, **{metric.key: metric for metric in _claimed_metrics(rows)}}
-    if columns is None:
-        shown = [key for key, one in known.items() if one.by_default and one.matters(rows)]
-    else:
-        keys = parse_keys(columns, TABLE_METRICS)
-        shown = [*(() if {*keys} & {*IDENTITY_COLUMNS} else IDENTITY_COLUMNS), *keys]
-        known = {key: known[key] for key in (*shown, *known)}
+    known = TABLE_METRICS | {metric.key: metric for metric in claimed_metrics(rows)}
+    chosen = () if columns is None else _chosen_keys(columns, known)
     # Headers name what the rows count; if they count several items, each speed has its unit.
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
-    leaving = [*dict.fromkeys((*LAST_TO_LEAVE, *known))][::-1]
+    metrics = [known[k].counting(map(one_line, items)) for k in dict.fromkeys((*chosen, *known))]
+    values = {metric.key: [metric.read(row) for row in rows] for metric in metrics}
+    shown = chosen or [m.key for m in metrics if m.by_default and _matters(values[m.key], m, rows)]
+    leaving = () if chosen else [*dict.fromkeys((*LAST_TO_LEAVE, *known))][::-1]
     laid_out, common, bare = list[Column](), list[str](), list[Metric]()
-    for key, declared in known.items():
-        values = [row[key] for row in rows]
-        is_shown = key in shown
-        if all(value is None for value in values) and not (is_shown and columns):
+    for metric in metrics:
+        key, of_rows = metric.key, values[metric.key]
+        if key not in chosen and all(value is None for value in of_rows):
             continue
-        metric = declared.counting(map(one_line, items))
-        if metric.interval_of in shown:
+        if key == "efficiency" and "speedup" in shown:
+            # It has the same relative interval, which is written once.
             metric = replace(metric, style="share")
-        elif is_shown and metric.by_default and any(map(_is_bare, values)):
+        elif key in shown and metric.by_default and any(map(_is_bare, of_rows)):
             bare.append(metric)
-        texts = [cell(metric, row, with_rate=len(items) > 1) for row in rows]
-        if not columns and key in IDENTITY_COLUMNS[1:] and len({*texts}) == 1 < len(rows):
+        pairs = zip(rows, of_rows, strict=True)
+        texts = [cell(metric, row, value, with_rate=len(items) > 1) for row, value in pairs]
+        is_common = key in IDENTITY_COLUMNS[1:] and len({*texts}) == 1 < len(rows) and not chosen
+        if is_common:
             common.append(f"{key.replace('_', ' ')} {texts[0]}")
-            is_shown = False
-        stays = columns or key in STAYING_COLUMNS
-        leaves = 0 if stays else 1 + leaving.index(key)
-        laid_out.append(metric_column(metric, rows, texts, leaves=leaves, by_default=is_shown))
+        leaves = leaving.index(key) + 1 if leaving and key not in STAYING_COLUMNS else 0
+        is_shown = key in shown and not is_common
+        laid_out.append(metric_column(metric, of_rows, texts, leaves=leaves, by_default=is_shown))
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
         laid_out.append(text_column("", again, key=COMMAND_KEY, by_default=False))
-    starts = [
-        n for n, (one, two) in enumerate(pairwise(rows), 1) if one.batch_size != two.batch_size
-    ]
+    notes = []
+    if bare:
+        # Where speeds are single values, so is what is computed from them, further right.
+        why = TOO_FEW_STEPS if bare[0].key == SLOPE_KEY else SINGLE_VALUES
+        notes.append(f"{', '.join(metric.header for metric in bare)} without ±: {why}")
+    if SLOPE_KEY in shown:
+        notes.append(SLOPE_NOTE)
     return Table(
-        columns=tuple(laid_out),
-        notes=table_notes(rows, common, bare),
-        rules=tuple(starts) if 2 * (len(starts) + 1) <= len(rows) else (),
+        columns=tuple(laid_out), notes=table_notes(rows, common, notes), rules=_rules(rows)
     )
+
+
+def _chosen_keys(columns: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The keys of --columns, after those that identify a row unless one of these is among them."""
+    keys = parse_keys(columns, known)
+    return keys if {*keys} & {*IDENTITY_COLUMNS} else (*IDENTITY_COLUMNS, *keys)
+
+
+def _matters(values: Sequence[Value], metric: Metric, rows: Sequence[Row]) -> bool:
+    """Whether a column says anything: a loss that falls or rises, a trial that did not complete."""
+    if metric.key == "status":
+        return any(row.status is not Status.COMPLETED or row.reason for row in rows)
+    if metric.key == SLOPE_KEY:
+        ends = [slope.ends for slope in values if isinstance(slope, Estimate)]
+        return any(not low <= 0 <= high for low, high in ends)
+    return True
+
+
+def _rules(rows: Sequence[Row]) -> tuple[int, ...]:
+    """The rows at which another batch size begins, unless most batch sizes have one row."""
+    batches = [row.batch_size for row in rows]
+    starts = [n for n, (one, two) in enumerate(pairwise(batches), 1) if one != two]
+    return tuple(starts) if 2 * (len(starts) + 1) <= len(rows) else ()
 
 
 def _gem_table(rows: Sequence[Row]) -> Table:
@@ -148,31 +179,18 @@ def _is_bare(value: Value) -> bool:
     return isinstance(value, Estimate) and value.basis == "single value"
 
 
-def cell(metric: Metric, row: Row, *, with_rate: bool = False) -> str:
-    """The text of the metric in a row; a speed has its unit if `with_rate`."""
-    value = row[metric.key]
+def cell(metric: Metric, row: Row, value: Value, *, with_rate: bool = False) -> str:
+    """The text of a row's value of the metric; a speed has its unit if `with_rate`."""
     if value is None:
         return MISSING
     if metric.words is not None:
         return metric.words(row)
     # A ratio without an interval would look the most exact of all beside a speed that is too noisy.
-    follows = metric.follows_throughput or (_is_bare(value) and metric.style in SPEED_STYLES)
-    is_noisy = follows and row.throughput is not None and row.throughput.is_too_noisy
-    if is_noisy:
+    is_ratio = _is_bare(value) and metric.style in SPEED_STYLES
+    follows = metric.key in MULTIPLES_OF_THROUGHPUT or is_ratio
+    if follows and row.throughput is not None and row.throughput.is_too_noisy:
         return TOO_NOISY
     return quantity(value, metric.style) if with_rate else write(value, metric.style)
-
-
-def _claimed_metrics(rows: Sequence[Row]) -> tuple[Metric, ...]:
-    """Everything that a published file claims and nobody measured."""
-    names = dict.fromkeys(name for row in rows for name in row.stated if name.endswith(CLAIM_END))
-    words = {name: name.removesuffix(CLAIM_END).replace("_", " ").capitalize() for name in names}
-    headers = (_UNIT_IN_CLAIM.sub(lambda match: match[0].upper(), words[name]) for name in names)
-    meaning = "As the source of the numbers states it; not measured here."
-    return tuple(
-        Metric(key=name, header=f"{header} (claimed)", meaning=meaning, by_default=True)
-        for name, header in zip(names, headers, strict=True)
-    )
 
 
 def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> str:

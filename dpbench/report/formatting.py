@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dpbench import units
@@ -167,16 +167,18 @@ SPEED_STYLES: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
 
 
-def metric_column(metric: Metric, rows: Sequence[Any], texts: Iterable[str], **look: Any) -> Column:
-    """The column of a metric with its text in each row, sorted by plain values; `look` has other
-    fields of Column."""
-    values = (row[metric.key] for row in rows)
+def metric_column(
+    metric: Metric, values: Iterable[Value], texts: Iterable[str], **look: Any
+) -> Column:
+    """The column of a metric with its value and text in each row, sorted by plain values; `look`
+    has other fields of Column."""
     return column(
         metric.header,
         texts,
         key=metric.key,
         meaning=metric.meaning,
-        is_text=metric.value_type in ("text", "boolean"),
+        # What is stated is mostly numbers, whose digits are left alone.
+        is_text=metric.value_type in ("text", "boolean") and metric.style != "as stated",
         sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
         **look,
     )

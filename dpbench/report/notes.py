@@ -8,10 +8,9 @@ from itertools import chain
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import UNDER_LOAD
-from dpbench.analysis.remarks import hints
-from dpbench.analysis.rows import MAX_LISTED, Row, noise_lines
+from dpbench.analysis.rows import Row
+from dpbench.analysis.sentences import MAX_LISTED, noise_warnings
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT
@@ -53,17 +52,16 @@ def _warnings(analysis: Analysis) -> Iterator[str]:
 def notes(analysis: Analysis) -> tuple[str, ...]:
     """How to read the numbers: one line each."""
     rows = analysis.rows
-    environments = analysis.stored.environments if analysis.stored else {}
     parts = (note(rows) for note in (_intervals, _scaling, _row_notes))
-    return tuple(map(one_line, chain(*parts, hints(rows, environments))))
+    return tuple(map(one_line, chain(*parts, analysis.notes)))
 
 
 def table_notes(
-    rows: Sequence[Row], common: Sequence[str], bare: Sequence[Metric]
+    rows: Sequence[Row], common: Sequence[str], column_notes: Sequence[str]
 ) -> tuple[str, ...]:
     """The notes below a table of rows: what they have in `common`, what the signs in its cells
-    mean and which metrics are `bare` of an interval, what failed, who published the rows, and how
-    many repetitions were or would be enough."""
+    mean, the notes of its columns, what failed, who published the rows, and how many repetitions
+    were or would be enough."""
     lines = [f"All {len(rows):,} rows: {', '.join(common)}"] if common else []
     if any(row.implementation == INDEPENDENT for row in rows):
         lines.append(
@@ -71,14 +69,13 @@ def table_notes(
         )
     if any(row.is_under_load for row in rows):
         lines.append(f"{UNDER_LOAD} other programs used the cores during some of its trials")
-    if bare:
-        # Where speeds are single values, so is what is computed from them, further right.
-        headers = ", ".join(metric.header for metric in bare)
-        lines.append(f"{headers} without ±: {bare[0].why_bare}")
-    sources = dict.fromkeys(filter(None, (row.stated.get("source") for row in rows)))
+    lines += column_notes
+    sources = dict.fromkeys(filter(None, (row.published.source for row in rows if row.published)))
     published = (f"source: {name}" for name in sources)
     return (
-        *map(one_line, chain(lines, reasons(rows), published, noise_lines(rows, rows, "report"))),
+        *map(
+            one_line, chain(lines, reasons(rows), published, noise_warnings(rows, rows, "report"))
+        ),
     )
 
 
@@ -113,7 +110,7 @@ def _scaling(rows: Sequence[Row]) -> Iterator[str]:
     larger = [row for row in rows if row.speedup and row.group_size > 1]
     if larger:
         reference = f"{relative_to(larger)} at the same batch size and settings"
-        yield f"speedup is {reference}; efficiency = speedup ÷ group size"
+        yield f"speedup is {reference}; efficiency = speedup ÷ group size, with the same relative ±"
 
 
 def _row_notes(rows: Sequence[Row]) -> Iterator[str]:

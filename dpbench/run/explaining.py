@@ -13,7 +13,7 @@ from dpbench.analysis.analyze import analyze
 from dpbench.analysis.diagnosis.causes import causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation, choose
 from dpbench.analysis.noise import repetitions_to_state
-from dpbench.analysis.rows import noise_lines
+from dpbench.analysis.sentences import noise_warnings
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
 from dpbench.messages import as_typed, option_words, say
@@ -63,7 +63,10 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     shown = choose(explanations, by_user=by_user)
     noisy = [e.row for e in explanations if by_user or e.trains_together or e in shown]
     answer = explanation_answer(
-        analysis, shown, noise=[*noise_lines(noisy, all_rows, "explain")], verbose=options.verbose
+        analysis,
+        shown,
+        noise=[*noise_warnings(noisy, all_rows, "explain")],
+        verbose=options.verbose,
     )
     if options.script_and_arguments:
         following = _next(options, sweep.folder, shown[0])

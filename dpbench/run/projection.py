@@ -23,7 +23,7 @@ def project(options: ProjectOptions) -> Answer:
     from dpbench.analysis.projection.law import project_by_law
     from dpbench.analysis.projection.network import flat_network, load_topology
     from dpbench.analysis.projection.simulation import project_by_simulation
-    from dpbench.analysis.remarks import environment_notes
+    from dpbench.analysis.sentences import environment_warnings
     from dpbench.report.answers.project import projection_answer
 
     sweep, all_series, left_out = _read_series(options)
@@ -50,15 +50,14 @@ def project(options: ProjectOptions) -> Answer:
         raise UsageError(f"nothing to show: {points[0].reason}")
     notes = [*left_out]
     if sweep is not None:
-        notes += (*sweep.warnings, *environment_notes(sweep.records, sweep.environments))
+        notes += (*sweep.warnings, *environment_warnings(sweep.records, sweep.environments))
     return projection_answer(projections, notes=[*dict.fromkeys(notes)], verbose=options.verbose)
 
 
 def _read_series(options: ProjectOptions) -> tuple[Sweep | None, Sequence[Series], list[str]]:
     """The sweep, None for a published table; the series, and why others are left out."""
     from dpbench.analysis.projection.series import series_of
-    from dpbench.analysis.published import from_csv
-    from dpbench.analysis.rows import summarize
+    from dpbench.analysis.rows import published_rows, summarize
     from dpbench.folders import load_sweep
 
     if is_table(options.path):
@@ -67,7 +66,7 @@ def _read_series(options: ProjectOptions) -> tuple[Sweep | None, Sequence[Series
                 f"{options.path}: a published table has no gradient trace to simulate steps from; "
                 "leave out --topology and --bandwidth"
             )
-        sweep, rows = None, from_csv(options.path)
+        sweep, rows = None, published_rows(options.path)
     else:
         sweep = load_sweep(options.path)
         rows = summarize(sweep.records)
@@ -81,9 +80,10 @@ def _read_series(options: ProjectOptions) -> tuple[Sweep | None, Sequence[Series
 
 
 def _gpus_per_node(series: Series, sweep: Sweep | None) -> int | None:
-    """GPUs of each host that measured; None for CPUs, a published table, or hosts that differ."""
+    """GPUs of each host that measured, or as a published table states them; None for CPUs, where
+    it is not known, or for hosts that differ."""
     configuration = series.configuration
-    if sweep is None or configuration is None or not configuration.devices[0].startswith("cuda"):
-        return None
-    counts = {len(machine.accelerators) for machine in sweep.environments.values()}
+    counts = {row.published.gpus_per_node for row in series.rows if row.published}
+    if sweep is not None and configuration and configuration.devices[0].startswith("cuda"):
+        counts = {len(machine.accelerators) for machine in sweep.environments.values()}
     return counts.pop() if len(counts) == 1 else None

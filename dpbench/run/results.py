@@ -87,10 +87,10 @@ def load_stored(folder: Path) -> Sweep | Collectives:
 def read_analysis(path: Path) -> Analysis:
     """Read and analyze a results folder or a CSV file; raises FileError if it is neither."""
     from dpbench.analysis.analyze import Analysis, analyze
-    from dpbench.analysis.published import from_csv
+    from dpbench.analysis.rows import published_rows
 
     if is_table(path):
-        return Analysis(name=path.name, rows=from_csv(path))
+        return Analysis(name=path.name, rows=published_rows(path))
     return analyze(load_stored(path))
 
 

@@ -9,9 +9,9 @@ import pytest
 from dpbench.analysis.comparisons.comparison import compare_sides
 from dpbench.analysis.frames import row_frame
 from dpbench.analysis.metrics import TABLE_METRICS
-from dpbench.analysis.remarks import environment_notes, hints
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.rows import summarize
+from dpbench.analysis.sentences import environment_warnings, machine_notes
 from dpbench.errors import NotComparable
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
@@ -36,7 +36,7 @@ def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
     assert row.label == "ddp/gloo ×2 (1+1 nodes), batch 32"
     assert row.speedup is not None
     assert (row.speedup.value, row.notes) == (pytest.approx(1.5), ())
-    assert cell(TABLE_METRICS["group_size"], row) == "2 (1+1)"
+    assert cell(TABLE_METRICS["group_size"], row, 2) == "2 (1+1)"
     assert row_frame([row])["nodes"].item() == "1+1"
 
 
@@ -53,23 +53,25 @@ def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other()
 
 
 def test_hosts_that_are_alike_need_no_note_and_others_are_told() -> None:
-    assert environment_notes([on_one(), ON_TWO], ENVIRONMENTS) == ()
+    assert environment_warnings([on_one(), ON_TWO], ENVIRONMENTS) == ()
     slower = replace(SECOND, cpu="slower")
     record = replace(ON_TWO, environment_ids=(IDS[0], slower.environment_id))
-    (note,) = environment_notes([on_one(), record], {IDS[0]: FIRST, slower.environment_id: slower})
+    (note,) = environment_warnings(
+        [on_one(), record], {IDS[0]: FIRST, slower.environment_id: slower}
+    )
     assert note == "trials ran in 2 environments: cpu: 'Some CPU' -> 'slower'"
     assert environment_line(ENVIRONMENTS, {*IDS}) == "2 hosts, each Some CPU, 2 cores"
 
 
 def test_cores_and_gpus_are_those_of_each_host() -> None:
     wide = run(trial(group_size=4, replicas_by_node=(2, 2)), 100.0, environment_ids=IDS[:1])
-    assert environment_notes([wide], ENVIRONMENTS) == ()
+    assert environment_warnings([wide], ENVIRONMENTS) == ()
     gpus = machine(H100)
     spec = trial(group_size=2, replicas_by_node=(1, 1), devices=("cuda:0", "cuda:0"))
     peak, _ = peak_items_per_second(spec.configuration, 6.7e10, [gpus, gpus])
     assert peak == pytest.approx(2000)
     unlike = {"a": gpus, "b": machine("Slow GPU")}
     record = run(spec, 100.0, unsynced=0.1, environment_ids=("a", "b"))
-    (hint,) = hints(summarize([record]), unlike)
+    (hint,) = machine_notes(summarize([record]), unlike)
     assert f"its GPUs differ ({H100}, Slow GPU)" in hint
     assert "on cuda:0 on node" in hint

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpbench.analysis.noise import Load, is_under_load, load_of
-from dpbench.analysis.rows import noise_lines, summarize
+from dpbench.analysis.rows import summarize
+from dpbench.analysis.sentences import noise_warnings
 from dpbench.records.trial import HostLoad, TrialRecord
 from tests.analysis.builders import run, runs, trial
 
@@ -48,7 +49,7 @@ def test_trials_on_gpus_bear_more_of_it() -> None:
 
 def note(records: Sequence[TrialRecord]) -> list[str]:
     rows = summarize(records)
-    return [*noise_lines(rows, rows, "report")]
+    return [*noise_warnings(rows, rows, "report")]
 
 
 def test_rows_that_are_too_noisy_say_what_is_known_and_what_would_be_enough() -> None:

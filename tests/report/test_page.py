@@ -13,8 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dpbench.analysis.analyze import analyze
-from dpbench.analysis.published import from_csv
-from dpbench.analysis.rows import summarize
+from dpbench.analysis.rows import published_rows, summarize
 from dpbench.codec import content_hash
 from dpbench.errors import FileError
 from dpbench.launch.cluster import Node
@@ -105,7 +104,7 @@ def test_sorting_goes_by_the_values_of_the_json_rows() -> None:
 
 
 def test_claims_stand_last() -> None:
-    claimed = configurations_table(from_csv(PUBLISHED / "tabtune_tabicl.csv")).columns[-1]
+    claimed = configurations_table(published_rows(PUBLISHED / "tabtune_tabicl.csv")).columns[-1]
     assert claimed.header.endswith("(claimed)")
     assert "not measured here" in claimed.meaning
 

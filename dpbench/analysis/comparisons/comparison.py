@@ -303,7 +303,7 @@ def _common_label(first: Configuration, second: Configuration, labels: Labels) -
 
 def readings(records: Records, metric: Metric) -> dict[int, float]:
     """The value of a metric in each repetition that has it."""
-    values = ((record.trial.repetition, metric.in_trial(record)) for record in records)
+    values = ((record.trial.repetition, metric.of_trial(record)) for record in records)
     return {repetition: value for repetition, value in values if isinstance(value, int | float)}
 
 

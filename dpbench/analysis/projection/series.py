@@ -13,7 +13,8 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.rows import Row, noise_lines
+from dpbench.analysis.rows import Row
+from dpbench.analysis.sentences import noise_warnings
 from dpbench.errors import UsageError
 from dpbench.specs import Configuration
 from dpbench.specs.labels import row_name
@@ -204,7 +205,7 @@ def series_of(
             noisy += doubtful
         else:
             series.append(curve)
-    notes += noise_lines(noisy, rows, "project")
+    notes += noise_warnings(noisy, rows, "project")
     if not series:
         raise UsageError(notes[0] if notes else "no trial has a speed yet")
     return tuple(series), tuple(notes)

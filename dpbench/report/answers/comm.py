@@ -27,8 +27,9 @@ def collectives_table(stored: Collectives) -> Table:
     for metric in COLLECTIVE_METRICS:
         if metric.header:
             leaves = LEAVING_KEYS.index(metric.key) + 1 if metric.key in LEAVING_KEYS else 0
-            texts = [_cell_text(row[metric.key], metric.style) for row in measured]
-            columns.append(metric_column(metric, measured, texts, leaves=leaves))
+            values = [metric.read(row) for row in measured]
+            texts = [_cell_text(value, metric.style) for value in values]
+            columns.append(metric_column(metric, values, texts, leaves=leaves))
     return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(stored)))
 
 

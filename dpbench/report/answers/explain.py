@@ -14,7 +14,7 @@ from dpbench.analysis.diagnosis.causes import Cause, causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import LARGE_LOSS, Factor, Part
 from dpbench.analysis.noise import FREE_THE_MACHINE
-from dpbench.analysis.rows import MAX_LISTED
+from dpbench.analysis.sentences import MAX_LISTED
 from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
@@ -22,6 +22,7 @@ from dpbench.report.answers.report import tied_with
 from dpbench.report.formatting import TOO_NOISY, percentage, plus_minus, time_text, write
 from dpbench.report.notes import reasons, warnings
 from dpbench.report.table import AT_MOST, Table, column, text_column
+from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 PART_WORDS: dict[Part, str] = {
@@ -278,9 +279,13 @@ def _price(causes: Sequence[Cause]) -> str:
 def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
     """The values of a configuration for programs."""
     row, breakdown, slowest = explanation.row, explanation.breakdown, explanation.slowest_rank
-    names = ("label", "implementation", "backend", "group_size", "nodes", "batch_size")
     return {
-        **{name: row[name] for name in names},
+        "label": row.label,
+        "implementation": row.implementation,
+        "backend": row.backend or None,
+        "group_size": row.group_size,
+        "nodes": node_counts(row.replicas_by_node) or None,
+        "batch_size": row.batch_size,
         "repetitions": breakdown.step_seconds.sample_size,
         "too_noisy": bool(row.noisy_estimates),
         "efficiency": row.efficiency and asdict(row.efficiency),

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
-from dpbench.analysis.metrics import ROW_METRICS
+from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.analysis.projection.series import Projection
 from dpbench.messages import one_line
@@ -54,7 +54,10 @@ def _plain_projection(projection: Projection) -> dict[str, Any]:
     row = projection.series.rows[-1]  # the first one may be `single`
     return {
         "label": projection.series.label,
-        **{name: row[name] for name in ("implementation", "backend", "batch_size", "item")},
+        "implementation": row.implementation,
+        "backend": row.backend or None,
+        "batch_size": row.batch_size,
+        "item": row.item,
         "reference": projection.series.speedup_reference,
         "network": projection.network,
         "rows": [*map(asdict, projection.points)],
@@ -65,7 +68,7 @@ def _plain_projection(projection: Projection) -> dict[str, Any]:
 def _projection_table(projections: Sequence[Projection]) -> Table:
     """Columns without a value are left out."""
     items = {projection.series.rows[0].item for projection in projections}
-    speed_metric = ROW_METRICS["images_per_second"].counting(map(one_line, items))
+    speed_metric = TABLE_METRICS["images_per_second"].counting(map(one_line, items))
     labels, points = [], []
     for projection in projections:
         shown = [point for point in projection.points if point.origin != "refused"]

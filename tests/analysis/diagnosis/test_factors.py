@@ -20,6 +20,7 @@ from dpbench.analysis.diagnosis.factors import (
     trials_by_key,
 )
 from dpbench.analysis.rows import summarize
+from dpbench.analysis.throughput import exposed_communication
 from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import rank, steps_of, trial, weak_sweep, window
 from tests.analysis.builders import record as record_of
@@ -62,7 +63,7 @@ def test_the_seconds_of_a_row_are_the_share_of_its_factor() -> None:
     assert factor.share.ends == pytest.approx((0.3, 0.3))
     assert (factor.value.sample_size, factor.value.interval) == (3, pytest.approx((0.7, 0.7)))
     expected = factor.share.scaled(breakdown.step_seconds.value, unit="s").ends
-    assert row["exposed_communication_seconds"].ends == pytest.approx(expected)
+    assert exposed_communication(row.records).ends == pytest.approx(expected)
 
 
 def test_a_share_may_be_as_large_as_its_ratio_allows() -> None:

@@ -70,7 +70,7 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
             batch_size=1,
             implementation_label="ddp",
             item="images",
-            stated={"images_per_second": single_value(n / seconds(n), "images/s")},
+            throughput=single_value(n / seconds(n), "images/s"),
         )
         for n in sizes
     )

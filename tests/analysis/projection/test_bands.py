@@ -21,8 +21,7 @@ from dpbench.analysis.projection.law import (
     continued,
     crosses,
 )
-from dpbench.analysis.published import from_csv
-from dpbench.analysis.rows import Row
+from dpbench.analysis.rows import Row, published_rows
 from tests.analysis.projection.sweeps import PUBLISHED
 
 SCALING = PUBLISHED.parents[1] / "docs" / "scaling.md"
@@ -37,14 +36,14 @@ def errors(*, across: bool) -> list[Error]:
     """All errors within a node, or across its boundary."""
     curves: dict[tuple[object, ...], list[Row]] = {}
     for table in ("weak_scaling.csv", "scaling_series.csv"):
-        for row in from_csv(PUBLISHED / table):
-            key = (table, row.stated["source"], row.implementation, row.batch_size)
+        for row in published_rows(PUBLISHED / table):
+            key = (table, row.published.source, row.implementation, row.batch_size)
             curves.setdefault(key, []).append(row)
     found = list[Error]()
     for series, rows in curves.items():
         sizes = [row.group_size for row in rows]
         seconds = [row.group_size / row.throughput.value for row in rows if row.throughput]
-        per_node = rows[0].stated["gpus_per_node"] or 1
+        per_node = rows[0].published.gpus_per_node or 1
         for place, n in enumerate(sizes):
             for count in range(2, place + 1):
                 known = sizes[:count]

@@ -10,8 +10,7 @@ import pytest
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.law import ACROSS_NODES, continued, crosses, project_by_law
 from dpbench.analysis.projection.series import ProjectedPoint, series_of
-from dpbench.analysis.published import from_csv
-from dpbench.analysis.rows import summarize
+from dpbench.analysis.rows import published_rows, summarize
 from dpbench.errors import UsageError
 from tests.analysis.projection.sweeps import PUBLISHED, curve, ddp_series, swept
 
@@ -46,8 +45,8 @@ def test_an_efficiency_has_the_noise_of_what_it_is_against(
     single: Estimate | None, first: float, expected: float
 ) -> None:
     series = curve(lambda n: 0.1, (1, 2, 4))
-    base = replace(series.rows[0], stated={"images_per_second": noisy(10, first)})
-    plain = replace(base, implementation="single", stated={"images_per_second": single})
+    base = replace(series.rows[0], throughput=noisy(10, first))
+    plain = replace(base, implementation="single", throughput=single)
     last = replace(series.rows[-1], reference=plain)
     noisy_series = replace(series, rows=(base, *series.rows[1:-1], last))
     [row] = project_by_law(noisy_series, [8]).points
@@ -88,7 +87,7 @@ def test_what_cannot_be_projected_is_refused_with_the_reason() -> None:
     assert "below the largest measured group size (4); measure it" in (below.reason or "")
     assert "more than 4 × the largest measured group size (4)" in (beyond.reason or "")
     with pytest.raises(UsageError, match="expected a throughput at a fixed batch per replica"):
-        series_of(from_csv(PUBLISHED / "tabtune_typical_speedups.csv"), lambda row: True)
+        series_of(published_rows(PUBLISHED / "tabtune_typical_speedups.csv"), lambda row: True)
 
 
 RISE = math.log(1.2)

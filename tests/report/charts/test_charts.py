@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.published import from_csv
-from dpbench.analysis.rows import Row
+from dpbench.analysis.rows import Row, published_rows
 from dpbench.report.charts import figures
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from tests.analysis.builders import BACKENDS, run, trial, varied
@@ -158,7 +157,7 @@ def test_a_published_line_starts_at_single_of_its_batch_size(tmp_path: Path) -> 
     rows = ("single,1,32,100", "single,1,64,120", "ddp,2,32,180", "ddp,4,32,340")
     path = tmp_path / "table.csv"
     path.write_text("\n".join(("implementation,group_size,batch_size,images_per_second", *rows)))
-    chart = CHARTS["throughput"].draw(Analysis(name="", rows=from_csv(path)))
+    chart = CHARTS["throughput"].draw(Analysis(name="", rows=published_rows(path)))
     ddp = [
         container.lines[0]
         for a in chart.axes

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.remarks import environment_notes, hints
 from dpbench.analysis.rows import summarize
+from dpbench.analysis.sentences import environment_warnings, machine_notes
 from dpbench.records.environment import Environment
 from dpbench.records.trial import INFINIBAND_UNUSED, GpuState, TrialRecord
 from tests.analysis.builders import machine, rank, record, run, steps_of, trial, varied, window
@@ -19,7 +19,7 @@ ALIKE = machine(*["H200"] * 8)
 
 
 def found(records: Sequence[TrialRecord], here: Environment = ALIKE) -> tuple[str, ...]:
-    return hints(summarize(records), {"e0": here})
+    return machine_notes(summarize(records), {"e0": here})
 
 
 def test_gpus_that_differ_are_named_with_the_slowest_ranks_share() -> None:
@@ -70,5 +70,5 @@ def test_sockets_beside_infiniband_are_warned_of() -> None:
 @pytest.mark.parametrize("here", [replace(HERE, cores=2), replace(HERE, cores=64, quota_cores=2.5)])
 def test_replicas_that_share_cores_are_told(here: Environment) -> None:
     measured = run(trial(group_size=4), 100.0, environment_ids=("e0",))
-    (note,) = environment_notes([measured, replace(measured, environment_ids=())], {"e0": here})
+    (note,) = environment_warnings([measured, replace(measured, environment_ids=())], {"e0": here})
     assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 32"

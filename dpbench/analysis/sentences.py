@@ -1,36 +1,47 @@
-"""Remarks on the machines, devices and shards of a sweep: what makes its numbers doubtful, and what
-deserves a change or a second look."""
+"""Sentences about results, of two kinds: warnings, that numbers may be wrong or noisy, and notes on
+what deserves a change or a second look."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
+from dpbench.analysis.noise import (
+    FREE_THE_MACHINE,
+    MAX_ADVISED_REPETITIONS,
+    repetitions_advice,
+    repetitions_to_state,
+)
 from dpbench.analysis.resources import gpu_names
-from dpbench.analysis.rows import MAX_LISTED, Row
+from dpbench.analysis.rows import Row
+from dpbench.messages import one_line
 from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import INFINIBAND_UNUSED, TrialRecord
 from dpbench.specs import Labels
 
+MAX_LISTED = 8
+"""Configurations that a sentence names; the rest are counted and stand in the table."""
 
-def environment_notes(
+
+def environment_warnings(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> tuple[str, ...]:
-    """Notes on the differences between the environments of the records, and on configurations whose
-    replicas shared a core or a GPU."""
+    """The differences between the environments of the records, and configurations whose replicas
+    shared a core or a GPU."""
     used = dict.fromkeys(name for record in records for name in record.environment_ids)
     known = [environments[name] for name in used if name in environments]
-    notes = _oversubscribed(records, environments)
+    warnings = _oversubscribed(records, environments)
     if (count := len({*map(comparable_part, used)})) > 1:
         differences = dict.fromkeys(d for e in known[1:] for d in e.differences_from(known[0]))
         listed = "; ".join(differences) or "one of them is not stored"
-        notes.append(f"trials ran in {count} environments: {listed}")
+        warnings.append(f"trials ran in {count} environments: {listed}")
     commits = dict.fromkeys(environment.git_commit or "none" for environment in known)
     if len(commits) > 1:
-        notes.append(f"trials come from {len(commits)} git commits: {', '.join(commits)}")
-    return tuple(notes)
+        warnings.append(f"trials come from {len(commits)} git commits: {', '.join(commits)}")
+    return tuple(warnings)
 
 
 def _oversubscribed(
@@ -61,11 +72,36 @@ def _oversubscribed(
     ]
 
 
-def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:
-    """Remarks on what deserves a change or a second look, and nothing that was done already: GPUs
-    of different models, with the slowest rank's share; other processes on them; sockets where there
-    is InfiniBand; and replicas that take different numbers of samples."""
-    remarks = []
+def noise_warnings(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Iterator[str]:
+    """One sentence on the `chosen` rows of a sweep that are too noisy for a purpose, such as
+    "explain": from where to where their numbers go, and what to do about it; none without any."""
+    noisy = {row: row.noisy_estimates for row in chosen if row.noisy_estimates}
+    if not noisy:
+        return
+    ranges = []
+    for row, estimates in noisy.items():
+        speeds = units.span(map(round, row.speeds.values()))
+        known = f"{speeds} {one_line(row.item)}/s"
+        if row.speedup and row.throughput not in estimates:
+            known = "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
+        ranges.append(f"{row.label} ({known})")
+    noisy_trials, trials = ([r for row in some for r in row.records] for some in (noisy, rows))
+    now = len({record.trial.repetition for record in noisy_trials})
+    needed = repetitions_to_state(chain.from_iterable(noisy.values()))
+    remedy = f"more than {MAX_ADVISED_REPETITIONS} repetitions (now {now})"
+    if any(row.is_under_load for row in noisy):
+        remedy = FREE_THE_MACHINE
+    elif needed is not None:
+        passes = 1 + max(record.trial.repetition for record in trials)
+        remedy = repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)
+    yield f"too noisy to {purpose}: {units.some_of(ranges, MAX_LISTED, 'configuration')}; {remedy}"
+
+
+def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:
+    """What deserves a change or a second look, and nothing that was done already: GPUs of different
+    models, with the slowest rank's share; other processes on them; sockets where there is
+    InfiniBand; and replicas that take different numbers of samples."""
+    notes = []
     measured = [(row, row.configuration) for row in rows if row.records and row.configuration]
     for row, configuration in measured:
         devices, one_process = configuration.node_devices, configuration.process_count == 1
@@ -77,7 +113,7 @@ def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple
                 share = units.percent(slowest.behind.value)
                 which = f"slowest, rank {slowest.rank} on {slowest.device}, for {share} of its step"
             listed = ", ".join(names)
-            remarks.append(f"{row.label}: its GPUs differ ({listed}); all wait for the {which}")
+            notes.append(f"{row.label}: its GPUs differ ({listed}); all wait for the {which}")
         shared = {
             configuration.device_name(rank.rank): None
             for rank in row.ranks
@@ -86,9 +122,9 @@ def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple
         }
         if shared:
             used = ", ".join(shared)
-            remarks.append(f"{row.label}: other processes use {used}; stop them and measure again")
+            notes.append(f"{row.label}: other processes use {used}; stop them and measure again")
         if any(INFINIBAND_UNUSED in rank.transports for rank in row.ranks):
-            remarks.append(
+            notes.append(
                 f"{row.label}: NCCL sends through sockets, although there is InfiniBand; look at "
                 "NCCL_IB_DISABLE, NCCL_IB_HCA and whether libibverbs is installed"
             )
@@ -96,9 +132,9 @@ def hints(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple
         counts = sorted(Counter(sizes).items(), reverse=True)
         if len(counts) > 1:
             shares = " and ".join(f"{n} take{'s' if n == 1 else ''} {size}" for size, n in counts)
-            remarks.append(
+            notes.append(
                 f"of {len(sizes)} replicas, {shares} samples of a global batch of {sum(sizes)}: "
                 "gradients are weighted by samples, but all replicas wait for the largest shard "
                 f"({max(sizes) * len(sizes) / sum(sizes):.2f} × the mean)"
             )
-    return tuple(remarks)
+    return tuple(notes)
