@@ -91,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except DpbenchError as error:
-        message, status = str(error), error.exit_status
+        message, status = _option_as_typed(str(error), arguments), error.exit_status
     except (KeyboardInterrupt, typer.Abort):
         message, status = "interrupted", 130
     except OSError as error:
@@ -125,6 +125,17 @@ def _invoke(arguments: Sequence[str]) -> Any:
 def commands() -> Any:
     """The group of all commands."""
     return typer.main.get_command(app)
+
+
+def _option_as_typed(message: str, arguments: Sequence[str]) -> str:
+    """The message with the option that it begins with under the name that was typed for it."""
+    name, *_ = re.split("[: ]", message)
+    for param in commands().commands[arguments[0]].params:
+        if name in param.opts:
+            typed = (word.partition("=")[0] for word in arguments)
+            alias = next((word for word in typed if word in param.opts), name)
+            return f"{alias}{message.removeprefix(name)}"
+    return message
 
 
 def _usage_message(error: Any, arguments: Sequence[str]) -> str:

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from dpbench.cli.help import Command
+from dpbench.options.model import ALWAYS_OURS
 from dpbench.options.script import is_script
-from dpbench.specs.workload import ALWAYS_OURS
 
 
 class ScriptCommand(Command):

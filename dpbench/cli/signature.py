@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from dpbench.messages import as_typed, print_result
-from dpbench.options.model import Options, options_of
+from dpbench.options.model import Options, Panel, options_of
 from dpbench.options.reading import read_options
 
 if TYPE_CHECKING:
@@ -46,19 +45,19 @@ def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Ca
 def _parameter(model: type[Options], name: str) -> inspect.Parameter:
     """An option as typer reads it from the signature of a command."""
     field, info = model.model_fields[name], options_of(model)[name]
-    is_flag, required = field.annotation in (bool, bool | None), field.is_required()
+    is_flag, is_on, required = field.annotation is bool, field.default is True, field.is_required()
     kind: Any = list[str] if info.repeated else bool if is_flag else str
-    default: str | bool = info.usual or ("on" if info.off else False)
-    if not default and not is_flag and not required and field.default not in (None, ()):
-        default = as_typed(field.default)
-    first = f"{info.name}/{info.off}" if info.off else info.name
-    make = typer.Argument if info.argument else functools.partial(typer.Option, first, *info.also)
-    shown = make(
+    texts = model.model_construct().model_dump(mode="json")
+    default = "on" if is_on else None if is_flag else texts.get(name)
+    first = f"{info.name}/{info.off}" if is_on else info.name
+    names = () if info.argument else (first, *info.names[1:])
+    shown = (typer.Argument if info.argument else typer.Option)(
+        *names,
         metavar=info.metavar,
         help=info.help,
         rich_help_panel=info.panel,
-        hidden=info.hidden,
-        show_default=default,
+        hidden=info.panel is Panel.HIDDEN,
+        show_default=info.usual or (False if default in (None, []) else as_typed(default)),
     )
     return inspect.Parameter(
         name,

@@ -49,6 +49,8 @@ JudgedMetric = Annotated[
 class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     """Every option of `dpbench check`: few rows by default, and a fixed number of steps."""
 
+    subjects = (Subject.MODEL, Subject.SCRIPT, Subject.RESULTS)
+    named_by = "candidate"
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
         (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME", affects=ONLY_MODELS
     )
@@ -64,12 +66,11 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     )
     warmup: Number = Panel.SETTINGS.option(10, "Warm-up steps.", "N")
     steps: Count = Panel.SETTINGS.option(50, "Timed steps.", "N")
-    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%", affects=ALL_SUBJECTS)
+    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", affects=ALL_SUBJECTS)
     metric: CommaList[JudgedMetric] = judged(
         (("images_per_second", None),),
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
-        usual="images_per_second",
         repeated=True,
         affects=ALL_SUBJECTS,
     )
@@ -79,7 +80,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         5, "Initial runs of each row; more while inconclusive.", "N"
     )
     budget: Duration = Panel.MEASUREMENT.option(
-        300.0, "Time after which no runs are added.", "TIME", usual="5m"
+        300.0, "Time after which no runs are added.", "TIME"
     )
     candidate: str | None = option(
         None,
@@ -109,17 +110,11 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     )
 
     @property
-    def subject(self) -> Subject:
-        """A candidate that is no script is stored."""
-        is_stored = super().subject == "model" and self.candidate is not None
-        return "results" if is_stored else super().subject
-
-    @property
     def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are checked: those given, a script as it is, dpbench's ddp
         against another one, or what most people train with."""
         usual = "ddp" if self.against else "torch-ddp"
-        return self.implementations or (SCRIPT if self.subject == "script" else usual,)
+        return self.implementations or (SCRIPT if self.subject is Subject.SCRIPT else usual,)
 
     @property
     def tolerances(self) -> dict[str, float]:
@@ -132,7 +127,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         if len(self.tolerances) < len(self.metric):
             raise UsageError("--metric: expected each metric once")
         given = [name for name in BASELINE_OPTIONS if getattr(self, name) is not None]
-        is_stored = self.subject == "results"
+        is_stored = self.subject is Subject.RESULTS
         if len(given) != 1 or is_stored != (given == ["baseline"]):
             got = [option_words(name, getattr(self, name)) for name in given]
             got += [f"the candidate {self.candidate}"] if is_stored else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from dpbench.options import shared
 from dpbench.options.model import Panel, Subject
 from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_SCRIPT_STEPS, TrainingScript
@@ -13,7 +11,8 @@ from dpbench.options.types import Count, FilePath, Gpus
 class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
     """A training script to measure, or the rows of a sweep; and how much to print."""
 
-    without_script: ClassVar[Subject] = "results"
+    subjects = (Subject.RESULTS, Subject.SCRIPT)
+    named_by = "results_or_script"
     gpus: Gpus | None = shared.gpus_option()
     warmup: Count = Panel.MEASUREMENT.option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
     steps: Count | None = Panel.MEASUREMENT.option(
@@ -26,5 +25,5 @@ class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
         help="Results folder of a sweep, or a training script to measure.", metavar="DIR|SCRIPT"
     )
     verbose: bool = shared.print_option(
-        "Also print the phases of a step and how to read the numbers.", also=("-v",)
+        "Also print the phases of a step and how to read the numbers.", names=("-v",)
     )

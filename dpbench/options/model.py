@@ -7,27 +7,38 @@ A field is `name: type = Panel.SETTINGS.option(default, "Help.", "METAVAR", ...)
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.messages import as_typed
-from dpbench.options.types import COMMAS
 from dpbench.specs.command_line import CommandLine
-from dpbench.specs.workload import positional_words
 
 Scope = Literal["measured", "call", "shell"]
 """What an option is about, and so where its value may come from: "measured" is what is measured or
 trained, and comes from files, presets and Python, too; "call" belongs to one call, so no file has
 it; "shell" is for the command line only, so Python does not have it either."""
-Subject = Literal["model", "script", "results"]
-"""What a command may be about: a model or a training script, which it measures, or stored results,
-which it reads."""
-ALL_SUBJECTS: tuple[Subject, ...] = ("model", "script", "results")
-ONLY_MODELS: tuple[Subject, ...] = ("model",)
+
+
+class Subject(StrEnum):
+    """What a command is about: a model or a training script, which it measures, or stored results,
+    which it reads."""
+
+    MODEL = "a model"
+    SCRIPT = "a training script"
+    RESULTS = "stored results"
+
+
+ALL_SUBJECTS = tuple(Subject)
+ONLY_MODELS = (Subject.MODEL,)
+ALWAYS_OURS = (
+    *("--gpus", "--dry-run", "--oversubscribe", "--repetitions"),
+    *("--implementations", "--backends", "--group-sizes", "--batch-sizes"),
+)
+"""Options that are dpbench's wherever they are typed, unless "--" stands before the script: none of
+those that many scripts have, such as --lr and --seed."""
 
 
 class Panel(StrEnum):
@@ -46,6 +57,7 @@ class Panel(StrEnum):
     MACHINE = "Machine"
     NODES = "Several nodes"
     OUTPUT = "Results and output"
+    HIDDEN = "Not in help"
 
     def option(self, default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
         """Declare a field of a model as an option below this heading; `more` are fields of
@@ -67,21 +79,26 @@ class OptionInfo:
     metavar: str | None
     panel: Panel
     """The heading in help."""
-    name: str = ""
-    """The name on the command line; by default that of the field, or the metavar of an argument."""
-    also: tuple[str, ...] = ()
-    """Further names."""
-    off: str = ""
-    """The name that turns off what is on by default."""
+    names: tuple[str, ...] = ()
+    """Names on the command line, beside the one of the field; `options_of` has all of them."""
     usual: str | None = None
-    """What help shows as the default, if the command chooses it."""
+    """The default in words, if the command chooses it."""
     scope: Scope = "measured"
-    affects: tuple[Subject, ...] = ("model", "script")
+    affects: tuple[Subject, ...] = (Subject.MODEL, Subject.SCRIPT)
     """The subjects that it has an effect on; for another one it is refused."""
-    hidden: bool = False
     argument: bool = False
     repeated: bool = False
     """Whether it may be given more than once; a repeated argument takes everything that follows."""
+
+    @property
+    def name(self) -> str:
+        """The name that help and messages use."""
+        return self.names[0]
+
+    @property
+    def off(self) -> str:
+        """The name that turns off what is on by default."""
+        return f"--no{self.name[1:]}"
 
 
 class Options(BaseModel):
@@ -110,14 +127,18 @@ class Options(BaseModel):
         given = self.model_dump(mode="json", exclude_unset=True, exclude={"preset", *left_out})
         for field, info in options_of(type(self)).items():
             value = given.get(field)
-            if value is None or value is False:
-                options |= {info.off: True} if value is False and info.off else {}
+            if value is False and type(self).model_fields[field].default:
+                options[info.off] = True
+            elif value is None or value is False:
+                continue
             elif info.argument:
                 positional += value if info.repeated else [as_typed(value)]
             else:
                 options[info.name] = value
-        arguments = positional_words(tuple(positional))
-        return CommandLine(name=name, options=options, arguments=arguments)
+        # An argument of a script that dpbench would take for its own stands after "--".
+        if any(word.partition("=")[0] in ALWAYS_OURS for word in positional[1:]):
+            positional.insert(0, "--")
+        return CommandLine(name=name, options=options, arguments=tuple(positional))
 
     def command_line(self, *left_out: str) -> list[str]:
         """The words of that command after its name."""
@@ -126,23 +147,16 @@ class Options(BaseModel):
 
 @functools.cache
 def options_of(model: type[Options]) -> dict[str, OptionInfo]:
-    """The declared options of a model, by field, with all their names: a list in the plural has its
-    singular, too. An argument that takes the rest comes last."""
+    """The declared options of a model, by field, with all their names: that of the field, for a
+    plural its singular, too, or the metavar of an argument. An argument that takes the rest comes
+    last."""
     options = {}
-    for name, field in model.model_fields.items():
-        (info,) = (data for data in field.metadata if isinstance(data, OptionInfo))
-        takes_list = not info.argument and _takes_list(field.annotation, field.metadata)
-        word = str(info.metavar) if info.argument else f"--{name.replace('_', '-')}"
-        options[name] = replace(
-            info,
-            name=info.name or word,
-            also=(word[:-1], *info.also) if takes_list and name.endswith("s") else info.also,
-            off=f"--no{word[1:]}" if field.default is True else "",
-        )
+    for field, declared in model.model_fields.items():
+        (info,) = (data for data in declared.metadata if isinstance(data, OptionInfo))
+        # Models of pydantic have a `json`, so that the field is `as_json`.
+        name = f"--{field.removeprefix('as_').replace('_', '-')}"
+        takes_value = declared.annotation is not bool
+        singular = (name[:-1],) if name.endswith("s") and takes_value else ()
+        names = (str(info.metavar),) if info.argument else (name, *singular, *info.names)
+        options[field] = replace(info, names=names)
     return dict(sorted(options.items(), key=lambda item: item[1].argument and item[1].repeated))
-
-
-def _takes_list(annotation: Any, metadata: Sequence[Any]) -> bool:
-    """Whether a type is a CommaList, or allows one."""
-    parts = get_args(annotation)
-    return COMMAS in metadata or any(_takes_list(p, getattr(p, "__metadata__", ())) for p in parts)

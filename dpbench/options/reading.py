@@ -136,7 +136,7 @@ def _by_field(
     fields = {
         name.lstrip("-").replace("-", "_"): field
         for field, info in options.items()
-        for name in (field, info.name, *info.also)
+        for name in (field, *info.names)
     }
     known = [key for key, field in fields.items() if options[field].scope not in elsewhere]
     by_field: dict[str, Any] = {}

@@ -47,7 +47,7 @@ class ReportOptions(shared.RowFilter):
         usual="PATH/report",
     )
     open: bool = Panel.OUTPUT.option(False, "Open the page in the browser.")
-    verbose: bool = shared.print_option("Also print how to read the numbers.", also=("-v",))
+    verbose: bool = shared.print_option("Also print how to read the numbers.", names=("-v",))
 
     @property
     def file(self) -> Path | None:
@@ -125,7 +125,7 @@ class CompareOptions(Options):
     metric: CommaList[MetricKey] = option(
         ("images_per_second",), "Metrics, e.g. images_per_second,peak_memory_bytes.", "A,B,C"
     )
-    within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")
+    within: Percent = option(0.03, "Difference that counts as the same.", "X%")
     force: bool = option(False, "Compare even if the environments differ.")
     as_json: bool = shared.json_option()
 
@@ -163,7 +163,7 @@ class ProjectOptions(shared.RowFilter):
         usual="the GPUs of the measured machine; not known for CPUs and published tables",
     )
     as_json: bool = shared.json_option()
-    verbose: bool = shared.print_option("Also print the assumptions.", also=("-v",))
+    verbose: bool = shared.print_option("Also print the assumptions.", names=("-v",))
 
     @property
     def simulates(self) -> bool:

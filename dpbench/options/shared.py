@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import UsageError, expected_name
 from dpbench.messages import as_typed, option_words
-from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Options, Panel, option
+from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Options, Panel, Subject, option
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -31,7 +31,7 @@ from dpbench.specs.traits import BACKENDS, BUILT_IN, IMPLEMENTATIONS
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
 print_option = partial(Panel.OUTPUT.option, False, scope="shell", affects=ALL_SUBJECTS)
-filter_option = partial(Panel.ROWS.option, None, affects=("results",))
+filter_option = partial(Panel.ROWS.option, None, affects=(Subject.RESULTS,))
 
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
@@ -81,13 +81,12 @@ DatasetName = Annotated[Code, AfterValidator(_dataset)]
 """A dataset of dpbench's, or a user's "file.py:function"."""
 
 config_option = partial(
-    option, None, "Read options from a TOML or YAML file.", "FILE", also=("-f",), scope="call"
+    option, None, "Read options from a TOML or YAML file.", "FILE", names=("-f",), scope="call"
 )
 json_option = partial(
     option,
     False,
     "Print JSON on stdout, the rest on stderr.",
-    name="--json",  # its field has another name, as models of pydantic have a `json`
     scope="shell",
     affects=ALL_SUBJECTS,
 )
@@ -110,9 +109,7 @@ class Measuring(Options):
     repetitions: Annotated[Count, Field(le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
         DEFAULT_REPETITIONS, "Runs of each row in fresh processes.", "N"
     )
-    time_limit: Duration = Panel.MEASUREMENT.option(
-        300.0, "Time limit of each run.", "TIME", usual="5m"
-    )
+    time_limit: Duration = Panel.MEASUREMENT.option(300.0, "Time limit of each run.", "TIME")
     oversubscribe: bool = Panel.MACHINE.option(False, HELP["oversubscribe"])
     results_dir: FilePath = Panel.OUTPUT.option(
         Path("results"), "Directory for results folders.", "DIR", scope="call"
@@ -124,7 +121,7 @@ class Measuring(Options):
         usual="the time and what is measured",
         scope="call",
     )
-    quiet: bool = print_option("Show no progress.", also=("-q",))
+    quiet: bool = print_option("Show no progress.", names=("-q",))
     as_json: bool = json_option()
 
 
@@ -142,7 +139,7 @@ class MeasuredRows(Options):
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
     )
     backends: CommaList[BackendName] | None = option(
-        None, HELP["backends"], "A,B", also=("--sync-backend",), usual=USUAL_BACKEND
+        None, HELP["backends"], "A,B", names=("--sync-backend",), usual=USUAL_BACKEND
     )
     batch_sizes: CommaList[Count] | None = option(
         None, "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES)

@@ -11,7 +11,7 @@ from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import ONLY_MODELS, Panel, option
+from dpbench.options.model import ONLY_MODELS, Panel, Subject, option
 from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, TrainingScript
 from dpbench.options.shared import HELP, print_option
 from dpbench.options.types import (
@@ -46,6 +46,8 @@ Prefetch = Annotated[Annotated[Number, Field(le=1024)] | None, *word_for_none("p
 class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
+    subjects = (Subject.MODEL, Subject.SCRIPT)
+    named_by = "script"
     presets = ("quick", "ci", "full", "paper")  # from the shortest to the longest
     script: str | None = option(
         None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
@@ -57,13 +59,13 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         affects=ONLY_MODELS,
     )
     optimizer: CommaList[shared.Optimizer] = compared(
-        ("sgd",), HELP["optimizer"], "A,B", also=("--optimizers",)
+        ("sgd",), HELP["optimizer"], "A,B", names=("--optimizers",)
     )
-    lr: CommaList[Positive] = compared((0.01,), "Learning rate.", "X,X", also=("--lrs",))
+    lr: CommaList[Positive] = compared((0.01,), "Learning rate.", "X,X", names=("--lrs",))
     seed: CommaList[Number] = compared(
-        (0,), "Seed for weights and sample order.", "N,N", also=("--seeds",)
+        (0,), "Seed for weights and sample order.", "N,N", names=("--seeds",)
     )
-    dtype: CommaList[shared.Dtype] = compared(("f32",), HELP["dtype"], "A,B", also=("--dtypes",))
+    dtype: CommaList[shared.Dtype] = compared(("f32",), HELP["dtype"], "A,B", names=("--dtypes",))
     compile: CommaList[shared.CompileMode] = compared(("none",), HELP["compile"], "A,B")
     accumulate: CommaList[Count] = compared((1,), HELP["accumulate"], "N,N")
     sync_every: CommaList[Count] = compared((1,), HELP["sync_every"], "N,N", affects=ONLY_MODELS)
@@ -74,20 +76,18 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         (None,),
         "Look for unused parameters: on, off or auto (ddp, torch-ddp).",
         "on,off",
-        usual="auto",
     )
     comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = compared(
         ("none",),
         "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
-        also=("--comm-hooks",),
+        names=("--comm-hooks",),
         affects=ONLY_MODELS,
     )
     batched_copy: CommaList[OnOff] = compared(
         (None,),
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
-        usual="auto",
         affects=ONLY_MODELS,
     )
     overlap: CommaList[Literal["on", "off"]] = compared(
@@ -140,7 +140,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     )
     dry_run: bool = print_option("Print the plan and the least time it takes, and exit.")
     charts: bool = shared.charts_option()
-    verbose: bool = print_option("Also print notes.", also=("-v",))
+    verbose: bool = print_option("Also print notes.", names=("-v",))
     preset: str | None = option(
         None,
         "Start from a preset: quick, ci, full or paper.",
@@ -153,7 +153,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     @property
     def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are asked for, or the default ones."""
-        usual = (SCRIPT,) if self.subject == "script" else DEFAULT_IMPLEMENTATIONS
+        usual = (SCRIPT,) if self.subject is Subject.SCRIPT else DEFAULT_IMPLEMENTATIONS
         return self.implementations or (*usual, INDEPENDENT)
 
     @model_validator(mode="after")
@@ -177,7 +177,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 f"--prefetch resident: the samples of {self.data} may not fit on the device; "
                 "expected a number of steps to load ahead, or 0"
             )
-        if any(self.data_workers) and not any(loading) and self.subject == "model":
+        if any(self.data_workers) and not any(loading) and self.subject is Subject.MODEL:
             raise UsageError(
                 f"{option_words('data_workers', self.data_workers)}: workers need --prefetch of 1 "
                 "or more"
@@ -188,12 +188,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
 
     def _check_script(self, names: Sequence[str]) -> None:
         """Raise UsageError for options that a script does not have, or that only a script has."""
-        if self.script is not None and self.subject != "script":
-            raise UsageError(
-                f"script: got {self.script!r}; expected a training script, whose name ends in .py, "
-                "or -m and a module"
-            )
-        is_measured = self.subject == "script"
+        is_measured = self.subject is Subject.SCRIPT
         for name in names:
             if name not in SCRIPT_IMPLEMENTATIONS if is_measured else name == SCRIPT:
                 raise UsageError(

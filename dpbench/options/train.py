@@ -39,7 +39,7 @@ class TrainOptions(Options):
         "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
     )
     backend: shared.BackendName | None = option(
-        None, HELP["backends"], "NAME", also=("--sync-backend",), usual=shared.USUAL_BACKEND
+        None, HELP["backends"], "NAME", names=("--sync-backend",), usual=shared.USUAL_BACKEND
     )
     batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
     epochs: Count | None = option(
@@ -56,7 +56,7 @@ class TrainOptions(Options):
     seed: Number = Panel.SETTINGS.option(0, "Seed for weights, sample order and dropout.", "N")
     dtype: shared.Dtype = Panel.SETTINGS.option("f32", HELP["dtype"], "NAME")
     compile: shared.CompileMode = Panel.SETTINGS.option("none", HELP["compile"], "MODE")
-    accumulate: Count = Panel.SETTINGS.option(1, HELP["accumulate"], "N", also=("--grad-accum",))
+    accumulate: Count = Panel.SETTINGS.option(1, HELP["accumulate"], "N", names=("--grad-accum",))
     sync_every: Count | None = Panel.SETTINGS.option(None, HELP["sync_every"], "N", usual="1")
     bucket_cap_mb: Megabytes | None = Panel.SETTINGS.option(
         None, "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
@@ -99,9 +99,7 @@ class TrainOptions(Options):
         None, "Compare the ranks' parameters every K steps.", "K"
     )
     oversubscribe: bool = Panel.MACHINE.option(False, HELP["oversubscribe"])
-    timeout: Duration = Panel.MACHINE.option(
-        120.0, "Time that ranks wait for each other.", "TIME", usual="2m"
-    )
+    timeout: Duration = Panel.MACHINE.option(120.0, "Time that ranks wait for each other.", "TIME")
     debug: bool = Panel.MACHINE.option(False, HELP["debug"])
     runs_dir: FilePath = Panel.OUTPUT.option(
         Path("runs"), "Directory for run folders.", "DIR", scope="call"
@@ -119,13 +117,12 @@ class TrainOptions(Options):
     dry_run: bool = print_option("Print the size of a step and exit.")
     memory: bool = print_option("Print each rank's memory at the end.")
     json_lines: bool = print_option("Print the log as JSON Lines on stdout.")
-    quiet: bool = print_option("Print only the result.", also=("-q",))
-    local_rank: str | None = Panel.OUTPUT.option(
+    quiet: bool = print_option("Print only the result.", names=("-q",))
+    local_rank: str | None = Panel.HIDDEN.option(
         None,
         "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
-        also=("--local_rank",),
+        names=("--local_rank",),
         scope="shell",
-        hidden=True,
     )
     preset: str | None = option(None, "Start from a preset: torch-ddp.", "NAME", scope="call")
     config: FilePath | None = shared.config_option()

@@ -90,6 +90,10 @@ def _duration(value: Any) -> float:
     return seconds
 
 
+def _duration_text(seconds: float) -> Any:
+    return seconds if seconds % 60 else f"{seconds / 60:g}m"
+
+
 def _gpus(value: Any) -> int | tuple[int, ...]:
     if isinstance(value, str) and "," in value:
         value = value.removesuffix(",").split(",")
@@ -134,7 +138,11 @@ Percent = Annotated[
     PlainSerializer(lambda share: f"{round(100 * share, 12):g}%", when_used="json"),
 ]
 """A share, as a fraction, from text such as "3%": a bare number could mean 5 % or 500 %."""
-Duration = Annotated[float, BeforeValidator(_duration, json_schema_input_type=float | str)]
+Duration = Annotated[
+    float,
+    BeforeValidator(_duration, json_schema_input_type=float | str),
+    PlainSerializer(_duration_text, when_used="json"),
+]
 """Seconds, from 90, "90s", "5m" or "1h"."""
 Gpus = Annotated[
     int | tuple[int, ...], BeforeValidator(_gpus), PlainSerializer(_gpus_text, when_used="json")
@@ -200,8 +208,7 @@ def _unique(values: tuple[T, ...], info: ValidationInfo) -> tuple[T, ...]:
     return kept
 
 
-COMMAS = BeforeValidator(split_commas)
-CommaList = Annotated[tuple[T, ...], COMMAS, AfterValidator(_unique)]
+CommaList = Annotated[tuple[T, ...], BeforeValidator(split_commas), AfterValidator(_unique)]
 """A list with commas between its values, or a list."""
 ArchitectureList = Annotated[
     tuple[ArchitectureName, ...],

@@ -18,6 +18,7 @@ from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
 from dpbench.messages import as_typed, option_words, say
 from dpbench.options.explain import ExplainOptions
+from dpbench.options.model import Subject
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -118,7 +119,7 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
     from dpbench.run.sweep.measuring import measure
     from dpbench.run.sweep.plan import plan_sweep
 
-    measuring = [name for name, info in options.given.items() if "results" not in info.affects]
+    measuring = [n for n, info in options.given.items() if Subject.RESULTS not in info.affects]
     wanted = SweepOptions(
         script=str(options.results_or_script),
         group_sizes=(MAX_WORD,),

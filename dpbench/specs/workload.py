@@ -29,12 +29,6 @@ DTYPE_NAMES = {
 ON_GPUS_ONLY = ("f16", "tf32")
 """Dtypes for CUDA only; f16 has a loss scale."""
 LR_RULES = ("none", "linear", "sqrt")
-ALWAYS_OURS = (
-    *("--gpus", "--dry-run", "--oversubscribe", "--repetitions"),
-    *("--implementations", "--backends", "--group-sizes", "--batch-sizes"),
-)
-"""Options that are dpbench's wherever they are typed, unless "--" stands before the script: none of
-those that many scripts have, such as --lr and --seed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,14 +55,6 @@ class WorkloadSpec:
     files_sha256: str | None = None
     """Hash of the user's files that architecture, dataset or script name, and of the training
     text."""
-
-
-def positional_words(script: tuple[str, ...]) -> tuple[str, ...]:
-    """The script and its arguments as they stand behind the options of a command, which has
-    --module among them; after "--" if dpbench would take an argument for its own."""
-    script = script[1:] if script[:1] == ("-m",) else script
-    is_ambiguous = any(word.partition("=")[0] in ALWAYS_OURS for word in script[1:])
-    return ("--", *script) if is_ambiguous else script
 
 
 WORKLOAD_FIELDS = frozenset(field.name for field in fields(WorkloadSpec))

@@ -18,6 +18,7 @@ from dpbench.data.registry import is_function, unread_notes
 from dpbench.errors import UsageError, near_path
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words
+from dpbench.options.model import Subject
 from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_SCRIPT_STEPS
 from dpbench.options.shared import DEFAULT_BATCH_SIZES, MAX_WORD
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WARMUP, SweepOptions
@@ -65,7 +66,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         **{axis: first[axis] for axis in first.keys() - WORKLOAD_FIELDS},
     )
     usual_backend = "nccl" if nodes[0].machine.gpus else "gloo"
-    if options.subject == "script":
+    if options.subject is Subject.SCRIPT:
         usual_backend = OWN_BACKEND
     spec = SweepSpec(
         base=base,
@@ -116,7 +117,7 @@ def _window_seconds(options: SweepOptions, nodes: Sequence[Node]) -> float | Non
     takes."""
     if options.steps is not None or len(nodes) > 1:
         return None
-    if options.subject == "script":
+    if options.subject is Subject.SCRIPT:
         return SCRIPT_WINDOW_SECONDS
     is_known = any(options.prefetch or ()) or options.sync_every != (1,)
     return None if is_known or min(options.warmup or (DEFAULT_WARMUP,)) < 2 else WINDOW_SECONDS
@@ -127,7 +128,7 @@ def _axes(
 ) -> dict[str, tuple[Any, ...]]:
     """The values of each axis but architectures: those that are asked for, or else those that
     dpbench chooses. Raises UsageError for values that do not go together."""
-    is_script = options.subject == "script"
+    is_script = options.subject is Subject.SCRIPT
     period = math.lcm(*options.sync_every)
     whole_periods = math.ceil(DEFAULT_STEPS / period) * period
     fewest = MIN_SCRIPT_STEPS if is_script else MIN_FILLING_STEPS
