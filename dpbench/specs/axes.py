@@ -32,63 +32,56 @@ class Axis:
 
 
 AXES = {
-    "batch_size": Axis(shown=lambda _: ""),  # names tell it after the group size
+    "batch_size": Axis(shown="".format),  # names tell it after the group size
     "architecture": Axis(meaning="The model.", changes_work=True),
     "scaling": Axis(
-        meaning="weak: each replica keeps its batch; strong: they share one.",
-        changes_work=True,
+        meaning="weak: each replica keeps its batch; strong: they share one.", changes_work=True
     ),
-    "optimizer": Axis(
-        meaning="The optimizer; its kernels follow the dash if they were chosen.",
-    ),
-    "lr": Axis(shown=lambda rate: f"lr {rate:g}"),
-    "seed": Axis(
-        shown=lambda seed: f"seed {seed}",
-        meaning="Seed for weights and sample order.",
-    ),
+    "optimizer": Axis(meaning="The optimizer; its kernels follow the dash if they were chosen."),
+    "lr": Axis(shown="lr {:g}".format),
+    "seed": Axis(shown="seed {}".format, meaning="Seed for weights and sample order."),
     "dtype": Axis(
         meaning="Number format of the products in forward and backward; parameters and "
-        "gradients stay float32.",
+        "gradients stay float32."
     ),
     "compile": Axis(
         shown=lambda mode: "compiled" if mode == "default" else mode,
         meaning="Mode of torch.compile.",
     ),
     "accumulate": Axis(
-        shown=lambda steps: f"{steps} micro-steps",
+        shown="{} micro-steps".format,
         meaning="Micro-steps in one optimizer step (gradient accumulation).",
     ),
     "sync_every": Axis(
-        meaning="Optimizer steps between two averages of the parameters (local-sgd).",
+        meaning="Optimizer steps between two averages of the parameters (local-sgd)."
     ),
     "bucket_cap_mb": Axis(
-        shown=lambda cap: f"{cap:g} MiB",
+        shown="{:g} MiB".format,
         meaning="Bucket size in MiB: gradients in one collective; missing where the "
         "implementation chose.",
         none="auto",
     ),
     "find_unused": Axis(
-        shown=lambda value: f"find-unused {value}",
+        shown="find-unused {}".format,
         meaning="Whether the wrapper looks for unused parameters in each step; missing where the "
         "script or the implementation chose.",
         none="auto",
     ),
     "comm_hook": Axis(
-        shown=lambda hook: f"{hook} hook",
-        meaning="Communication hook that compresses gradients.",
+        shown="{} hook".format, meaning="Communication hook that compresses gradients."
     ),
     "batched_copy": Axis(
-        shown=lambda value: f"batched-copy {value}",
+        shown="batched-copy {}".format,
         meaning="Whether the gradients of a bucket are copied into it at once; missing where the "
         "implementation chose.",
         none="auto",
     ),
     "overlap": Axis(
-        shown=lambda _: "no overlap",
+        shown="no overlap".format,
         meaning="Whether gradients are averaged during the backward pass (on) or after it (off).",
     ),
     "prefetch": Axis(
-        shown=lambda steps: f"prefetch {steps}",
+        shown="prefetch {}".format,
         meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
         "worker; missing if all samples are on the device.",
         none="resident",
@@ -99,14 +92,10 @@ AXES = {
         "script chose.",
         none="auto",
     ),
-    "warmup": Axis(
-        shown=lambda steps: f"{steps} warmup",
-        meaning="Steps before the timed window.",
-    ),
+    "warmup": Axis(shown="{} warmup".format, meaning="Steps before the timed window."),
     "steps": Axis(shown=partial(counted, noun="step")),
     "threads": Axis(
-        shown=partial(counted, noun="thread"),
-        meaning="Threads that a replica computes with.",
+        shown=partial(counted, noun="thread"), meaning="Threads that a replica computes with."
     ),
 }
 """The axes by their field of a Configuration or its workload, in the order in which configurations
