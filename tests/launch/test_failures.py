@@ -73,10 +73,7 @@ WAITING = RankFailure(
         ([failure_of_end(0, -6), failure_of_end(1, 7)], "rank 1 exited with status 7"),
         ([failure_of_end(0, -6)], "rank 0 was killed by SIGABRT"),
         ([failure_of_end(0, -15)], "rank 0 was killed by SIGTERM"),
-        (
-            [WAITING],
-            "no result after 3 s: rank 0 was in all_reduce (c10d.py:1)",
-        ),
+        ([WAITING], "no result after 3 s: rank 0 was in all_reduce (c10d.py:1)"),
         ([], "the ranks left no trace"),
     ],
 )
@@ -87,10 +84,7 @@ def test_the_first_cause_is_named(found: list[RankFailure], reason: str) -> None
     assert (failed.status is Status.TIMED_OUT) == reason.startswith("no result")
 
 
-@pytest.mark.parametrize(
-    "stack",
-    [IN_ALL_REDUCE, ""],
-)
+@pytest.mark.parametrize("stack", [IN_ALL_REDUCE, ""])
 def test_of_hung_ranks_the_one_outside_a_collective_is_named(tmp_path: Path, stack: str) -> None:
     stack_path(tmp_path, 0).write_text(stack)
     for second, place in (
@@ -150,9 +144,7 @@ def test_lack_of_memory_on_a_gpu_gives_the_peak_there(monkeypatch: pytest.Monkey
 
 
 def measured(
-    number: int = 0,
-    losses: Sequence[float] = (2.0, 1.5, 1.0),
-    checksum: str = "same",
+    number: int = 0, losses: Sequence[float] = (2.0, 1.5, 1.0), checksum: str = "same"
 ) -> RankMeasurement:
     timed = window((0.1,) * len(losses), 12, losses)
     return rank(number, timed, final_checksum=checksum)

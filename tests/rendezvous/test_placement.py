@@ -111,19 +111,13 @@ OPEN_MPI = {
     "MASTER_ADDR": "host0",
 }
 PLACES: list[tuple[dict[str, str], dict[str, Any]]] = [
-    (
-        TORCHRUN,
-        {"node": 1, "node_count": 2, "local_rank": 1, "port": 29511, "has_store": True},
-    ),
+    (TORCHRUN, {"node": 1, "node_count": 2, "local_rank": 1, "port": 29511, "has_store": True}),
     (
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "host0"},
         {"node": 1, "node_count": 2, "local_rank": 0, "local_size": 1, "has_store": False},
     ),
     (SLURM, {"node": 1, "node_count": 2, "address": "", "local_size": 1}),
-    (
-        SLURM | {"MASTER_ADDR": "other", "MASTER_PORT": "4000"},
-        {"address": "other", "port": 4000},
-    ),
+    (SLURM | {"MASTER_ADDR": "other", "MASTER_PORT": "4000"}, {"address": "other", "port": 4000}),
     (OPEN_MPI, {"node": 1, "node_count": 2, "local_rank": 1, "local_size": 4}),
     ({"PMI_RANK": "1", "PMI_SIZE": "2"}, {"node": 1, "node_count": 2, "address": ""}),
 ]

@@ -146,9 +146,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     assert not dist.is_initialized()
 
 
-def test_rank_0_is_named_when_it_does_not_come_to_hold_the_store(
-    alone: pytest.MonkeyPatch,
-) -> None:
+def test_rank_0_is_named_when_it_does_not_come_to_hold_the_store(alone: pytest.MonkeyPatch) -> None:
     alone.setenv("WORLD_SIZE", "3")
     alone.setenv("RANK", "1")
     start = time.monotonic()

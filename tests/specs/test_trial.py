@@ -117,13 +117,7 @@ def test_a_replica_is_on_its_node() -> None:
 
 
 def test_a_group_fills_one_node_after_the_other() -> None:
-    assert [fill_nodes(n, (2, 3)) for n in range(1, 6)] == [
-        (1,),
-        (2,),
-        (2, 1),
-        (2, 2),
-        (2, 3),
-    ]
+    assert [fill_nodes(n, (2, 3)) for n in range(1, 6)] == [(1,), (2,), (2, 1), (2, 2), (2, 3)]
     with pytest.raises(ValueError, match="6 replicas on nodes that offer 5"):
         fill_nodes(6, (2, 3))
 

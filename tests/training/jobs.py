@@ -49,11 +49,7 @@ def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
 
 
 def training_job(
-    folder: Path,
-    spec: TrainingSpec,
-    run: TrainingRunOptions = QUIET,
-    *,
-    resume: str | None = None,
+    folder: Path, spec: TrainingSpec, run: TrainingRunOptions = QUIET, *, resume: str | None = None
 ) -> TrainingJob:
     """With a new run folder."""
     job = TrainingJob(spec=spec, run=run, folder=folder, prepared=None)
@@ -109,10 +105,7 @@ class Plain:
     def build_model(self) -> nn.Module:
         return nn.Sequential(
             OrderedDict[str, nn.Module](
-                widen=Double(),
-                first=nn.Linear(4, 6),
-                tanh=nn.Tanh(),
-                second=nn.Linear(6, 3),
+                widen=Double(), first=nn.Linear(4, 6), tanh=nn.Tanh(), second=nn.Linear(6, 3)
             )
         ).double()
 
@@ -134,11 +127,7 @@ class Noisy(Plain):
 
     def build_model(self) -> nn.Module:
         return nn.Sequential(
-            nn.Linear(4, 6),
-            nn.BatchNorm1d(6),
-            nn.Tanh(),
-            nn.Dropout(0.3),
-            nn.Linear(6, 3),
+            nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.3), nn.Linear(6, 3)
         )
 
 

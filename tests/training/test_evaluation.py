@@ -43,12 +43,7 @@ def samples(count: int = SAMPLES) -> Dataset:
 
 
 def score(module: nn.Module, of: Architecture, test: Dataset, **options: Any) -> Score:
-    defaults = {
-        "device": torch.device("cpu"),
-        "ranks": ALONE,
-        "how": "sharded",
-        "dtype": "f32",
-    }
+    defaults = {"device": torch.device("cpu"), "ranks": ALONE, "how": "sharded", "dtype": "f32"}
     return evaluate(module, of, test, **{**defaults, **options})
 
 

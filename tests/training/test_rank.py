@@ -125,11 +125,7 @@ CASES = {
     "exact dropped": exact(last_batch="drop"),
     "ddp": resumed(4, optimizer="adadelta", lr=1.0),
     "ddp accumulated": resumed(
-        8,
-        replace(EVERYTHING, log_interval=4),
-        accumulate=2,
-        epochs=4,
-        optimizer="adamw",
+        8, replace(EVERYTHING, log_interval=4), accumulate=2, epochs=4, optimizer="adamw"
     ),
     "ddp-sharded": resumed(
         8, implementation="ddp-sharded", optimizer="adamw", accumulate=2, epochs=4
@@ -138,8 +134,7 @@ CASES = {
     "local-sgd": resumed(4, implementation="local-sgd", sync_every=2, optimizer="adam"),
     "ddp unwatched": Case(training_spec("Noisy", optimizer="adadelta", lr=1.0)),
     "ddp by rank 0": Case(
-        training_spec("Noisy", optimizer="adadelta", lr=1.0),
-        replace(QUIET, evaluation="rank0"),
+        training_spec("Noisy", optimizer="adadelta", lr=1.0), replace(QUIET, evaluation="rank0")
     ),
     "nan": Case(training_spec("NanOnRankOne"), EVERYTHING),
     "drift": Case(training_spec("DriftsOnRankOne"), replace(QUIET, check_sync_every=3)),
