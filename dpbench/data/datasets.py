@@ -63,7 +63,7 @@ class Dataset:
         return inputs, targets
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Dataset:
-        """These samples on `device`, the floating-point ones in `dtype` if it is given."""
+        """The samples on `device`, floating-point ones in `dtype` if it is given."""
 
         def moved(tensor: torch.Tensor) -> torch.Tensor:
             return tensor.to(device, dtype if tensor.is_floating_point() else None)

@@ -35,7 +35,7 @@ from dpbench.messages import Say
 
 DIGITS_FOLDER = Path(__file__).parent
 EVERY = 5
-"""One of so many digits is held out."""
+"""Every fifth digit is held out."""
 BRIGHTEST = 16
 """The gray level of full ink; 0 is paper."""
 SIDE = 28

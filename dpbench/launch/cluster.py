@@ -72,7 +72,7 @@ class Outcome:
     order: int
     """Number of the order."""
     measurements: tuple[RankMeasurement, ...] = ()
-    """What the ranks measured; () if they did not complete."""
+    """The measurements of the ranks; () if some did not complete."""
     failures: tuple[RankFailure, ...] = ()
     """How they failed."""
 
@@ -90,7 +90,7 @@ class NodeState:
     trial: int | None = None
     """The last trial that it has ordered, by its number in the plan; None if ranks are to end."""
     outcome: Outcome | None = None
-    """That of the last order, as another node; None while its ranks run."""
+    """How the last order ended here, as another node; None while its ranks run."""
     end: str | None = None
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
 
@@ -187,8 +187,8 @@ class Cluster:
         self._state = replace(self._state, **changes)
 
     def outcomes(self, order: int, node_count: int) -> list[Outcome]:
-        """Those of the first nodes but this one, node 0, that have carried out the order. Raises
-        NodeLost."""
+        """The outcomes of the order on those of the first nodes that have carried it out, without
+        this one, node 0. Raises NodeLost."""
         latest = [self.state(number).outcome for number in range(1, node_count)]
         return [outcome for outcome in latest if outcome is not None and outcome.order == order]
 

@@ -65,7 +65,7 @@ class FailureKind(enum.IntEnum):
     WAITED = 3
     """The rank waited for others in a collective at the time limit."""
     LOST_PEER = 4
-    """It raised because another rank had ended, or was ended by SIGABRT: NCCL's watchdog aborts a
+    """The rank raised because another had ended, or was ended by SIGABRT: NCCL's watchdog aborts a
     process that has lost its peer on another node."""
 
 

@@ -122,7 +122,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _unless_equal(value: Any, group: dist.ProcessGroup, device: torch.device | None) -> list[Any]:
-    """What each rank holds, by rank; empty if all hold the same, of which a hash tells them."""
+    """The values of all ranks, by rank; empty if their hashes are equal."""
     text = repr(value).encode(errors="backslashreplace")
     content = bytearray(hashlib.blake2b(text, digest_size=16).digest())
     digest = torch.frombuffer(content, dtype=torch.uint8).to(message_device(group, device))

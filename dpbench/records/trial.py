@@ -159,7 +159,7 @@ class ScriptFacts:
     forwards: int
     """Forward passes of DistributedDataParallel that record gradients."""
     reducing_forwards: int
-    """Those of them whose backward averages gradients."""
+    """Forward passes whose backward averages gradients."""
     loader_workers: int | None = None
     """None if no DataLoader feeds its steps."""
     pins_memory: bool = False
@@ -209,7 +209,7 @@ class TrialFacts:
     sync_batch_norms: int = 0
     """Number of SyncBatchNorm layers, which communicate in the forward pass."""
     verification: Verification | None = None
-    """That of the gradients, in the first repetition of a configuration."""
+    """Verification of the gradients, in the first repetition of a configuration."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -220,14 +220,14 @@ class RankMeasurement:
     pid: int
     device: str
     windows: dict[Mode, Window] = field(hash=False)
-    """Those of all modes have as many steps; that of "unsynced" ones is on the same samples."""
+    """Windows by mode, with as many steps each; "unsynced" steps are on the samples of "timed"."""
     setup_seconds: float
     """Seconds from the rank's start to its first warmup step: group, data, model; of a script, to
     the end of that step."""
     peaks: MemoryPeaks
-    """Those until the end of the first timed segment; of the device from warmup on."""
+    """Peaks until the end of the first timed segment; of the device from warmup on."""
     facts: TrialFacts | None = None
-    """Those of the trial; of rank 0 only."""
+    """Facts about the whole trial; rank 0 alone has them."""
     script: ScriptFacts | None = None
     reduced_bytes_per_step: int | None = None
     comm_init_seconds: float | None = None
@@ -249,7 +249,7 @@ class RankMeasurement:
     """Seconds of the phases of each instrumented step, between which the rank waits for its device.
     They are measured apart, never in a window: the waiting costs speed."""
     replica_phases: dict[ReplicaPhase, tuple[float, ...]] = field(default_factory=dict, hash=False)
-    """Those within the steps with synchronization; {} if each replica has its own process."""
+    """Phases within steps with synchronization; {} if each replica has its own process."""
     gradient_trace: GradientTrace | None = None
 
     @property

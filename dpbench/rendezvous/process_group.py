@@ -238,7 +238,7 @@ def default_group_class(device: torch.device) -> str | None:
 def _backend_and_device(
     backend: str | None, device: DeviceLike | None, placement: Placement
 ) -> tuple[str, torch.device]:
-    """The ones that `process_group` uses; raises ValueError, and RuntimeError for a backend that
+    """The backend and device of `process_group`; raises ValueError, or RuntimeError if the backend
     cannot be used here."""
     if backend is not None and backend not in BACKENDS:
         expected = ", ".join(BACKENDS)

@@ -27,7 +27,7 @@ MAX_FILLING_STEPS = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration(ParallelSpec):
-    """What several trials repeat, and a row of results shows."""
+    """The settings that several trials repeat, and that a row of results shows."""
 
     warmup: int
     steps: int
@@ -55,7 +55,7 @@ class Configuration(ParallelSpec):
         return value if is_set or not script else None
 
     def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        """The same with these values of fields of the workload and of the configuration."""
+        """This configuration with other values of its fields, or of those of its workload."""
         of_workload = {name: settings[name] for name in settings.keys() & WORKLOAD_FIELDS}
         own = {name: settings[name] for name in settings.keys() - WORKLOAD_FIELDS}
         return replace(self, workload=replace(self.workload, **of_workload), **own)
@@ -102,7 +102,7 @@ class Configuration(ParallelSpec):
 
     @property
     def of_one_replica(self) -> Self:
-        """The same at group size 1, on the first device."""
+        """This configuration at group size 1, on the first device."""
         return replace(self, group_size=1, devices=self.devices[:1], replicas_by_node=())
 
     @property
@@ -113,7 +113,7 @@ class Configuration(ParallelSpec):
 
     @property
     def without_foreign_settings(self) -> Self:
-        """The same with the defaults of settings that its implementation does not have."""
+        """This configuration with the defaults of settings that its implementation lacks."""
         foreign = OPTIONAL_SETTINGS - {*self.traits.settings}
         return replace(self, **{name: DEFAULTS[name] for name in foreign})
 

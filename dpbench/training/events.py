@@ -136,7 +136,7 @@ class EndLine:
     samples: int
     """Number of samples trained in that time, over all ranks."""
     peaks: tuple[MemoryPeaks, ...]
-    """Those of each rank."""
+    """Memory peaks of each rank."""
     skipped_steps: int = 0
     score: Score | None = None
     """Score of the model at the end; None without evaluation."""

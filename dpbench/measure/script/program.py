@@ -163,7 +163,7 @@ class ScriptRun:
         )
 
     def facts(self, timed: list[ScriptSegment]) -> ScriptFacts:
-        """What was seen in the steps that the script takes as it is."""
+        """The facts about the steps that the script takes as it is."""
         wrapper, loader = self.watcher.wrapper, self.watcher.feeding
         steps = [counts for segment in timed for counts in segment.counts]
         return ScriptFacts(

@@ -40,7 +40,7 @@ class ScriptSegment:
     mode: Mode
     steps: int
     counts: list[StepCounts] = field(default_factory=list)
-    """One for each step so far."""
+    """The counts of each step so far."""
     window: Window = field(init=False)
     """The steps that were not interrupted, or all if there are no others; set by `end`."""
 
@@ -75,18 +75,18 @@ class ScriptTimer:
         self.measured: list[ScriptSegment] = []
         """The segments of whole rounds."""
         self.peaks: MemoryPeaks | None = None
-        """Those of memory until the end of the first measured segment."""
+        """Peaks of memory until the end of the first measured segment."""
         self.findings: dict[str, Any] = {}
         """Fields of ScriptFacts that ranks find by comparing themselves."""
         self.counts_samples = False
         """Whether a DataLoader feeds the steps of some rank."""
         self.optimizer: torch.optim.Optimizer | None = None
-        """The one whose steps count."""
+        """The optimizer whose steps count."""
         self.first_step: float | None = None
-        """When the first one ended."""
+        """When its first step ended."""
         self.device = torch.device("cpu")
         self._timer = SegmentTimer([self.device])
-        """That of the segment; the first of all is not measured, as its device is not known."""
+        """Timer of the segment. It begins on the CPU, as no step has told the device yet."""
         self._segments = self._segments_in_order()
         self._segment = next(self._segments)
         """The segment that is under way."""

@@ -56,7 +56,7 @@ class StepCounts:
     """Counts of one step."""
 
     samples: int = 0
-    """Those of batches that feed steps."""
+    """Samples in the batches that feed steps."""
     repeated_batches: int = 0
     """Batches that were handed out again."""
     queued_batches: int = 0
@@ -64,7 +64,7 @@ class StepCounts:
     forwards: int = 0
     """Forward passes with gradients."""
     reducing_forwards: int = 0
-    """Those of them in which the script prepared a reduction."""
+    """Forward passes in which the script prepared a reduction."""
     interrupted: bool = False
     """Whether an epoch ended, or a loader that feeds no step was read."""
 
@@ -96,7 +96,7 @@ class ScriptWatcher:
         self._replaces_wrapper = configuration.implementation == "ddp"
         self._has_peers = configuration.traits.communicates and configuration.group_size > 1
         self._called: set[str] = set()
-        """Those of the calls that the script has made."""
+        """The replaced calls that the script has made."""
         self.mode: Mode = "timed"
         """How the next steps are taken."""
         self.steps = 0

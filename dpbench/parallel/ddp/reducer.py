@@ -72,13 +72,13 @@ class ReducingBackward:
     """
 
     divisor: int = 1
-    """What sums over the ranks are divided by: how many ranks have data, or had at first."""
+    """The divisor of sums over the ranks: how many of them have data, or had at first."""
     fires_left: list[int] = field(default_factory=list)
     """How often the hook of each parameter still has to fire."""
     fired: list[int] = field(default_factory=list)
     """Indices of the parameters whose hooks fired, in that order."""
     waits: list[Wait] = field(default_factory=list)
-    """One for each of the buckets that have been sent."""
+    """A wait for each bucket that has been sent."""
     end_is_queued: bool = False
     """Whether the backward that is running calls `_end_of_backward`."""
 
