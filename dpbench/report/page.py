@@ -135,6 +135,8 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
     charts = [(kind, shown) for kind in CHARTS.values() for shown in analysis.by_work]
     with house_style():
         for kind, shown in charts:
+            if kind.name == "speedup" and len({row.group_size for row in shown.rows}) < 3:
+                continue  # of two group sizes throughput and efficiency say the same
             try:
                 figure = kind.draw(shown)
             except NothingToDraw:

@@ -54,8 +54,6 @@ def test_the_page_sorts_filters_and_fits_its_window(tmp_path: Path) -> None:
         tab.set_viewport_size({"width": 390, "height": 800})
         drawn = tab.locator("figure.chart svg").first
         assert drawn.evaluate("svg => svg.clientWidth <= svg.parentElement.clientWidth")
-        widths = tab.locator("#scaling svg").evaluate_all("all => all.map(e => e.clientWidth)")
-        assert max(widths) > 390, "a wide chart is too small to read"
         tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
         boxes = "[...document.querySelectorAll('.scroll, figure')]"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,6 +19,7 @@ from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.report.charts.figures import (
+    INK,
     MAX_PANELS,
     MUTED,
     Drawn,
@@ -35,8 +36,11 @@ from dpbench.specs.traits import SINGLE
 MAX_SERIES = 8
 MAX_LABELS = 6
 Group = TypeVar("Group")
-GROUP_SPREAD, BAND_HALF_WIDTH = 0.36, 0.26
-"""Width of a group size over which series stand side by side; half the width of its band."""
+GROUP_SPREAD, BAND_HALF_WIDTH, BARS_WIDTH = 0.36, 0.26, 0.84
+"""Width of a group size over which the points of series stand side by side; half the width of its
+band; width over which bars stand side by side."""
+HATCHES = {"-": "", "--": "//", ":": "..", "-.": "xx"}
+"""Hatches of bars where curves have these dashes."""
 Curve = list[tuple[Row, Estimate]]
 """The rows of a series with the values that are drawn."""
 
@@ -69,20 +73,22 @@ def _draw_growth(
     name: Literal["throughput", "speedup", "efficiency"],
     starts: Mapping[int | None, float],
 ) -> Drawn:
-    """Curves with intervals, and in gray linear scaling from the start of each batch size."""
-    curves, noisy = _curves(analysis.rows, name)
+    """Curves with intervals, or bars where there are two group sizes, and in gray linear scaling
+    from the start of each batch size."""
+    has_bars = len({row.group_size for row in analysis.rows}) == 2
+    curves, noisy = _curves(analysis.rows, name, has_starts=not has_bars)
     left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
     remarks = [*left_out, *first_of(MAX_SERIES, len(curves), "series")]
     curves = dict(islice(curves.items(), MAX_SERIES))
     points = [point for curve in curves.values() for point in curve]
     rows = [row for row, _ in points]
     sizes = sorted({row.group_size for row in rows})
-    if len(sizes) < 2:
+    if not points or (len(sizes) < 2 and not has_bars):
         why = f" ({left_out[0]})" if left_out else ""
         raise NothingToDraw(f"no {name} at two group sizes or more{why}")
     batches = sorted({row.batch_size for row in rows}, key=lambda size: size or 0)
     figure, shown, fewer_panels = panels(batches, "batch sizes")
-    if len(curves) > 1:
+    if len(curves) > 1 and not has_bars:
         remarks.insert(0, "gray bands: one group size each, its points side by side")
     if name != "throughput":
         remarks.insert(0, relative_to(rows))
@@ -91,11 +97,17 @@ def _draw_growth(
         "efficiency": "efficiency (% of linear scaling)",
     }
     for axis, batch_size in shown:
-        _draw_curves(axis, curves, batch_size, sizes)
+        draw = _draw_bars if has_bars else _draw_curves
+        draw(axis, curves, batch_size, sizes)
         if batch_size in starts:
             growth = [1] * len(sizes) if name == "efficiency" else sizes
-            ends = range(len(sizes)), [starts[batch_size] * size for size in growth]
-            axis.plot(*ends, label="linear", color=MUTED, linewidth=1.0, zorder=1)
+            linear = [starts[batch_size] * size for size in growth]
+            look: dict[str, Any] = {"label": "linear", "linewidth": 1.0, "zorder": 1}
+            if has_bars:
+                edges = [place - 0.5 for place in range(len(sizes) + 1)]
+                axis.stairs(linear, edges, baseline=None, edgecolor=MUTED, **look)
+            else:
+                axis.plot(range(len(sizes)), linear, color=MUTED, **look)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
         percents = PercentFormatter(1, decimals=0, symbol="")
@@ -108,10 +120,10 @@ def _draw_growth(
     return Drawn(figure, estimates, [*remarks, *fewer_panels])
 
 
-def _curves(rows: Sequence[Row], name: str) -> tuple[dict[str, Curve], int]:
-    """The curve of each series, and the number of values that are too noisy to be drawn. A series
-    that was not measured at group size 1 starts at `single`, which has a curve of throughput
-    alone."""
+def _curves(rows: Sequence[Row], name: str, *, has_starts: bool) -> tuple[dict[str, Curve], int]:
+    """The curve of each series, and the number of values that are too noisy to be drawn. If it
+    `has_starts`, a series that was not measured at group size 1 starts at `single`, which has a
+    curve of throughput alone."""
     curves: dict[str, Curve] = {}
     noisy = 0
     for row in rows:
@@ -122,7 +134,7 @@ def _curves(rows: Sequence[Row], name: str) -> tuple[dict[str, Curve], int]:
             noisy += 1
         else:
             curves.setdefault(row.series, []).append((row, value))
-    for curve in curves.values():
+    for curve in curves.values() if has_starts else ():
         if all(row.group_size > 1 for row, _ in curve):
             references = dict.fromkeys(row.reference for row, _ in curve if row.reference)
             curve[:0] = [
@@ -138,22 +150,51 @@ def _draw_curves(
 ) -> None:
     """The points of a batch size, those of one group size side by side on a band."""
     styles = series_styles(curve[-1][0] for curve in curves.values())
+    for series, marks in _side_by_side(curves, batch_size, sizes, GROUP_SPREAD):
+        look = styles[series]
+        if len({row.group_size for row, _ in curves[series]}) == 1:
+            look = {**look, "linestyle": "none"}  # nor has its key in the legend one
+        draw_points(axis, marks, label=one_line(series), **look)
+    for place in range(len(sizes)) if len(curves) > 1 else ():
+        ends = place - BAND_HALF_WIDTH, place + BAND_HALF_WIDTH
+        axis.axvspan(*ends, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
+    axis.grid(len(curves) == 1, axis="x")
+
+
+def _draw_bars(
+    axis: Axes, curves: Mapping[str, Curve], batch_size: int | None, sizes: Sequence[int]
+) -> None:
+    """The values of a batch size as bars, those of one group size side by side."""
+    styles = series_styles(curve[-1][0] for curve in curves.values())
+    for series, marks in _side_by_side(curves, batch_size, sizes, BARS_WIDTH):
+        look, (places, values) = styles[series], zip(*marks, strict=True)
+        axis.bar(
+            places,
+            [value.value for value in values],
+            0.9 * BARS_WIDTH / len(curves),
+            color=look["color"],
+            hatch=HATCHES[look["linestyle"]],
+            edgecolor="white",
+            label=one_line(series),
+        )
+        draw_points(axis, marks, color=INK, linestyle="none")
+    axis.grid(False, axis="x")
+
+
+def _side_by_side(
+    curves: Mapping[str, Curve], batch_size: int | None, sizes: Sequence[int], width: float
+) -> Iterator[tuple[str, list[tuple[float, Estimate]]]]:
+    """The places and values of each series at a batch size; those of one group size share this
+    width."""
     for place, (series, curve) in enumerate(curves.items()):
-        shift = GROUP_SPREAD * ((place + 0.5) / len(curves) - 0.5)
+        shift = width * ((place + 0.5) / len(curves) - 0.5)
         marks = [
             (sizes.index(row.group_size) + shift, value)
             for row, value in curve
             if row.batch_size == batch_size
         ]
-        look = styles[series]
-        if len({row.group_size for row, _ in curve}) == 1:
-            look = {**look, "linestyle": "none"}  # nor has its key in the legend one
         if marks:
-            draw_points(axis, marks, label=one_line(series), **look)
-    for place in range(len(sizes)) if len(curves) > 1 else ():
-        ends = place - BAND_HALF_WIDTH, place + BAND_HALF_WIDTH
-        axis.axvspan(*ends, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
-    axis.grid(len(curves) == 1, axis="x")
+            yield series, marks
 
 
 def loss(analysis: Analysis) -> Drawn:
@@ -226,24 +267,18 @@ def bandwidth(analysis: Analysis) -> Drawn:
 def panels(
     groups: Sequence[Group], noun: str
 ) -> tuple[Figure, list[tuple[Axes, Group]], list[str]]:
-    """Small multiples of one scale, at most three in a row, each of which can be read without the
-    others.
+    """Panels of one scale below each other, each of which can be read without the others, so that
+    a chart is as wide as a phone.
 
     Returns the figure, its panels with the groups that they show, and, if there are more groups
     than panels, the remark that says so.
     """
     shown = groups[:MAX_PANELS]
-    columns = min(len(shown), 3)
-    rows = math.ceil(len(shown) / columns)
-    size = 5.2 if columns == 1 else 3.3 * columns, 2.7 * rows + 1.1
+    size = 5.2, 2.4 * len(shown) + 0.7
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    axes = [axis for line in grid for axis in line]
-    for axis in axes:
-        axis.tick_params(labelleft=True)
-    for unused in axes[len(shown) :]:
-        unused.remove()
-    return figure, [*zip(axes, shown, strict=False)], first_of(len(shown), len(groups), noun)
+    grid = figure.subplots(len(shown), 1, squeeze=False, sharey=True)
+    axes = [line[0] for line in grid]
+    return figure, [*zip(axes, shown, strict=True)], first_of(len(shown), len(groups), noun)
 
 
 def category_axis(axes: Axes, names: Sequence[str], label: str) -> None:

@@ -136,9 +136,9 @@ def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
     repeated = [one.sample_size for one in estimates if one.basis == "repetitions"]
     if repeated:
         level, count = units.percent(CONFIDENCE), units.span(repeated)
-        words.append(f"bars: {level} interval over n = {count} repetitions")
+        words.append(f"error bars: {level} interval over n = {count} repetitions")
     if single := sum(one.basis == "single value" for one in estimates):
-        words.append(f"{units.counted(single, 'point')} without a bar: n = 1")
+        words.append(f"{units.counted(single, 'point')} without an error bar: n = 1")
     parts = (*words, *remarks, environment_line(environments, {*environments}), analysis.name)
     text = textwrap.fill(
         " · ".join(map(one_line, parts)),

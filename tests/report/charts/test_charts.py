@@ -71,12 +71,12 @@ def test_a_value_that_the_table_does_not_state_is_left_out(kind: str) -> None:
     runs = [
         run(trial(name, group_size=size, repetition=k), 100.0 * size * factors[k])
         for name, factors in (("torch-ddp", steady), ("dp", steady), ("ddp", wild))
-        for size in (1, 2)
+        for size in (1, 2, 4)
         for k in range(3)
     ]
     chart = CHARTS[kind].draw(source(runs))
     if kind == "throughput":
-        assert "2 values left out: too noisy" in caption(chart)
+        assert "3 values left out: too noisy" in caption(chart)
     for axes in chart.axes:
         intervals = ends(axes, 0 if kind == "implementations" else 1)
         assert intervals
@@ -89,9 +89,11 @@ def test_every_chart_has_a_title_and_says_where_it_comes_from(kind: str) -> None
     assert chart.get_suptitle() == CHARTS[kind].title
     assert caption(chart).endswith("demo")
     if kind == "throughput":
-        assert caption(chart).startswith("bars: 95 % interval over n = 2–3 repetitions · ")
+        assert caption(chart).startswith("error bars: 95 % interval over n = 2–3 repetitions · ")
         runs = [run(trial(group_size=n), 100.0 * n) for n in (1, 2)]
-        assert caption(CHARTS[kind].draw(source(runs))).startswith("2 points without a bar: n = 1")
+        bars = CHARTS[kind].draw(source(runs))
+        assert caption(bars).startswith("2 points without an error bar: n = 1")
+        assert [bar.get_height() for bar in bars.axes[0].patches[:2]] == [100.0, 200.0]
 
 
 @pytest.mark.parametrize("kind", CHARTS)
@@ -119,7 +121,7 @@ def with_settings() -> Analysis:
     specs = [
         varied(trial(name, BACKENDS.get(name, "gloo"), size), optimizer="adamw")
         for name in names
-        for size in ((1,) if name == "single" else (1, 2))
+        for size in ((1,) if name == "single" else (1, 2, 4))
     ]
     bf16 = [
         varied(spec, dtype="bf16") for spec in specs if spec.configuration.implementation == "ddp"
