@@ -7,7 +7,7 @@ from functools import cached_property
 
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
-from dpbench.analysis.noise import Load, load_of
+from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.rows import Row, summarize
 from dpbench.analysis.sentences import environment_warnings, machine_notes
 from dpbench.folders import Collectives, Sweep, unfinished_warning
@@ -31,8 +31,6 @@ class Analysis:
     warnings: tuple[str, ...] = ()
     """What to know of all rows before a number is believed: trials that are missing, files that
     could not be read, the model's loss, and machines."""
-    notes: tuple[str, ...] = ()
-    """What deserves a change or a second look."""
     work: str = ""
     """The work of its rows, where it is one of several; their names leave it out."""
 
@@ -44,10 +42,15 @@ class Analysis:
     def collectives(self) -> Collectives | None:
         return self.stored if isinstance(self.stored, Collectives) else None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What deserves a change or a second look."""
+        return machine_notes(self.rows, self.stored.environments if self.stored else {})
+
     @cached_property
-    def load(self) -> Load:
+    def machine_load(self) -> MachineLoad:
         """Other load on the machine."""
-        return load_of(self.sweep.records if self.sweep else ())
+        return machine_load(self.sweep.records if self.sweep else ())
 
     @property
     def by_work(self) -> tuple[Analysis, ...]:
@@ -66,7 +69,7 @@ class Analysis:
     @property
     def fastest(self) -> tuple[Fastest, ...]:
         """The fastest row of each work and batch size of a sweep."""
-        parts, spoiled = self.by_work if self.sweep else (), self.load.spoils_speeds
+        parts, spoiled = self.by_work if self.sweep else (), self.machine_load.spoils_speeds
         return tuple(
             fastest
             for one in parts
@@ -88,7 +91,6 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
         rows=rows,
         explanations=explain_rows(rows),
         stored=stored,
-        notes=machine_notes(rows, environments),
         warnings=(
             *unfinished_warning(stored),
             *stored.warnings,

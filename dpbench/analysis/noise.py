@@ -55,7 +55,7 @@ def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
+class MachineLoad:
     """Use of the machine by others while trials ran; by default none."""
 
     note: str = ""
@@ -66,7 +66,7 @@ class Load:
     """Whether it was so high on average that no difference can be trusted either."""
 
 
-def load_of(*groups: Sequence[TrialRecord]) -> Load:
+def machine_load(*groups: Sequence[TrialRecord]) -> MachineLoad:
     """The load on some trials; that of several groups, such as the sides of a comparison, is the
     worst of theirs."""
     measured = [
@@ -75,7 +75,7 @@ def load_of(*groups: Sequence[TrialRecord]) -> Load:
     ]
     loads = [load for group in measured for load, is_loaded in group if is_loaded]
     if not loads:
-        return Load()
+        return MachineLoad()
     known = [group for group in measured if group]
     spoils_speeds = any(fmean(loaded for _, loaded in group) >= SPOILING_TRIALS for group in known)
     stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
@@ -84,7 +84,7 @@ def load_of(*groups: Sequence[TrialRecord]) -> Load:
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(loads):,} of {units.counted(sum(map(len, measured)), 'trial')}"
     purpose = "before acting on this" if spoils_speeds else "to narrow their intervals"
-    return Load(
+    return MachineLoad(
         note=f"{who} used {used} % of {cores} during {trials}: free the machine and "
         f"measure again {purpose}",
         spoils_speeds=spoils_speeds,

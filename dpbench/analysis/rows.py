@@ -1,5 +1,4 @@
-"""Rows of results: repetitions of a configuration and every metric of them, with notes on what is
-missing."""
+"""Rows of results: the repetitions of a configuration, or a line of a published table."""
 
 from __future__ import annotations
 
@@ -13,9 +12,7 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.change import change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
-from dpbench.analysis.noise import (
-    is_under_load,
-)
+from dpbench.analysis.noise import is_under_load
 from dpbench.analysis.published import Line, read_lines
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import peak_items_per_second
@@ -30,9 +27,9 @@ from dpbench.specs.traits import SINGLE
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # without slots, for cached values
 class Row:
-    """One configuration: its name and sizes, how it ended, and the values of its metrics.
+    """One configuration: its name and sizes, how it ended, and its speed.
 
-    Rows of published numbers have no configuration and no records.
+    A measured row has a configuration and records, another one the line of a published table.
     """
 
     implementation: str
@@ -68,25 +65,21 @@ class Row:
     one_replica: Row | None = None
     """The row of the same implementation and backend at group size 1; None there."""
     notes: tuple[str, ...] = ()
-    """Remarks on its values."""
+    """Notes on its values."""
     peak_items_per_second: float | None = None
     """The throughput that would use its GPUs' peak, if that is known."""
     published: Line | None = None
-    """The line of the published table that states it; None if dpbench measured it."""
+    """The line that states it; None if dpbench measured it."""
 
     @cached_property
     def speedup(self) -> Estimate | None:
         """How many times as fast it is as its reference."""
-        return self._stated_speedup or self.speedup_over(
-            self if self.is_reference else self.reference
-        )
+        return self.speedup_over(self if self.is_reference else self.reference)
 
     @cached_property
     def relative_speedup(self) -> Estimate | None:
         """The speedup over its own group size 1."""
-        return self._stated_speedup or self.speedup_over(
-            self if self.group_size == 1 else self.one_replica
-        )
+        return self.speedup_over(self if self.group_size == 1 else self.one_replica)
 
     @property
     def duration(self) -> Estimate | None:
@@ -95,18 +88,15 @@ class Row:
         return single_value(stated, "s") if stated else None
 
     @property
-    def _stated_speedup(self) -> Estimate | None:
-        stated = self.published.speedup if self.published else None
-        return single_value(stated, "×") if stated else None
-
-    @property
     def efficiency(self) -> Estimate | None:
         """Speedup ÷ group size."""
         return self.speedup and self.speedup.scaled(1 / self.group_size, unit="of linear")
 
     def speedup_over(self, other: Row | None) -> Estimate | None:
         """How many times as fast it is as another row, within each repetition if they ran in turn;
-        1 over itself. None if one of them has no speed."""
+        1 over itself. None if one of them has no speed. A published speedup is over one replica."""
+        if self.published and self.published.speedup:
+            return single_value(self.published.speedup, "×")
         if other is None or not (self.records or self.published):
             return None
         if other is self:

@@ -34,9 +34,9 @@ def _warnings(analysis: Analysis) -> Iterator[str]:
     ]
     if unchecked:
         yield f"gradients were not compared with one process: {_some_of(unchecked, rows)}"
-    if note := analysis.load.note:
+    if note := analysis.machine_load.note:
         loaded = [row for row in rows if row.is_under_load]
-        yield f"{note}: {_some_of(loaded, rows)}" if analysis.load.spoils_speeds else note
+        yield f"{note}: {_some_of(loaded, rows)}" if analysis.machine_load.spoils_speeds else note
     # Under load, slow first steps say nothing about warming up.
     warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_under_load]
     if warming:

@@ -11,7 +11,7 @@ from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict, assess
-from dpbench.analysis.noise import Load
+from dpbench.analysis.noise import MachineLoad
 from dpbench.folders import Sweep
 from dpbench.records.environment import Accelerator, Environment, capture
 from dpbench.records.trial import (
@@ -287,8 +287,8 @@ def assessment(
     return judged(before, after, tolerances)
 
 
-def under_load(verdicts: Sequence[Verdict], load: Load) -> list[Verdict]:
-    return [replace(one, compared=replace(one.compared, load=load)) for one in verdicts]
+def under_load(verdicts: Sequence[Verdict], load: MachineLoad) -> list[Verdict]:
+    return [replace(one, compared=replace(one.compared, machine_load=load)) for one in verdicts]
 
 
 ALL_PASS = assessment({16: QUIET})

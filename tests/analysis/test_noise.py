@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.analysis.noise import Load, is_under_load, load_of
+from dpbench.analysis.noise import MachineLoad, is_under_load, machine_load
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.sentences import noise_warnings
 from dpbench.records.trial import HostLoad, TrialRecord
@@ -27,19 +27,19 @@ def trials(loads: Sequence[HostLoad | None], **changes: object) -> list[TrialRec
 
 def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> None:
     records = trials([load(0.8)] * 31 + [load(0.1)] * 11)
-    found = load_of(records)
+    found = machine_load(records)
     assert found.note == (
         "other processes used 40 % of 2 cores during 31 of 42 trials: free the machine and "
         "measure again before acting on this"
     )
     assert (found.spoils_speeds, found.spoils_differences) == (True, False)
     for loaded, spoiled in ((1, False), (6, True)):  # of ten: 0.1 and 0.57 of the cores
-        found = load_of(trials([load(1.9)] * loaded + [load(0.0)] * (10 - loaded)))
+        found = machine_load(trials([load(1.9)] * loaded + [load(0.0)] * (10 - loaded)))
         assert (found.spoils_speeds, found.spoils_differences) == (True, spoiled)
 
 
 def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:
-    assert load_of(trials([load(0.19), None])) == Load()
+    assert machine_load(trials([load(0.19), None])) == MachineLoad()
 
 
 def test_trials_on_gpus_bear_more_of_it() -> None:

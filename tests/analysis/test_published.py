@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,8 +12,10 @@ from hypothesis import strategies as st
 from dpbench.analysis.frames import row_frame
 from dpbench.analysis.rows import published_rows
 from dpbench.errors import FileError
+from dpbench.options.results import ProjectOptions
 from dpbench.options.shared import RowFilter
 from dpbench.report.configurations import rows_text
+from dpbench.run.projection import project
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 HEADER = "backend,group_size,batch_size,images_per_second\n"
@@ -106,10 +107,8 @@ def test_junk_is_never_anything_but_a_store_error(tmp_path: Path, start: str, re
 
 
 def test_a_column_without_a_name_is_skipped(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"gpus": [1, 2], "images_per_second": [100.0, 180.0]})
-    path = tmp_path / "table.csv"
-    frame.to_csv(path)
-    assert [row.speedup.value for row in published_rows(path) if row.speedup] == [1.0, 1.8]
+    _, second = read(tmp_path, ",gpus,images_per_second\n0,1,100\n1,2,180\n")
+    assert second.speedup.value == 1.8
     one, two = read(tmp_path, "gpus,images_per_second,\n1,100,\n2,180,\n")
     assert (one.notes, two.group_size) == ((), 2)
 
@@ -122,3 +121,9 @@ def test_a_table_with_single_has_speedups_over_it(tmp_path: Path) -> None:
     found = {row.label: row.speedup.value for row in rows if row.speedup}
     assert found == pytest.approx({"ddp ×1": 0.9, "ddp ×2": 1.5, "single ×1": 1.0})
     assert {row.reference and row.reference.label for row in rows} == {None, "single ×1"}
+
+
+def test_the_gpus_of_a_node_tell_which_sizes_are_on_the_next(tmp_path: Path) -> None:
+    read(tmp_path, "gpus,batch_size,images_per_second,gpus_per_node\n1,8,100,2\n2,8,190,2\n")
+    options = ProjectOptions(path=tmp_path / "table.csv", group_sizes=(4,))
+    assert "next node" in project(options).text

@@ -21,7 +21,7 @@ from dpbench.analysis.comparisons.matching import Identity, Records, Side, setti
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
 from dpbench.analysis.metric import Metric
 from dpbench.analysis.metrics import COMPARED_METRICS
-from dpbench.analysis.noise import Load, load_of
+from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.rows import order_of
 from dpbench.architecture.naming import named_files
@@ -142,7 +142,7 @@ class Comparison:
     """Other differences between the sides, and configurations that are on one side only."""
     failures: Mapping[str, str]
     """Status and reason of each configuration that could not be measured, by its name."""
-    load: Load
+    machine_load: MachineLoad
     """Other load on the machine."""
     had_load_together: bool
     """Whether the sides ran in turn, both under heavy load or neither of them."""
@@ -212,7 +212,7 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
     for side, own, other in ((baseline, first, second), (candidate, second, first)):
         alone = [labels.label(settings[key]) for key in ordered if key in own and key not in other]
         notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
-    loads = {load_of(records).spoils_differences for records in (before, now)}
+    loads = {machine_load(records).spoils_differences for records in (before, now)}
     return Comparison(
         baseline=baseline,
         candidate=candidate,
@@ -220,7 +220,7 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
         differences=tuple(differences),
         notes=tuple(notes),
         failures=_failures(now, labels, "") | _failures(before, labels, " (baseline)"),
-        load=load_of(now, before),
+        machine_load=machine_load(now, before),
         had_load_together=ran_in_turn and len(loads) == 1,
     )
 

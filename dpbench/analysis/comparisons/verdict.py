@@ -137,7 +137,7 @@ def _outcome(
     the machine may explain it."""
     passes = change is not None and change.is_below(limit, pass_level)
     found: Outcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
-    is_spoiled = compared.load.spoils_differences and compared.load_may_explain(found)
+    is_spoiled = compared.machine_load.spoils_differences and compared.load_may_explain(found)
     return "inconclusive" if is_spoiled else found
 
 

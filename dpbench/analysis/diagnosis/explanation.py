@@ -24,7 +24,7 @@ from dpbench.analysis.diagnosis.factors import (
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.noise import load_of
+from dpbench.analysis.noise import machine_load
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
 from dpbench.records.trial import ScriptFacts, TrialRecord
@@ -180,7 +180,7 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
     """Explain all rows of a sweep that have a speed, except `single` and one `independent` copy,
     which equals it; `rows` include those two, as references."""
     records = [record for row in rows for record in row.records]
-    references, spoiled = trials_by_key(records), load_of(records).spoils_speeds
+    references, spoiled = trials_by_key(records), machine_load(records).spoils_speeds
     breakdowns = {
         row.configuration: break_down(row.records, references)
         for row in rows

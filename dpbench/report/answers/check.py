@@ -94,7 +94,7 @@ def summary_of(verdicts: Sequence[Verdict]) -> str:
         if regressed:
             parts.append(f"regressed in {regressed}")
     is_doubtful = worst.outcome != "pass" and compared.load_may_explain(worst.outcome)
-    if is_doubtful and compared.load.spoils_speeds:
+    if is_doubtful and compared.machine_load.spoils_speeds:
         parts.append(FREE_THE_MACHINE)
     elif worst.outcome == "inconclusive":
         parts.append(_what_would_decide(worst))
@@ -171,7 +171,7 @@ def all_notes(verdicts: Sequence[Verdict], notes: Sequence[str]) -> list[str]:
     compared = verdicts[0].compared
     failed = [f"{label}: {how}" for label, how in compared.failures.items()]
     load_matters = compared.load_may_explain(deciding(verdicts).outcome)
-    load = [compared.load.note] if load_matters else []
+    load = [compared.machine_load.note] if load_matters else []
     return [*failed, *filter(None, load), *notes, *compared.notes]
 
 

@@ -76,7 +76,7 @@ def next_command(
     sweep = analysis.sweep
     if sweep is None:
         return ""
-    if analysis.load.spoils_speeds:
+    if analysis.machine_load.spoils_speeds:
         loaded = [row.configuration for row in analysis.rows if row.is_under_load]
         if typed and 2 * len(loaded) > len(analysis.rows):
             return escaped(shlex.join(["dpbench", *typed]))

@@ -82,7 +82,7 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
     for look in range(1, MAX_LOOKS + 1):
         yield count
         verdict, spent = deciding(assess_sides(options, sides())), monotonic() - started
-        is_over = verdict.compared.load.spoils_differences or not verdict.needs_repetitions
+        is_over = verdict.compared.machine_load.spoils_differences or not verdict.needs_repetitions
         if look == MAX_LOOKS or (look >= least and is_over):
             return
         more = math.ceil(REPETITIONS_GROWTH * count)

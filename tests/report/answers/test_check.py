@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict
-from dpbench.analysis.noise import Load
+from dpbench.analysis.noise import MachineLoad
 from dpbench.records.trial import Status
 from dpbench.report.answers.check import change_words, check_answer, junit, quantity_of, summary_of
 from tests.analysis.builders import (
@@ -36,7 +36,7 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     found = assessment({16: [1000.0, 1070.0, 930.0, 1035.0, 965.0]})
     advice = "; about 30 repetitions (now 5), 1 min: --repetitions 30"
     assert summary_of(found).endswith(advice)
-    busy = Load(spoils_speeds=True)
+    busy = MachineLoad(spoils_speeds=True)
     assert summary_of(under_load(found, busy)).endswith("free it and measure again")
     before, after = (
         side(label, runs(trial(), speeds[:3]), run_id="one sweep")  # too few to be paired

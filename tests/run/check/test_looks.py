@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from dpbench.analysis.comparisons.verdict import Verdict
-from dpbench.analysis.noise import Load
+from dpbench.analysis.noise import MachineLoad
 from dpbench.options.check import CheckOptions
 from dpbench.run.check import plan as module
 from dpbench.run.check.plan import MAX_LOOKS, looks
 from tests.analysis.builders import ALL_PASS, INCONCLUSIVE, under_load
 
-BUSY = Load(note="others used 90 % of 2 cores", spoils_speeds=True, spoils_differences=True)
+BUSY = MachineLoad(note="others used 90 % of 2 cores", spoils_speeds=True, spoils_differences=True)
 BLOCKED = under_load(INCONCLUSIVE, BUSY)
 
 
