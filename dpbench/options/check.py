@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, WrapSerializer, model_validator
 
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
 from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Panel, Subject, option
 from dpbench.options.script import TrainingScript
+from dpbench.options.shared import ImplementationName
 from dpbench.options.types import (
     ArchitectureList,
     CommaList,
@@ -25,25 +27,24 @@ from dpbench.options.types import (
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
-judged = Panel.VERDICT.option
+judged = partial(Panel.VERDICT.option, affects=ALL_SUBJECTS)
+compared = partial(option, None, affects=ALL_SUBJECTS)
 BASELINE_OPTIONS = ("baseline", "against_ref", "against_python", "against")
 """Options of which one names what the candidate is compared with."""
 
 
-def _metric_and_tolerance(text: Any) -> tuple[str, float | None]:
-    """The metric and its own tolerance, or None, of NAME[=P%]."""
+def _metric_and_tolerance(text: Any) -> tuple[str, str | None]:
+    """The two parts of NAME[=P%]."""
     name, equals, tolerance = str(text).partition("=")
-    metric = TypeAdapter(MetricKey).validate_python(name.strip())
-    return metric, TypeAdapter(Percent).validate_python(tolerance) if equals else None
+    return name.strip(), tolerance if equals else None
 
 
 JudgedMetric = Annotated[
-    tuple[str, float | None],
+    tuple[MetricKey, Percent | None],
     BeforeValidator(_metric_and_tolerance, json_schema_input_type=str),
-    PlainSerializer(
-        lambda one: one[0] if one[1] is None else f"{one[0]}={100 * one[1]:.12g}%", when_used="json"
-    ),
+    WrapSerializer(lambda one, parts: "=".join(filter(None, parts(one))), when_used="json"),
 ]
+"""A metric and its own tolerance, or None."""
 
 
 class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
@@ -54,7 +55,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
         (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME", affects=ONLY_MODELS
     )
-    implementations: CommaList[shared.ImplementationName] | None = option(
+    implementations: CommaList[ImplementationName] | None = option(
         None, "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
     )
     batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N")
@@ -72,35 +73,24 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
         repeated=True,
-        affects=ALL_SUBJECTS,
     )
-    strict: bool = judged(False, "Fail if the verdict is inconclusive.", affects=ALL_SUBJECTS)
-    force: bool = judged(False, "Compare even if the environments differ.", affects=ALL_SUBJECTS)
+    strict: bool = judged(False, "Fail if the verdict is inconclusive.")
+    force: bool = judged(False, "Compare even if the environments differ.")
     repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
         5, "Initial runs of each row; more while inconclusive.", "N"
     )
     budget: Duration = Panel.MEASUREMENT.option(
         300.0, "Time after which no runs are added.", "TIME"
     )
-    candidate: str | None = option(
-        None,
+    candidate: str | None = compared(
         "Stored sweep to check, with --baseline; or a training script to measure.",
         "CANDIDATE|SCRIPT",
         argument=True,
-        affects=ALL_SUBJECTS,
     )
-    baseline: str | None = option(
-        None, "Stored sweep to compare CANDIDATE with.", "DIR", affects=ALL_SUBJECTS
-    )
-    against: shared.ImplementationName | None = option(
-        None, "Compare with this implementation.", "NAME", affects=ALL_SUBJECTS
-    )
-    against_ref: str | None = option(
-        None, "Compare with this Git revision of your code.", "REV", affects=ALL_SUBJECTS
-    )
-    against_python: FilePath | None = option(
-        None, "Compare with this Python and its packages.", "PATH", affects=ALL_SUBJECTS
-    )
+    baseline: str | None = compared("Stored sweep to compare CANDIDATE with.", "DIR")
+    against: ImplementationName | None = compared("Compare with this implementation.", "NAME")
+    against_ref: str | None = compared("Compare with this Git revision of your code.", "REV")
+    against_python: FilePath | None = compared("Compare with this Python and its packages.", "PATH")
     config: FilePath | None = shared.config_option()
     junit: OutputFile | None = Panel.OUTPUT.option(
         None, "Write the verdict as JUnit XML.", "FILE", affects=ALL_SUBJECTS

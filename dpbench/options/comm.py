@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
 
-from dpbench.options.model import option
-from dpbench.options.shared import HELP, BackendName, Measuring, charts_option, gpus_option
+from dpbench.options.model import Panel, option
+from dpbench.options.shared import HELP, BackendName, Measuring
 from dpbench.options.types import CommaList, Count, Gpus, one_of, split_commas
 from dpbench.specs.collective import COLLECTIVES
 
@@ -42,7 +42,7 @@ USUAL_SIZES = TypeAdapter(MessageSizes).validate_python("4B-256MB")
 class CommOptions(Measuring):
     """Every option of `dpbench comm`; None leaves it to dpbench."""
 
-    gpus: Gpus | None = gpus_option()
+    gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or one per core")
     collectives: Annotated[
         CommaList[Annotated[str, one_of(COLLECTIVES)]],
         BeforeValidator(lambda value: list(COLLECTIVES) if value == "all" else value),
@@ -66,4 +66,4 @@ class CommOptions(Measuring):
     samples: Count = option(
         20, "Timed samples per size; large messages get fewer, at least 5.", "N"
     )
-    charts: bool = charts_option()
+    charts: bool = Panel.OUTPUT.option(True, "Draw charts.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpbench.options import shared
-from dpbench.options.model import Panel, Subject
+from dpbench.options.model import Panel, Subject, option
 from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_SCRIPT_STEPS, TrainingScript
 from dpbench.options.types import Count, FilePath, Gpus
 
@@ -13,7 +13,7 @@ class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
 
     subjects = (Subject.RESULTS, Subject.SCRIPT)
     named_by = "results_or_script"
-    gpus: Gpus | None = shared.gpus_option()
+    gpus: Gpus | None = option(None, shared.HELP["gpus"], "N|I,J", usual="all, or one per core")
     warmup: Count = Panel.MEASUREMENT.option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
     steps: Count | None = Panel.MEASUREMENT.option(
         None, "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}"

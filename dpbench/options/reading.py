@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from dpbench.errors import UsageError, near_path, unknown_name
 from dpbench.messages import escaped, say
@@ -22,21 +23,23 @@ PRESETS = Path(__file__).with_name("presets")
 MAX_SHOWN = 60
 """Characters of a wrong value that an error shows."""
 EXPECTED_BY_ERROR = {
-    **dict.fromkeys(
-        ("int_parsing", "int_type", "int_from_float", "int_parsing_size"), "a whole number"
-    ),
-    **dict.fromkeys(("float_parsing", "float_type", "finite_number"), "a number"),
-    **dict.fromkeys(("bool_parsing", "bool_type"), "a valid boolean, true or false"),
-    **dict.fromkeys(("path_type", "string_type"), "a name"),
-    **dict.fromkeys(("byte_size", "byte_size_unit"), "a size with its unit, such as 4B or 25MiB"),
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a number",
+    "bool": "a valid boolean, true or false",
+    "path": "a name",
+    "string": "a name",
+    "byte": "a size with its unit, such as 4B or 25MiB",
+    "tuple": "a list, such as 0,1",
+    "too_short": "at least {min_length}",
+    "too_long": "at most {max_length} of them",
     "greater_than": "a number above {gt:g}",
     "greater_than_equal": "{ge} or more",
     "less_than_equal": "at most {le:,.0f}",
     "multiple_of": "a multiple of {multiple_of:g} bytes",
     "literal_error": "{expected}",
-    "too_long": "at most {max_length} of them",
 }
-"""What errors of pydantic expected, by their type."""
+"""What errors of pydantic expected, by their type or its first word."""
 
 
 def read_options(model: type[M], given: Mapping[str, Any], call: str | None = None) -> M:
@@ -114,13 +117,14 @@ def _problem(error: ValidationError) -> str:
     got = f"got {escaped(repr(wrong), MAX_SHOWN)}"
     if errors[0]["type"] == "value_error":
         return f"{got}; {errors[0]['ctx']['error']}"
-    alternatives = [
-        EXPECTED_BY_ERROR.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
-        for each in errors
-        if each["input"] is wrong
-    ]
-    expected = ", or ".join(dict.fromkeys(alternatives))
-    return f"{got}; expected {expected}"
+    alternatives = dict.fromkeys(map(_expected, (one for one in errors if one["input"] is wrong)))
+    return f"{got}; expected {', or '.join(alternatives)}"
+
+
+def _expected(error: ErrorDetails) -> str:
+    kind = error["type"]
+    words = EXPECTED_BY_ERROR.get(kind) or EXPECTED_BY_ERROR.get(kind.partition("_")[0])
+    return (words or error["msg"]).format(**error.get("ctx", {}))
 
 
 def _by_field(

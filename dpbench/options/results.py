@@ -38,7 +38,7 @@ class ReportOptions(shared.RowFilter):
     columns: str | None = Panel.OUTPUT.option(
         None, "Columns, by JSON key; gem: those of the torch-ddp gem.", "A,B,C"
     )
-    charts: bool = shared.charts_option()
+    charts: bool = Panel.OUTPUT.option(True, "Draw charts.")
     as_json: bool = shared.json_option()
     output: FilePath | None = Panel.OUTPUT.option(
         None,

@@ -84,13 +84,8 @@ config_option = partial(
     option, None, "Read options from a TOML or YAML file.", "FILE", names=("-f",), scope="call"
 )
 json_option = partial(
-    option,
-    False,
-    "Print JSON on stdout, the rest on stderr.",
-    scope="shell",
-    affects=ALL_SUBJECTS,
+    option, False, "Print JSON on stdout, the rest on stderr.", scope="shell", affects=ALL_SUBJECTS
 )
-charts_option = partial(Panel.OUTPUT.option, True, "Draw charts.")
 results_option = partial(
     option,
     None,
@@ -100,7 +95,6 @@ results_option = partial(
     argument=True,
     affects=ALL_SUBJECTS,
 )
-gpus_option = partial(option, None, HELP["gpus"], "N|I,J", usual="all, or one per core")
 
 
 class Measuring(Options):
@@ -131,7 +125,7 @@ class MeasuredRows(Options):
     arch: ArchitectureList = option(
         (DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B", affects=ONLY_MODELS
     )
-    gpus: Gpus | None = gpus_option()
+    gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or one per core")
     implementations: CommaList[ImplementationName] | None = option(
         None,
         "Implementations; see 'dpbench list implementations'.",
@@ -207,11 +201,15 @@ class RowFilter(Options):
 def require_setting(
     field: str, option_and_value: str, implementations: Collection[str], *, chosen: str
 ) -> None:
-    """Raise UsageError for a setting that none of the implementations has.
+    """Raise UsageError for a setting, or a "backend", that none of the implementations has.
 
     `chosen` is the option that names the implementations.
     """
-    having = [name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting(field)]
+    having = [
+        name
+        for name, traits in IMPLEMENTATIONS.items()
+        if (traits.exchange == "ranks" if field == "backend" else traits.has_setting(field))
+    ]
     if not {*having} & {*implementations}:
         raise UsageError(
             f"{option_and_value}: expected {option_words(chosen)} with {' or '.join(having)}, got "

@@ -27,7 +27,7 @@ from dpbench.options.types import (
 from dpbench.specs import AXES
 from dpbench.specs.axes import IN_SCRIPTS, OPTION_FIELDS, PLACEHOLDER
 from dpbench.specs.parallel import COMM_HOOKS, Scaling
-from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
+from dpbench.specs.traits import INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
 compared = Panel.COMPARED.option
 DEFAULT_WARMUP = 5
@@ -73,9 +73,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
     find_unused: CommaList[OnOff] = compared(
-        (None,),
-        "Look for unused parameters: on, off or auto (ddp, torch-ddp).",
-        "on,off",
+        (None,), "Look for unused parameters: on, off or auto (ddp, torch-ddp).", "on,off"
     )
     comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = compared(
         ("none",),
@@ -139,7 +137,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         False, "Run the trials of --name that have not completed.", scope="call"
     )
     dry_run: bool = print_option("Print the plan and the least time it takes, and exit.")
-    charts: bool = shared.charts_option()
+    charts: bool = Panel.OUTPUT.option(True, "Draw charts.")
     verbose: bool = print_option("Also print notes.", names=("-v",))
     preset: str | None = option(
         None,
@@ -166,11 +164,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             if setting in OPTIONAL_SETTINGS and values != type(self).model_fields[field].default:
                 typed = f"{option_words(field)} {AXES[setting].text(values)}"
                 shared.require_setting(setting, typed, names, chosen="implementations")
-        if self.backends and all(IMPLEMENTATIONS[n].exchange != "ranks" for n in names):
-            raise UsageError(
-                f"{option_words('backends', self.backends)}: none of the implementations "
-                f"{', '.join(names)} has a choice of backend; leave it out"
-            )
+        if self.backends:
+            typed = option_words("backends", self.backends)
+            shared.require_setting("backend", typed, names, chosen="implementations")
         loading = self.prefetch or ()
         if None in loading and self.data is not None and is_function(self.data):
             raise UsageError(

@@ -26,7 +26,6 @@ from dpbench.options.types import (
     one_of,
 )
 from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRunOptions
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 class TrainOptions(Options):
@@ -142,18 +141,12 @@ class TrainOptions(Options):
     @model_validator(mode="after")
     def _go_together(self) -> TrainOptions:
         """Raise UsageError for options that contradict each other, or would have no effect."""
-        for field in ("sync_every", "bucket_cap_mb"):
+        for field in ("backend", "sync_every", "bucket_cap_mb"):
             if (value := getattr(self, field)) is not None:
                 typed = option_words(field, value)
                 shared.require_setting(
                     field, typed, (self.implementation,), chosen="implementation"
                 )
-        exchange = IMPLEMENTATIONS[self.implementation].exchange
-        if self.backend is not None and exchange != "ranks":
-            raise UsageError(
-                f"{option_words('backend', self.backend)}: {self.implementation} has no choice of "
-                "backend; leave it out"
-            )
         if self.download and (self.data != "mnist" or self.data_dir is None):
             raise UsageError(
                 f"{option_words('download', True)}: expected {option_words('data', 'mnist')}, and "

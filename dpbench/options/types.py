@@ -7,8 +7,8 @@ expected.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -43,7 +43,7 @@ Number = Annotated[int, Field(ge=0, le=MAX_COUNT), _PLAIN]
 """0 or a positive integer."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), _PLAIN]
 """A finite number above 0."""
-Megabytes = Annotated[float, Field(gt=0, le=1e6), _PLAIN]
+Megabytes = Annotated[Positive, Field(le=1e6)]
 """A size in MiB. A cap of a TB holds every gradient; torch counts it in 64-bit bytes."""
 
 
@@ -94,20 +94,15 @@ def _duration_text(seconds: float) -> Any:
     return seconds if seconds % 60 else f"{seconds / 60:g}m"
 
 
-def _gpus(value: Any) -> int | tuple[int, ...]:
-    if isinstance(value, str) and "," in value:
-        value = value.removesuffix(",").split(",")
-    count, ids = 0, tuple[int, ...]()
-    with suppress(TypeError, ValueError):  # neither of the two
-        if isinstance(value, int | str):
-            count = int(_plain_number(value))
-        else:
-            ids = tuple(int(str(_plain_number(one))) for one in value)
-    if (count < 1 and not ids) or min(ids, default=0) < 0 or len({*ids}) < len(ids):
-        raise ValueError(
-            "expected a number of GPUs, 1 or more, or distinct ids: 0,1 (for GPU 0 alone: 0,)"
-        )
-    return ids or count
+def _ids(value: Any) -> Any:
+    """The ids of GPUs in text with a comma; a number stays as it is."""
+    return value.removesuffix(",").split(",") if isinstance(value, str) and "," in value else value
+
+
+def _distinct(value: int | tuple[int, ...]) -> int | tuple[int, ...]:
+    if isinstance(value, tuple) and len({*value}) < len(value):
+        raise ValueError("expected distinct ids of GPUs")
+    return value
 
 
 def _gpus_text(value: Any) -> Any:
@@ -145,7 +140,10 @@ Duration = Annotated[
 ]
 """Seconds, from 90, "90s", "5m" or "1h"."""
 Gpus = Annotated[
-    int | tuple[int, ...], BeforeValidator(_gpus), PlainSerializer(_gpus_text, when_used="json")
+    Count | Annotated[tuple[Number, ...], Field(min_length=1)],
+    BeforeValidator(_ids),
+    AfterValidator(_distinct),
+    PlainSerializer(_gpus_text, when_used="json"),
 ]
 """A number of GPUs, or their ids."""
 FilePath = Annotated[Path, BeforeValidator(_named)]
@@ -183,16 +181,12 @@ Code = Annotated[str, BeforeValidator(_code)]
 ArchitectureName = Annotated[Code, AfterValidator(_architecture)]
 
 
-def split_commas(value: Any) -> list[Any]:
+def split_commas(value: Any, *, comma: re.Pattern[str] = re.compile(",")) -> list[Any]:
     """The items of "a,b,c", or of a list whose texts may have commas, too; one value is a list."""
-    return _items(value, lambda text: text.split(","))
-
-
-def _items(value: Any, split: Callable[[str], list[str]]) -> list[Any]:
     several = [*value] if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     items = list[Any]()
     for one in several:
-        items += [part.strip() for part in split(one)] if isinstance(one, str) else [one]
+        items += [part.strip() for part in comma.split(one)] if isinstance(one, str) else [one]
     if items in ([], [""]):
         raise ValueError("expected at least one value, or leave it out")
     if "" in items:
@@ -212,7 +206,7 @@ CommaList = Annotated[tuple[T, ...], BeforeValidator(split_commas), AfterValidat
 """A list with commas between its values, or a list."""
 ArchitectureList = Annotated[
     tuple[ArchitectureName, ...],
-    BeforeValidator(lambda value: _items(value, NOT_BEFORE_OPTION.split)),
+    BeforeValidator(partial(split_commas, comma=NOT_BEFORE_OPTION)),
     AfterValidator(_unique),
 ]
 """The same for architectures, which options may follow: mlp:width=4,layers=3."""
