@@ -13,7 +13,7 @@ from dpbench import units
 from dpbench.analysis.change import change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
 from dpbench.analysis.noise import is_under_load
-from dpbench.analysis.published import Line, read_lines
+from dpbench.analysis.published import PublishedLine, read_lines
 from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY
@@ -68,7 +68,7 @@ class Row:
     """Notes on its values."""
     peak_items_per_second: float | None = None
     """The throughput that would use its GPUs' peak, if that is known."""
-    published: Line | None = None
+    published: PublishedLine | None = None
     """The line that states it; None if dpbench measured it."""
 
     @cached_property

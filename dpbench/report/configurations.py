@@ -233,14 +233,11 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
     """Read --columns a,b,c."""
-    names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
-    option = option_words("columns", text)
+    names = tuple(name.strip() for name in text.split(","))
+    keys, option = tuple(known), option_words("columns", text)
     for name in names:
         if name == GEM_COLUMNS:
-            raise UsageError(
-                f"{option}: {name} is a whole table of text; expected it alone, and no other "
-                f"{option_words('format')} than text or markdown"
-            )
+            raise UsageError(f"{option}: expected {name} alone, and as text or markdown")
         if name not in keys:
             raise unknown_name(option_words("columns"), name, [*keys, GEM_COLUMNS])
         if names.count(name) > 1:
