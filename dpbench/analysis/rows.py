@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,12 @@ class Row:
 
     implementation: str
     """The name as it is registered or published."""
-    implementation_label: str
-    """The implementation as people read it, with settings: "ddp(bf16)", see `Labels`."""
     backend: str | None
     group_size: int
     batch_size: int | None
     """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
     global_batch_size: int | None = None
     """Samples of all replicas in a micro-step; None where it is not known."""
-    work: str = ""
-    """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
     item: str
     """The items that its speed counts: images, tokens."""
     throughput: Estimate | None = None
@@ -56,6 +52,8 @@ class Row:
     """Number of completed repetitions."""
     configuration: Configuration | None = None
     """The settings that its repetitions share."""
+    labels: Labels = field(default_factory=Labels)
+    """Which of its settings its names tell."""
     records: tuple[TrialRecord, ...] = ()
     """Usable repetitions, see `repetitions.usable_repetitions`."""
     is_reference: bool = False
@@ -153,6 +151,17 @@ class Row:
         """Slow steps at the start of its windows."""
         return warm_up([slowest_of_each_step(record) for record in self.records])
 
+    @cached_property
+    def implementation_label(self) -> str:
+        """The implementation as people read it, with settings: "ddp(bf16)"."""
+        used = self.configuration
+        return self.labels.implementation(used) if used else self.implementation
+
+    @property
+    def work(self) -> str:
+        """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
+        return self.labels.work_label(self.configuration) if self.configuration else ""
+
     @property
     def series(self) -> str:
         """Name of the scaling curve: "ddp/gloo"."""
@@ -209,12 +218,10 @@ def summarize(
         speeds = [*map(items_per_second, measured)]
         rows[configuration] = Row(
             implementation=configuration.implementation,
-            implementation_label=labels.implementation(configuration),
             backend=configuration.backend,
             group_size=configuration.group_size,
             batch_size=configuration.batch_size,
             global_batch_size=configuration.global_batch_size or None,
-            work=labels.work_label(configuration),
             item=item,
             throughput=geometric_mean(speeds, f"{item}/s") if speeds else None,
             status=status,
@@ -222,6 +229,7 @@ def summarize(
             verified=_verified(group),
             repetitions=sum(record.status is Status.COMPLETED for record in group),
             configuration=configuration,
+            labels=labels,
             records=measured,
             is_reference=configuration == reference,
             reference=rows.get(reference),
@@ -272,7 +280,6 @@ def published_rows(path: Path) -> tuple[Row, ...]:
             notes.append(f"no speedup, no {missing}")
         rows[line.key] = Row(
             implementation=line.implementation,
-            implementation_label=line.implementation,
             backend=line.backend,
             group_size=line.group_size,
             batch_size=batch,
