@@ -16,6 +16,7 @@ from dpbench.errors import FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_inside, folder_name
 from dpbench.folders import LOGS_FOLDER, Header, Sweep
 from dpbench.launch.cluster import Cluster, ClusterRunner, Node, NodeLost
+from dpbench.launch.machine import inspect_machine
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.messages import as_typed, option_words, say, warn
@@ -24,7 +25,7 @@ from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.rendezvous.placement import Placement
 from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import device_notes, devices_for, machine_here, test_runners
+from dpbench.run.this_machine import device_notes, devices_for
 from dpbench.specs import SweepSpec
 from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.temporary import temporary_folder
@@ -80,7 +81,7 @@ def this_node(options: SweepOptions, placement: Placement | None = None) -> Node
     find = results_folder if options.resume or number else new_folder
     usual = f"dpbench-node{number}" if number else None
     folder = find(options.results_dir, options.name or usual, otherwise=named)
-    machine = machine_here()
+    machine = inspect_machine()
     sizes = tuple(size for size in options.group_sizes or () if isinstance(size, int))
     counts = sizes if placement is None and sizes == options.group_sizes else None
     devices = devices_for(machine, options.gpus, counts, oversubscribe=options.oversubscribe)
@@ -101,9 +102,6 @@ def runner_for(
 ) -> Iterator[TrialRunner]:
     """A runner of the sweep's trials, with its datasets prepared; the folder `logs` gets the output
     of failed ones. Raises UsageError for a dataset that is smaller than a step of all replicas."""
-    if runners := test_runners():
-        yield runners.trial_runner()
-        return
     with temporary_folder() as scratch:
         _prepare_datasets(spec, data_dir, scratch)
         trials = plan_trials(spec)
