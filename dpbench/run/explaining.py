@@ -120,11 +120,11 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
         group_sizes=(MAX_WORD,),
         **{name: getattr(options, name) for name in measuring},
     )
-    with plan_sweep(wanted) as (sweep, runner):
+    with plan_sweep(wanted) as plan:
         try:
-            stored = measure(sweep, runner, progress)
+            stored = measure(plan, progress)
         except Interrupted as stopped:
-            afterwards = shlex.join(["dpbench", "explain", str(sweep.folder)])
+            afterwards = shlex.join(["dpbench", "explain", str(plan.sweep.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None
     of_script = [one for one in stored.records if one.configuration.implementation == SCRIPT]
     failed = next((one for one in of_script if one.status is not Status.COMPLETED), None)
