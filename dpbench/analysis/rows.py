@@ -14,15 +14,30 @@ from dpbench.analysis.change import change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
 from dpbench.analysis.noise import is_under_load
 from dpbench.analysis.published import PublishedLine, read_lines
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY
-from dpbench.analysis.throughput import WarmUp, items_per_second, slowest_of_each_step, warm_up
+from dpbench.analysis.throughput import (
+    WarmUp,
+    is_measured,
+    items_per_second,
+    slowest_of_each_step,
+    warm_up,
+)
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord
 from dpbench.specs import Configuration, Labels, plain_label, series_name
 from dpbench.specs.labels import implementation_order, row_name
 from dpbench.specs.traits import SINGLE
+
+WORST_FIRST = (
+    Status.WRONG_GRADIENTS,
+    Status.FAILED,
+    Status.OUT_OF_MEMORY,
+    Status.TIMED_OUT,
+    Status.DIVERGED,
+    Status.COMPLETED,
+    Status.SKIPPED,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # without slots, for cached values
@@ -55,7 +70,7 @@ class Row:
     labels: Labels = field(default_factory=Labels)
     """Which of its settings its names tell."""
     records: tuple[TrialRecord, ...] = ()
-    """Usable repetitions, see `repetitions.usable_repetitions`."""
+    """Usable repetitions, see `usable_repetitions`."""
     is_reference: bool = False
     """Whether speedups are over it."""
     reference: Row | None = None
@@ -172,6 +187,48 @@ class Row:
         """Name of the configuration: "ddp/gloo ×2, batch 32", with "(1+1 nodes)" after the group
         size across nodes."""
         return row_name(self.series, self.group_size, self.replicas_by_node, self.batch_size)
+
+
+def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list[TrialRecord]]:
+    """The repetitions of each configuration, in the order they were first run.
+
+    A trial that was run again, for example after a manual change, counts once, with its last
+    record.
+    """
+    groups: dict[Configuration, dict[int, TrialRecord]] = {}
+    for record in records:
+        groups.setdefault(record.configuration, {})[record.trial.repetition] = record
+    return {configuration: list(group.values()) for configuration, group in groups.items()}
+
+
+def usable_repetitions(repetitions: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """The repetitions with trustworthy speeds: none if any had wrong gradients."""
+    if any(record.status is Status.WRONG_GRADIENTS for record in repetitions):
+        return ()
+    return tuple(filter(is_measured, repetitions))
+
+
+def worst_status(repetitions: Sequence[TrialRecord]) -> tuple[Status, str | None]:
+    """The worst status, and why it is not simply completed; a single skipped repetition does not
+    hide that others completed.
+
+    The reason is the first one, with the number of repetitions that ended that way.
+    """
+    statuses = [record.status for record in repetitions]
+    blamed = worst = min(statuses, key=WORST_FIRST.index)
+    if worst is Status.COMPLETED:
+        if Status.SKIPPED not in statuses:
+            return worst, None
+        blamed = Status.SKIPPED
+    ended_so = [record for record in repetitions if record.status is blamed]
+    reason = next((record.reason for record in ended_so if record.reason), None)
+    all_skipped = blamed is Status.SKIPPED and len(ended_so) == len(repetitions)
+    if len(repetitions) == 1 or all_skipped:
+        return worst, reason
+    count = units.counted(len(repetitions), "repetition")
+    verb = "with " if blamed is Status.WRONG_GRADIENTS else ""
+    share = f"{len(ended_so)} of {count} {verb}{blamed.words}"
+    return worst, f"{share}: {reason}" if reason else share
 
 
 def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:

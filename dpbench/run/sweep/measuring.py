@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dpbench import folders, units
 from dpbench.analysis.noise import load_warning
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.rows import by_configuration
 from dpbench.architecture.naming import named_files, with_files
 from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, UsageError
 from dpbench.folders import ResultsFolder, Sweep, missing_trials
