@@ -61,7 +61,7 @@ class Analysis:
         parts = [replace(self, rows=(*rows,), work=work) for work, rows in groups.items()]
         return tuple(parts) or (self,)
 
-    @property
+    @cached_property
     def fastest(self) -> tuple[Fastest, ...]:
         """The fastest row of each work and batch size of a sweep."""
         parts, spoiled = self.by_work if self.sweep else (), self.machine_load.spoils_speeds
