@@ -157,8 +157,8 @@ class LoadMeter:
         )
 
     def _read(self) -> tuple[float, float, float] | None:
-        """Three clocks in seconds: the time; that of other processes, neither idle nor waiting for
-        a disk; and that which the hypervisor gave to other guests. None if they cannot be read."""
+        """Three clocks in seconds: the time; core time of other processes, neither idle nor waiting
+        for a disk; core time that the hypervisor gave to other guests. None if unreadable."""
         try:
             # The last two times of the server are those of its children.
             of_dpbench = process_time() + sum(psutil.Process(self._server).cpu_times()[:4])
