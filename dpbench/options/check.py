@@ -28,9 +28,7 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
 judged = partial(Panel.VERDICT.option, affects=ALL_SUBJECTS)
-compared = partial(option, None, affects=ALL_SUBJECTS)
-BASELINE_OPTIONS = ("baseline", "against_ref", "against_python", "against")
-"""Options of which one names what the candidate is compared with."""
+compared = partial(option, affects=ALL_SUBJECTS)
 
 
 def _metric_and_tolerance(text: Any) -> tuple[str, str | None]:
@@ -53,34 +51,34 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     subjects = (Subject.MODEL, Subject.SCRIPT, Subject.RESULTS)
     named_by = "candidate"
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
-        (shared.DEFAULT_ARCHITECTURE,), shared.HELP["arch"], "NAME", affects=ONLY_MODELS
+        shared.HELP["arch"], "NAME", default=(shared.DEFAULT_ARCHITECTURE,), affects=ONLY_MODELS
     )
     implementations: CommaList[ImplementationName] | None = option(
-        None, "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
+        "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
     )
-    batch_sizes: CommaList[Count] = option((64,), "Samples per replica.", "N,N")
+    batch_sizes: CommaList[Count] = option("Samples per replica.", "N,N", default=(64,))
     group_sizes: shared.GroupSizes | None = option(
-        None, "Numbers of replicas; max: all --gpus.", "N,N", usual="max"
+        "Numbers of replicas; max: all --gpus.", "N,N", usual="max"
     )
     threads: Count | None = Panel.SETTINGS.option(
-        None, shared.HELP["threads"], "N", usual=shared.USUAL_THREADS
+        shared.HELP["threads"], "N", usual=shared.USUAL_THREADS
     )
-    warmup: Number = Panel.SETTINGS.option(10, "Warm-up steps.", "N")
-    steps: Count = Panel.SETTINGS.option(50, "Timed steps.", "N")
-    tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", affects=ALL_SUBJECTS)
+    warmup: Number = Panel.SETTINGS.option("Warm-up steps.", "N", default=10)
+    steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50)
+    tolerance: Percent = option("Slowdown to accept.", "P%", default=0.03, affects=ALL_SUBJECTS)
     metric: CommaList[JudgedMetric] = judged(
-        (("images_per_second", None),),
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
+        default=(("images_per_second", None),),
         repeated=True,
     )
-    strict: bool = judged(False, "Fail if the verdict is inconclusive.")
-    force: bool = judged(False, "Compare even if the environments differ.")
+    strict: bool = judged("Fail if the verdict is inconclusive.", default=False)
+    force: bool = judged("Compare even if the environments differ.", default=False)
     repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        5, "Initial runs of each row; more while inconclusive.", "N"
+        "Initial runs of each row; more while inconclusive.", "N", default=5
     )
     budget: Duration = Panel.MEASUREMENT.option(
-        300.0, "Time after which no runs are added.", "TIME"
+        "Time after which no runs are added.", "TIME", default=300.0, usual="5m"
     )
     candidate: str | None = compared(
         "Stored sweep to check, with --baseline; or a training script to measure.",
@@ -93,10 +91,10 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     against_python: FilePath | None = compared("Compare with this Python and its packages.", "PATH")
     config: FilePath | None = shared.config_option()
     junit: OutputFile | None = Panel.OUTPUT.option(
-        None, "Write the verdict as JUnit XML.", "FILE", affects=ALL_SUBJECTS
+        "Write the verdict as JUnit XML.", "FILE", affects=ALL_SUBJECTS
     )
     markdown: OutputFile | None = Panel.OUTPUT.option(
-        None, "Write the verdict as Markdown.", "FILE", affects=ALL_SUBJECTS
+        "Write the verdict as Markdown.", "FILE", affects=ALL_SUBJECTS
     )
 
     @property
@@ -116,7 +114,8 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         """Raise UsageError unless there is one thing to compare with."""
         if len(self.tolerances) < len(self.metric):
             raise UsageError("--metric: expected each metric once")
-        given = [name for name in BASELINE_OPTIONS if getattr(self, name) is not None]
+        baselines = ("baseline", "against_ref", "against_python", "against")
+        given = [name for name in baselines if getattr(self, name) is not None]
         is_stored = self.subject is Subject.RESULTS
         if len(given) != 1 or is_stored != (given == ["baseline"]):
             got = [option_words(name, getattr(self, name)) for name in given]

@@ -42,28 +42,27 @@ USUAL_SIZES = TypeAdapter(MessageSizes).validate_python("4B-256MB")
 class CommOptions(Measuring):
     """Every option of `dpbench comm`; None leaves it to dpbench."""
 
-    gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or one per core")
+    gpus: Gpus | None = option(HELP["gpus"], "N|I,J", usual="all, or one per core")
     collectives: Annotated[
         CommaList[Annotated[str, one_of(COLLECTIVES)]],
         BeforeValidator(lambda value: list(COLLECTIVES) if value == "all" else value),
     ] = option(
-        ("all_reduce",),
         "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
         "A,B",
+        default=("all_reduce",),
     )
     backends: CommaList[BackendName] | None = option(
-        None, HELP["backends"], "A,B", usual="all that work here"
+        HELP["backends"], "A,B", usual="all that work here"
     )
     group_sizes: CommaList[Annotated[Count, Field(ge=2)]] | None = option(
-        None, "Numbers of ranks to measure.", "N,N", usual="2, 4, 8, … up to --gpus"
+        "Numbers of ranks to measure.", "N,N", usual="2, 4, 8, … up to --gpus"
     )
     sizes: MessageSizes | None = option(
-        None,
         "Message sizes: a range (each 4 times the previous) or a list; B, KB, MiB, ….",
         "FROM-TO|A,B",
         usual="4B-256MB, in equal parts for all ranks",
     )
     samples: Count = option(
-        20, "Timed samples per size; large messages get fewer, at least 5.", "N"
+        "Timed samples per size; large messages get fewer, at least 5.", "N", default=20
     )
-    charts: bool = Panel.OUTPUT.option(True, "Draw charts.")
+    charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)

@@ -13,13 +13,13 @@ class ExplainOptions(shared.Measuring, shared.RowFilter, TrainingScript):
 
     subjects = (Subject.RESULTS, Subject.SCRIPT)
     named_by = "results_or_script"
-    gpus: Gpus | None = option(None, shared.HELP["gpus"], "N|I,J", usual="all, or one per core")
-    warmup: Count = Panel.MEASUREMENT.option(DEFAULT_SCRIPT_WARMUP, "Warm-up steps.", "N")
+    gpus: Gpus | None = option(shared.HELP["gpus"], "N|I,J", usual="all, or one per core")
+    warmup: Count = Panel.MEASUREMENT.option("Warm-up steps.", "N", default=DEFAULT_SCRIPT_WARMUP)
     steps: Count | None = Panel.MEASUREMENT.option(
-        None, "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}"
+        "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}"
     )
     threads: Count | None = Panel.MEASUREMENT.option(
-        None, shared.HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
+        shared.HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
     )
     results_or_script: FilePath | None = shared.results_option(
         help="Results folder of a sweep, or a training script to measure.", metavar="DIR|SCRIPT"

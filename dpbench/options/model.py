@@ -1,6 +1,6 @@
 """What models of options are made of: a declaration for help, command line, files and Python.
 
-A field is `name: type = Panel.SETTINGS.option(default, "Help.", "METAVAR", ...)`. It is the option
+A field is `name: type = Panel.SETTINGS.option("Help.", "METAVAR", default=...)`. It is the option
 `--name` on the command line, `name` in a config file and an argument `name` in Python.
 """
 
@@ -59,7 +59,9 @@ class Panel(StrEnum):
     OUTPUT = "Results and output"
     HIDDEN = "Not in help"
 
-    def option(self, default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
+    def option(
+        self, help: str, metavar: str | None = None, *, default: Any = None, **more: Any
+    ) -> Any:
         """Declare a field of a model as an option below this heading; `more` are fields of
         `OptionInfo`."""
         field = Field(default)

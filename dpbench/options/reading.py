@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -51,29 +52,23 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
     Says what a preset asks for. Raises UsageError that names the option, what was given, what was
     expected, and the file or preset that has it.
     """
-    values = {**given} if call is None else _by_field(model, f"{call}: ", given, is_call=True)
-    config, preset = values.pop("config", None), values.pop("preset", None)
-    sources = dict.fromkeys(values, "")
-
-    def read_below(source: str, path: Path) -> dict[str, Any]:
-        content = _by_field(model, source, read_file(path))
-        values.update(content | values)
-        sources.update(dict.fromkeys(content, source) | sources)
-        return content
-
+    typed = {**given} if call is None else _by_field(model, f"{call}: ", given, is_call=True)
+    config, preset = typed.pop("config", None), typed.get("preset")
+    layers = {"": typed}  # by the source that an error names; the first one that has an option wins
     if config is not None:
-        read_below(f"{config}: ", Path(config))
+        source = f"{config}: "
+        layers[source] = _by_field(model, source, read_file(Path(config)))
     if preset is not None:
         source = f"--preset {preset}: "
-        asked = read_below(source, preset_file(model, preset))
-        say(f"{source}{shlex.join(model(**asked).command_line())}")
-        values["preset"] = preset  # some commands refuse it for what they measure
+        layers[source] = _by_field(model, source, read_file(preset_file(model, preset)))
+        say(f"{source}{shlex.join(model(**layers[source]).command_line())}")
     try:
-        return model.model_validate(values)
+        return model.model_validate({**ChainMap(*layers.values())})
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
         name = options_of(model)[field].name if call is None else field
-        raise UsageError(f"{sources.get(field, '')}{name}: {_problem(error)}") from None
+        source = next((one for one, content in layers.items() if field in content), "")
+        raise UsageError(f"{source}{name}: {_problem(error)}") from None
 
 
 def short_command(options: SweepOptions) -> list[str]:
@@ -135,30 +130,31 @@ def _by_field(
     None leaves an option out. Raises UsageError for a key that is not known, with the nearest that
     is, for one that belongs to the command line, and for two names of one option.
     """
-    elsewhere = ("shell",) if is_call else ("shell", "call")
+    elsewhere = {"shell": "is an option of the command line only"}
+    if not is_call:
+        elsewhere["call"] = "is given in each call, and in no file"
     options = options_of(model)
     fields = {
         name.lstrip("-").replace("-", "_"): field
         for field, info in options.items()
         for name in (field, *info.names)
     }
-    known = [key for key, field in fields.items() if options[field].scope not in elsewhere]
     by_field: dict[str, Any] = {}
     for name, value in given.items():
         key = str(name).lstrip("-").replace("-", "_")
-        if key in fields and key not in known:
-            only = options[fields[key]].scope == "shell"
-            where = "is an option of the command line only" if only else "is given in each call"
-            raise UsageError(f"{source}{name} {where}{'' if is_call else ', and in no file'}")
-        if key not in known:
+        if key not in fields:
+            known = [key for key, field in fields.items() if options[field].scope not in elsewhere]
             what, between = ("argument of", "_") if is_call else ("key in", "-")
             raise unknown_name(
                 f"{what} {source.rstrip(': ')}", name, [k.replace("_", between) for k in known]
             )
-        if value is not None and fields[key] in by_field:
+        field = fields[key]
+        if reason := elsewhere.get(options[field].scope):
+            raise UsageError(f"{source}{name} {reason}")
+        if value is not None and field in by_field:
             raise UsageError(f"{source}{name} is given twice, under two names; name it once")
         if value is not None:
-            by_field[fields[key]] = value
+            by_field[field] = value
     return by_field
 
 

@@ -19,7 +19,7 @@ FORMAT_OF_ENDING = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": 
 """Endings of the files that `report --output` writes, and what is in them; "text" is the table, for
 which a file has the page."""
 ALL_CHARTS = "all"
-"""The word for all charts."""
+"""The word for all charts, of which some may have nothing to show."""
 GroupSize = Annotated[Count, Field(le=10_000_000)]
 LATENCY_US = 10.0
 """Latency per message of a network of which only the bandwidth is given."""
@@ -30,23 +30,19 @@ class ReportOptions(shared.RowFilter):
 
     path: FilePath | None = shared.results_option()
     format: Annotated[str, one_of(FORMATS)] | None = Panel.OUTPUT.option(
-        None,
         "Format: text, markdown, csv or json.",
         "NAME",
         usual="from the ending of --output, else text",
     )
     columns: str | None = Panel.OUTPUT.option(
-        None, "Columns, by JSON key; gem: those of the torch-ddp gem.", "A,B,C"
+        "Columns, by JSON key; gem: those of the torch-ddp gem.", "A,B,C"
     )
-    charts: bool = Panel.OUTPUT.option(True, "Draw charts.")
+    charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)
     as_json: bool = shared.json_option()
     output: FilePath | None = Panel.OUTPUT.option(
-        None,
-        "Folder for the page, or a .html, .csv, .json or .md file.",
-        "PATH",
-        usual="PATH/report",
+        "Folder for the page, or a .html, .csv, .json or .md file.", "PATH", usual="PATH/report"
     )
-    open: bool = Panel.OUTPUT.option(False, "Open the page in the browser.")
+    open: bool = Panel.OUTPUT.option("Open the page in the browser.", default=False)
     verbose: bool = shared.print_option("Also print how to read the numbers.", names=("-v",))
 
     @property
@@ -88,20 +84,15 @@ class PlotOptions(shared.RowFilter):
     """Which charts to draw, of which results, and where to."""
 
     kinds: CommaList[Annotated[str, one_of((*CHARTS, ALL_CHARTS))]] = option(
-        (ALL_CHARTS,), "Charts, comma-separated, or all.", "KIND", argument=True
+        "Charts, comma-separated, or all.", "KIND", default=(ALL_CHARTS,), argument=True
     )
     path: FilePath | None = shared.results_option()
     format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = Panel.OUTPUT.option(
-        ("png", "svg"), "Image formats: png, svg, pdf.", "A,B"
+        "Image formats: png, svg, pdf.", "A,B", default=("png", "svg")
     )
     output: FilePath | None = Panel.OUTPUT.option(
-        None, "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
+        "Folder for the charts.", "FOLDER", usual="PATH/report/charts"
     )
-
-    @property
-    def draws_all(self) -> bool:
-        """Whether all charts are asked for, of which some may have nothing to show."""
-        return ALL_CHARTS in self.kinds
 
     @model_validator(mode="after")
     def _names_a_folder(self) -> PlotOptions:
@@ -116,17 +107,19 @@ class CompareOptions(Options):
     """The two sides of a comparison, what is compared, and how it is shown."""
 
     baseline: str = option(
-        ...,
         "Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
         "A",
+        default=...,
         argument=True,
     )
-    candidate: str = option(..., "Candidate, written in the same way.", "B", argument=True)
+    candidate: str = option("Candidate, written in the same way.", "B", default=..., argument=True)
     metric: CommaList[MetricKey] = option(
-        ("images_per_second",), "Metrics, e.g. images_per_second,peak_memory_bytes.", "A,B,C"
+        "Metrics, e.g. images_per_second,peak_memory_bytes.",
+        "A,B,C",
+        default=("images_per_second",),
     )
-    within: Percent = option(0.03, "Difference that counts as the same.", "X%")
-    force: bool = option(False, "Compare even if the environments differ.")
+    within: Percent = option("Difference that counts as the same.", "X%", default=0.03)
+    force: bool = option("Compare even if the environments differ.", default=False)
     as_json: bool = shared.json_option()
 
 
@@ -138,26 +131,25 @@ class ProjectOptions(shared.RowFilter):
     }
 
     topology: str | None = Panel.NETWORK.option(
-        None,
         "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
         "NAME|FILE.toml",
     )
     bandwidth: Annotated[Positive, Field(le=1e6)] | None = Panel.NETWORK.option(
-        None,
         f"Simulate a network of this bandwidth per replica, with {LATENCY_US:g} µs per message.",
         "GB/s",
     )
     path: FilePath = option(
-        ..., "Results folder, or a CSV file of group sizes and speeds.", "PATH", argument=True
+        "Results folder, or a CSV file of group sizes and speeds.",
+        "PATH",
+        default=...,
+        argument=True,
     )
     group_sizes: CommaList[GroupSize] | None = option(
-        None,
         "Numbers of replicas.",
         "N,N",
         usual="the measured ones, 2 and 4 times the largest; on a network 8, 64, 1000",
     )
     ranks_per_node: GroupSize | None = option(
-        None,
         "Replicas that fit one node; beyond it, steps take longer.",
         "N",
         usual="the GPUs of the measured machine; not known for CPUs and published tables",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, model_validator
 
@@ -24,10 +24,6 @@ def is_script(word: str) -> bool:
     return word.endswith(".py") and not Path(word).is_dir()
 
 
-def _words(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
 class TrainingScript(Options):
     """A training script, which an argument of the command may name."""
 
@@ -35,11 +31,14 @@ class TrainingScript(Options):
     """What the command can be about; the first one without that argument."""
     named_by: ClassVar[str]
     """The field of that argument."""
-    arguments: Annotated[tuple[str, ...], BeforeValidator(_words)] = Panel.HIDDEN.option(
-        (), "Arguments of the script.", "ARGUMENTS", argument=True, repeated=True
+    arguments: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    ] = Panel.HIDDEN.option(
+        "Arguments of the script.", "ARGUMENTS", default=(), argument=True, repeated=True
     )
     module: bool = Panel.MEASUREMENT.option(
-        False, "The script is a module, as in python -m.", names=("-m",)
+        "The script is a module, as in python -m.", default=False, names=("-m",)
     )
 
     @cached_property

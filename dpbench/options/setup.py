@@ -15,11 +15,7 @@ class ListOptions(Options):
     """What to list."""
 
     kind: Annotated[str, one_of(NAME_KINDS)] | None = option(
-        None,
-        "Kind to list with descriptions, e.g. implementations.",
-        "KIND",
-        usual="all",
-        argument=True,
+        "Kind to list with descriptions, e.g. implementations.", "KIND", usual="all", argument=True
     )
     as_json: bool = json_option()
 
@@ -27,7 +23,7 @@ class ListOptions(Options):
 class DoctorOptions(Options):
     """What the machine must have."""
 
-    gpus: Count | None = option(None, "Exit with status 1 unless this many GPUs are usable.", "N")
+    gpus: Count | None = option("Exit with status 1 unless this many GPUs are usable.", "N")
     as_json: bool = json_option()
 
 
@@ -35,6 +31,8 @@ class InitOptions(Options):
     """What to write."""
 
     file: FilePath | None = option(
-        None, "File to write; it must not exist yet.", "FILE", usual="my_model.py", argument=True
+        "File to write; it must not exist yet.", "FILE", usual="my_model.py", argument=True
     )
-    example: bool = option(False, "Copy the example sweep and the published tables to results/.")
+    example: bool = option(
+        "Copy the example sweep and the published tables to results/.", default=False
+    )

@@ -30,13 +30,12 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, BUILT_IN, IMPLEMENTATIONS
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
-print_option = partial(Panel.OUTPUT.option, False, scope="shell", affects=ALL_SUBJECTS)
-filter_option = partial(Panel.ROWS.option, None, affects=(Subject.RESULTS,))
+print_option = partial(Panel.OUTPUT.option, default=False, scope="shell", affects=ALL_SUBJECTS)
+filter_option = partial(Panel.ROWS.option, affects=(Subject.RESULTS,))
 
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
 DEFAULT_ARCHITECTURE = "mnist_cnn"
-"""The default architecture."""
 DEFAULT_BATCH_SIZES = (32, 64, 128)
 DEFAULT_REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
@@ -81,14 +80,17 @@ DatasetName = Annotated[Code, AfterValidator(_dataset)]
 """A dataset of dpbench's, or a user's "file.py:function"."""
 
 config_option = partial(
-    option, None, "Read options from a TOML or YAML file.", "FILE", names=("-f",), scope="call"
+    option, "Read options from a TOML or YAML file.", "FILE", names=("-f",), scope="call"
 )
 json_option = partial(
-    option, False, "Print JSON on stdout, the rest on stderr.", scope="shell", affects=ALL_SUBJECTS
+    option,
+    "Print JSON on stdout, the rest on stderr.",
+    default=False,
+    scope="shell",
+    affects=ALL_SUBJECTS,
 )
 results_option = partial(
     option,
-    None,
     help="Results folder, or a CSV file of results.",
     metavar="PATH",
     usual="the latest in results/",
@@ -101,19 +103,17 @@ class Measuring(Options):
     """How a command measures, and where its results go."""
 
     repetitions: Annotated[Count, Field(le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        DEFAULT_REPETITIONS, "Runs of each row in fresh processes.", "N"
+        "Runs of each row in fresh processes.", "N", default=DEFAULT_REPETITIONS
     )
-    time_limit: Duration = Panel.MEASUREMENT.option(300.0, "Time limit of each run.", "TIME")
-    oversubscribe: bool = Panel.MACHINE.option(False, HELP["oversubscribe"])
+    time_limit: Duration = Panel.MEASUREMENT.option(
+        "Time limit of each run.", "TIME", default=300.0, usual="5m"
+    )
+    oversubscribe: bool = Panel.MACHINE.option(HELP["oversubscribe"], default=False)
     results_dir: FilePath = Panel.OUTPUT.option(
-        Path("results"), "Directory for results folders.", "DIR", scope="call"
+        "Directory for results folders.", "DIR", default=Path("results"), scope="call"
     )
     name: str | None = option(
-        None,
-        "Name of the results folder.",
-        "NAME",
-        usual="the time and what is measured",
-        scope="call",
+        "Name of the results folder.", "NAME", usual="the time and what is measured", scope="call"
     )
     quiet: bool = print_option("Show no progress.", names=("-q",))
     as_json: bool = json_option()
@@ -123,37 +123,32 @@ class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
     arch: ArchitectureList = option(
-        (DEFAULT_ARCHITECTURE,), HELP["arch"], "A,B", affects=ONLY_MODELS
+        HELP["arch"], "A,B", default=(DEFAULT_ARCHITECTURE,), affects=ONLY_MODELS
     )
-    gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or one per core")
+    gpus: Gpus | None = option(HELP["gpus"], "N|I,J", usual="all, or one per core")
     implementations: CommaList[ImplementationName] | None = option(
-        None,
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
     )
     backends: CommaList[BackendName] | None = option(
-        None, HELP["backends"], "A,B", names=("--sync-backend",), usual=USUAL_BACKEND
+        HELP["backends"], "A,B", names=("--sync-backend",), usual=USUAL_BACKEND
     )
     batch_sizes: CommaList[Count] | None = option(
-        None, "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES)
+        "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES)
     )
     group_sizes: GroupSizes | None = option(
-        None,
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
         usual="1 (single alone) to --gpus; above 4: 1, 2, 4, …",
     )
     data: DatasetName | None = Panel.DATA.option(
-        None,
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
         affects=ONLY_MODELS,
     )
-    data_dir: FilePath | None = Panel.DATA.option(
-        None, HELP["data_dir"], "DIR", affects=ONLY_MODELS
-    )
+    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR", affects=ONLY_MODELS)
 
 
 class RowFilter(Options):
@@ -199,19 +194,19 @@ class RowFilter(Options):
 
 
 def require_setting(
-    field: str, option_and_value: str, implementations: Collection[str], *, chosen: str
+    setting: str, typed: str, implementations: Collection[str], chosen_by: str = "implementations"
 ) -> None:
     """Raise UsageError for a setting, or a "backend", that none of the implementations has.
 
-    `chosen` is the option that names the implementations.
+    `typed` is its option with the value, `chosen_by` the option that names the implementations.
     """
     having = [
         name
         for name, traits in IMPLEMENTATIONS.items()
-        if (traits.exchange == "ranks" if field == "backend" else traits.has_setting(field))
+        if (traits.exchange == "ranks" if setting == "backend" else traits.has_setting(setting))
     ]
     if not {*having} & {*implementations}:
         raise UsageError(
-            f"{option_and_value}: expected {option_words(chosen)} with {' or '.join(having)}, got "
+            f"{typed}: expected {option_words(chosen_by)} with {' or '.join(having)}, got "
             f"{','.join(implementations)}"
         )

@@ -50,101 +50,101 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     named_by = "script"
     presets = ("quick", "ci", "full", "paper")  # from the shortest to the longest
     script: str | None = option(
-        None, "A training script to measure in the place of --arch.", "SCRIPT", argument=True
+        "A training script to measure in the place of --arch.", "SCRIPT", argument=True
     )
     scaling: CommaList[Scaling] = compared(
-        ("weak",),
         "Fix the batch size per replica (weak) or per group (strong).",
         "weak,strong",
+        default=("weak",),
         affects=ONLY_MODELS,
     )
     optimizer: CommaList[shared.Optimizer] = compared(
-        ("sgd",), HELP["optimizer"], "A,B", names=("--optimizers",)
+        HELP["optimizer"], "A,B", default=("sgd",), names=("--optimizers",)
     )
-    lr: CommaList[Positive] = compared((0.01,), "Learning rate.", "X,X", names=("--lrs",))
+    lr: CommaList[Positive] = compared("Learning rate.", "X,X", default=(0.01,), names=("--lrs",))
     seed: CommaList[Number] = compared(
-        (0,), "Seed for weights and sample order.", "N,N", names=("--seeds",)
+        "Seed for weights and sample order.", "N,N", default=(0,), names=("--seeds",)
     )
-    dtype: CommaList[shared.Dtype] = compared(("f32",), HELP["dtype"], "A,B", names=("--dtypes",))
-    compile: CommaList[shared.CompileMode] = compared(("none",), HELP["compile"], "A,B")
-    accumulate: CommaList[Count] = compared((1,), HELP["accumulate"], "N,N")
-    sync_every: CommaList[Count] = compared((1,), HELP["sync_every"], "N,N", affects=ONLY_MODELS)
+    dtype: CommaList[shared.Dtype] = compared(
+        HELP["dtype"], "A,B", default=("f32",), names=("--dtypes",)
+    )
+    compile: CommaList[shared.CompileMode] = compared(HELP["compile"], "A,B", default=("none",))
+    accumulate: CommaList[Count] = compared(HELP["accumulate"], "N,N", default=(1,))
+    sync_every: CommaList[Count] = compared(
+        HELP["sync_every"], "N,N", default=(1,), affects=ONLY_MODELS
+    )
     bucket_cap_mb: CommaList[BucketCap] = compared(
-        (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
+        "Bucket size in MiB, or auto (ddp, torch-ddp).",
+        "X,X",
+        default=(None,),
+        usual="auto: 1, then 25",
     )
     find_unused: CommaList[OnOff] = compared(
-        (None,), "Look for unused parameters: on, off or auto (ddp, torch-ddp).", "on,off"
+        "Look for unused parameters: on, off or auto (ddp, torch-ddp).", "on,off", default=(None,)
     )
     comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = compared(
-        ("none",),
         "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
+        default=("none",),
         names=("--comm-hooks",),
         affects=ONLY_MODELS,
     )
     batched_copy: CommaList[OnOff] = compared(
-        (None,),
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
+        default=(None,),
         affects=ONLY_MODELS,
     )
     overlap: CommaList[Literal["on", "off"]] = compared(
-        ("on",), "Reduce gradients during the backward pass (ddp).", "on,off", affects=ONLY_MODELS
+        "Reduce gradients during the backward pass (ddp).",
+        "on,off",
+        default=("on",),
+        affects=ONLY_MODELS,
     )
     prefetch: CommaList[Prefetch] | None = compared(
-        None,
         "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
         affects=ONLY_MODELS,
     )
     data_workers: CommaList[DataWorkers] = compared(
-        (None,),
         "DataLoader workers per rank (with --prefetch, or of a script).",
         "N,N",
+        default=(None,),
         usual="auto: none, or the script's own",
     )
-    threads: CommaList[Count] | None = compared(
-        None, HELP["threads"], "N,N", usual=shared.USUAL_THREADS
-    )
+    threads: CommaList[Count] | None = compared(HELP["threads"], "N,N", usual=shared.USUAL_THREADS)
     warmup: CommaList[Number] | None = compared(
-        None,
-        "Warm-up steps.",
-        "N,N",
-        usual=f"{DEFAULT_WARMUP}; {DEFAULT_SCRIPT_WARMUP} for a script",
+        "Warm-up steps.", "N,N", usual=f"{DEFAULT_WARMUP}; {DEFAULT_SCRIPT_WARMUP} for a script"
     )
     steps: CommaList[Count] | None = compared(
-        None, "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
+        "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
     )
 
     lr_scaling: shared.LrRule = Panel.MEASUREMENT.option(
-        "none", HELP["lr_scaling"], "RULE", affects=ONLY_MODELS
+        HELP["lr_scaling"], "RULE", default="none", affects=ONLY_MODELS
     )
     stop_after_failure: bool = Panel.MEASUREMENT.option(
-        False, "Skip the larger group sizes of a row that failed."
+        "Skip the larger group sizes of a row that failed.", default=False
     )
-    debug: bool = Panel.MACHINE.option(False, HELP["debug"], scope="shell")
+    debug: bool = Panel.MACHINE.option(HELP["debug"], default=False, scope="shell")
     nnodes: Count | None = Panel.NODES.option(
-        None, "Number of nodes; run the command on each.", "N", scope="shell"
+        "Number of nodes; run the command on each.", "N", scope="shell"
     )
     node_rank: Number | None = Panel.NODES.option(
-        None, "Rank of this node; node 0 writes the results.", "N", scope="shell"
+        "Rank of this node; node 0 writes the results.", "N", scope="shell"
     )
     rdzv_endpoint: str | None = Panel.NODES.option(
-        None, "Address where node 0 listens.", "HOST:PORT", scope="shell"
+        "Address where node 0 listens.", "HOST:PORT", scope="shell"
     )
     resume: bool = Panel.OUTPUT.option(
-        False, "Run the trials of --name that have not completed.", scope="call"
+        "Run the trials of --name that have not completed.", default=False, scope="call"
     )
     dry_run: bool = print_option("Print the plan and the least time it takes, and exit.")
-    charts: bool = Panel.OUTPUT.option(True, "Draw charts.")
+    charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)
     verbose: bool = print_option("Also print notes.", names=("-v",))
     preset: str | None = option(
-        None,
-        "Start from a preset: quick, ci, full or paper.",
-        "NAME",
-        scope="call",
-        affects=ONLY_MODELS,
+        "Start from a preset: quick, ci, full or paper.", "NAME", scope="call", affects=ONLY_MODELS
     )
     config: FilePath | None = shared.config_option()
 
@@ -163,10 +163,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             values = getattr(self, field)
             if setting in OPTIONAL_SETTINGS and values != type(self).model_fields[field].default:
                 typed = f"{option_words(field)} {AXES[setting].text(values)}"
-                shared.require_setting(setting, typed, names, chosen="implementations")
+                shared.require_setting(setting, typed, names)
         if self.backends:
-            typed = option_words("backends", self.backends)
-            shared.require_setting("backend", typed, names, chosen="implementations")
+            shared.require_setting("backend", option_words("backends", self.backends), names)
         loading = self.prefetch or ()
         if None in loading and self.data is not None and is_function(self.data):
             raise UsageError(

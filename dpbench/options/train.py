@@ -32,101 +32,100 @@ class TrainOptions(Options):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
     presets = ("torch-ddp",)
-    arch: ArchitectureName = option(shared.DEFAULT_ARCHITECTURE, HELP["arch"], "NAME")
-    gpus: Gpus | None = option(None, HELP["gpus"], "N|I,J", usual="all, or 1 CPU")
+    arch: ArchitectureName = option(HELP["arch"], "NAME", default=shared.DEFAULT_ARCHITECTURE)
+    gpus: Gpus | None = option(HELP["gpus"], "N|I,J", usual="all, or 1 CPU")
     implementation: shared.BuiltInName = option(
-        "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
+        "Implementation; see 'dpbench list implementations'.", "NAME", default="ddp"
     )
     backend: shared.BackendName | None = option(
-        None, HELP["backends"], "NAME", names=("--sync-backend",), usual=shared.USUAL_BACKEND
+        HELP["backends"], "NAME", names=("--sync-backend",), usual=shared.USUAL_BACKEND
     )
-    batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
+    batch_size: Count = option("Samples per replica and micro-step.", "N", default=64)
     epochs: Count | None = option(
-        None, "Passes over the training samples.", "N", usual="10 on digits, else 5"
+        "Passes over the training samples.", "N", usual="10 on digits, else 5"
     )
     resume: FilePath | None = option(
-        None,
-        "Run or checkpoint to continue; auto: the run of --name.",
-        "auto|RUN|FILE",
-        scope="call",
+        "Run or checkpoint to continue; auto: the run of --name.", "auto|RUN|FILE", scope="call"
     )
-    optimizer: shared.Optimizer = Panel.SETTINGS.option("adadelta", HELP["optimizer"], "NAME")
-    lr: Positive = Panel.SETTINGS.option(1.0, "Learning rate.", "X")
-    seed: Number = Panel.SETTINGS.option(0, "Seed for weights, sample order and dropout.", "N")
-    dtype: shared.Dtype = Panel.SETTINGS.option("f32", HELP["dtype"], "NAME")
-    compile: shared.CompileMode = Panel.SETTINGS.option("none", HELP["compile"], "MODE")
-    accumulate: Count = Panel.SETTINGS.option(1, HELP["accumulate"], "N", names=("--grad-accum",))
-    sync_every: Count | None = Panel.SETTINGS.option(None, HELP["sync_every"], "N", usual="1")
+    optimizer: shared.Optimizer = Panel.SETTINGS.option(
+        HELP["optimizer"], "NAME", default="adadelta"
+    )
+    lr: Positive = Panel.SETTINGS.option("Learning rate.", "X", default=1.0)
+    seed: Number = Panel.SETTINGS.option(
+        "Seed for weights, sample order and dropout.", "N", default=0
+    )
+    dtype: shared.Dtype = Panel.SETTINGS.option(HELP["dtype"], "NAME", default="f32")
+    compile: shared.CompileMode = Panel.SETTINGS.option(HELP["compile"], "MODE", default="none")
+    accumulate: Count = Panel.SETTINGS.option(
+        HELP["accumulate"], "N", default=1, names=("--grad-accum",)
+    )
+    sync_every: Count | None = Panel.SETTINGS.option(HELP["sync_every"], "N", usual="1")
     bucket_cap_mb: Megabytes | None = Panel.SETTINGS.option(
-        None, "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
+        "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
     )
-    prefetch: Number = Panel.SETTINGS.option(0, "Steps to load ahead.", "N")
-    threads: Count | None = Panel.SETTINGS.option(
-        None, HELP["threads"], "N", usual="cores ÷ replicas"
-    )
+    prefetch: Number = Panel.SETTINGS.option("Steps to load ahead.", "N", default=0)
+    threads: Count | None = Panel.SETTINGS.option(HELP["threads"], "N", usual="cores ÷ replicas")
     data: Annotated[str, one_of(tuple(DATASETS))] | None = Panel.DATA.option(
-        None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
+        "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
-    data_dir: FilePath | None = Panel.DATA.option(None, HELP["data_dir"], "DIR")
-    download: bool = Panel.DATA.option(False, "Download the MNIST files that --data-dir lacks.")
-    limit_train: Count | None = Panel.DATA.option(
-        None, "Train on the first N samples.", "N", usual="all"
+    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR")
+    download: bool = Panel.DATA.option(
+        "Download the MNIST files that --data-dir lacks.", default=False
     )
-    lr_scaling: shared.LrRule = Panel.TRAINING.option("none", HELP["lr_scaling"], "RULE")
+    limit_train: Count | None = Panel.DATA.option("Train on the first N samples.", "N", usual="all")
+    lr_scaling: shared.LrRule = Panel.TRAINING.option(HELP["lr_scaling"], "RULE", default="none")
     gamma: Positive | None = Panel.TRAINING.option(
-        None,
         "Multiply the learning rate by this each epoch (StepLR).",
         "X",
         usual="0.85 on digits, else 0.7",
     )
-    max_norm: Positive | None = Panel.TRAINING.option(
-        None, "Clip the gradient norm to this value.", "X"
-    )
+    max_norm: Positive | None = Panel.TRAINING.option("Clip the gradient norm to this value.", "X")
     last_batch: LastBatch = Panel.TRAINING.option(
-        "step", "Incomplete batch at the end of an epoch: step or drop.", "step|drop"
+        "Incomplete batch at the end of an epoch: step or drop.", "step|drop", default="step"
     )
     balance: Balance = Panel.TRAINING.option(
-        "equal", "Split batches equally or by each rank's speed.", "equal|speed"
+        "Split batches equally or by each rank's speed.", "equal|speed", default="equal"
     )
     max_steps: Count | None = Panel.TRAINING.option(
-        None, "Stop after this many optimizer steps.", "N", usual="all epochs"
+        "Stop after this many optimizer steps.", "N", usual="all epochs"
     )
     evaluate: Evaluation = Panel.TRAINING.option(
-        "sharded", "Evaluate on all ranks, on rank 0, or not at all.", "sharded|rank0|off"
+        "Evaluate on all ranks, on rank 0, or not at all.", "sharded|rank0|off", default="sharded"
     )
     check_sync_every: Count | None = Panel.TRAINING.option(
-        None, "Compare the ranks' parameters every K steps.", "K"
+        "Compare the ranks' parameters every K steps.", "K"
     )
-    oversubscribe: bool = Panel.MACHINE.option(False, HELP["oversubscribe"])
-    timeout: Duration = Panel.MACHINE.option(120.0, "Time that ranks wait for each other.", "TIME")
-    debug: bool = Panel.MACHINE.option(False, HELP["debug"])
+    oversubscribe: bool = Panel.MACHINE.option(HELP["oversubscribe"], default=False)
+    timeout: Duration = Panel.MACHINE.option(
+        "Time that ranks wait for each other.", "TIME", default=120.0, usual="2m"
+    )
+    debug: bool = Panel.MACHINE.option(HELP["debug"], default=False)
     runs_dir: FilePath = Panel.OUTPUT.option(
-        Path("runs"), "Directory for run folders.", "DIR", scope="call"
+        "Directory for run folders.", "DIR", default=Path("runs"), scope="call"
     )
     checkpoint: OutputFile | None = Panel.OUTPUT.option(
-        None, "Also write each checkpoint to this file.", "FILE"
+        "Also write each checkpoint to this file.", "FILE"
     )
     checkpoint_every: Count | None = Panel.OUTPUT.option(
-        None, "Steps between checkpoints.", "N", usual="an epoch"
+        "Steps between checkpoints.", "N", usual="an epoch"
     )
     max_checkpoints: Count = Panel.OUTPUT.option(
-        10, "Checkpoints to keep: the latest N, and the best.", "N"
+        "Checkpoints to keep: the latest N, and the best.", "N", default=10
     )
-    log_interval: Count = Panel.OUTPUT.option(20, "Steps between log lines.", "N")
+    log_interval: Count = Panel.OUTPUT.option("Steps between log lines.", "N", default=20)
     dry_run: bool = print_option("Print the size of a step and exit.")
     memory: bool = print_option("Print each rank's memory at the end.")
     json_lines: bool = print_option("Print the log as JSON Lines on stdout.")
     quiet: bool = print_option("Print only the result.", names=("-q",))
     local_rank: str | None = Panel.HIDDEN.option(
-        None,
         "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
         names=("--local_rank",),
         scope="shell",
     )
-    preset: str | None = option(None, "Start from a preset: torch-ddp.", "NAME", scope="call")
+    preset: str | None = option("Start from a preset: torch-ddp.", "NAME", scope="call")
     config: FilePath | None = shared.config_option()
     name: str | None = option(
-        None, "Name of the run folder.", "NAME", usual="the time and the architecture", scope="call"
+        "Name of the run folder.", "NAME", usual="the time and the architecture", scope="call"
     )
     as_json: bool = shared.json_option()
 
@@ -144,9 +143,7 @@ class TrainOptions(Options):
         for field in ("backend", "sync_every", "bucket_cap_mb"):
             if (value := getattr(self, field)) is not None:
                 typed = option_words(field, value)
-                shared.require_setting(
-                    field, typed, (self.implementation,), chosen="implementation"
-                )
+                shared.require_setting(field, typed, (self.implementation,), "implementation")
         if self.download and (self.data != "mnist" or self.data_dir is None):
             raise UsageError(
                 f"{option_words('download', True)}: expected {option_words('data', 'mnist')}, and "

@@ -90,19 +90,9 @@ def _duration(value: Any) -> float:
     return seconds
 
 
-def _duration_text(seconds: float) -> Any:
-    return seconds if seconds % 60 else f"{seconds / 60:g}m"
-
-
 def _ids(value: Any) -> Any:
     """The ids of GPUs in text with a comma; a number stays as it is."""
     return value.removesuffix(",").split(",") if isinstance(value, str) and "," in value else value
-
-
-def _distinct(value: int | tuple[int, ...]) -> int | tuple[int, ...]:
-    if isinstance(value, tuple) and len({*value}) < len(value):
-        raise ValueError("expected distinct ids of GPUs")
-    return value
 
 
 def _gpus_text(value: Any) -> Any:
@@ -133,19 +123,8 @@ Percent = Annotated[
     PlainSerializer(lambda share: f"{round(100 * share, 12):g}%", when_used="json"),
 ]
 """A share, as a fraction, from text such as "3%": a bare number could mean 5 % or 500 %."""
-Duration = Annotated[
-    float,
-    BeforeValidator(_duration, json_schema_input_type=float | str),
-    PlainSerializer(_duration_text, when_used="json"),
-]
+Duration = Annotated[float, BeforeValidator(_duration, json_schema_input_type=float | str)]
 """Seconds, from 90, "90s", "5m" or "1h"."""
-Gpus = Annotated[
-    Count | Annotated[tuple[Number, ...], Field(min_length=1)],
-    BeforeValidator(_ids),
-    AfterValidator(_distinct),
-    PlainSerializer(_gpus_text, when_used="json"),
-]
-"""A number of GPUs, or their ids."""
 FilePath = Annotated[Path, BeforeValidator(_named)]
 """A file or folder."""
 
@@ -202,6 +181,12 @@ def _unique(values: tuple[T, ...], info: ValidationInfo) -> tuple[T, ...]:
     return kept
 
 
+Gpus = Annotated[
+    Count | Annotated[tuple[Number, ...], Field(min_length=1), AfterValidator(_unique)],
+    BeforeValidator(_ids),
+    PlainSerializer(_gpus_text, when_used="json"),
+]
+"""A number of GPUs, or their ids."""
 CommaList = Annotated[tuple[T, ...], BeforeValidator(split_commas), AfterValidator(_unique)]
 """A list with commas between its values, or a list."""
 ArchitectureList = Annotated[

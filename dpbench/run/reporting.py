@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dpbench.errors import UsageError
 from dpbench.files import write_output
 from dpbench.messages import say, warn
+from dpbench.options.results import ALL_CHARTS
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.run.results import (
     is_current,
@@ -105,7 +106,8 @@ def plot(options: PlotOptions) -> str:
     from dpbench.report.charts.figures import house_style, stem_of, write_figure
     from dpbench.report.page import charts_folder
 
-    kinds = [CHARTS[name] for name in (CHARTS if options.draws_all else options.kinds)]
+    draws_all = ALL_CHARTS in options.kinds
+    kinds = [CHARTS[name] for name in (CHARTS if draws_all else options.kinds)]
     sweeps_only = any(kind.is_of_sweeps for kind in kinds)
     path = options.path or latest_folder("plot", sweeps_only=sweeps_only)
     if options.output is None and is_table(path):
@@ -126,7 +128,7 @@ def plot(options: PlotOptions) -> str:
                 drawn[stem] = kind.draw(shown)
             except NothingToDraw as reason:
                 empty.append(f"no chart {stem}: {reason}")
-        if empty and not (options.draws_all and drawn):
+        if empty and not (draws_all and drawn):
             raise UsageError(f"{path}: {'; '.join(empty)}")
         say(*empty)
         folder.mkdir(parents=True, exist_ok=True)
