@@ -38,14 +38,10 @@ _BUILDING = threading.Lock()
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-def _from_text(value: Any) -> Any:
-    return float(value) if isinstance(value, str) and value in NOT_FINITE else value
-
-
 Float = Annotated[
     float,
     Field(allow_inf_nan=True),
-    BeforeValidator(_from_text),
+    BeforeValidator(lambda value: float(value) if value in NOT_FINITE else value),
     PlainSerializer(lambda value: value if math.isfinite(value) else repr(value)),
     WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": list(NOT_FINITE)}]}),
 ]

@@ -1,7 +1,7 @@
 """Results on stdout, messages beside them, their words, and escaping of texts from elsewhere.
 
 Messages take one line each and go to stderr unless somebody else listens. They name an option as
-it is typed; calls from Python reword that. What a terminal would act upon is escaped.
+it is typed, in calls from Python, too. What a terminal would act upon is escaped.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ from dpbench.cli.app import commands, run
 from dpbench.cli.help import MANY_ROWS
 from dpbench.cli.setup import MODEL_TEMPLATE
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
-from tests.launch import synthetic
 from tools.docs import DOCUMENTS, ROOT
 from tools.docs.blocks import GENERATED, generate_body, sandbox
 from tools.docs.pictures import ORIGIN, origin
@@ -200,11 +199,12 @@ def test_every_command_that_is_shown_can_be_parsed(words: list[str]) -> None:
     "name",
     [pytest.param(name, marks=() if name == "README.md" else pytest.mark.full) for name in TEXTS],
 )
+@pytest.mark.usefixtures("synthetic")
 def test_every_command_that_needs_no_ranks_runs(
     name: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage(TEXTS[name])
-    for variable, value in {**synthetic.VARIABLES, "COLUMNS": "100", "NO_COLOR": "1"}.items():
+    for variable, value in {"COLUMNS": "100", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(variable, value)
     for words in shown(TEXTS[name]):
         if words[0] not in ("sweep", *READ_ONLY) or NEEDS_MORE.search(" ".join(words)):

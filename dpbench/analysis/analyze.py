@@ -12,7 +12,6 @@ from dpbench.analysis.rows import Row, summarize
 from dpbench.analysis.sentences import environment_warnings, machine_notes
 from dpbench.folders import Collectives, Sweep, unfinished_warning
 from dpbench.records.trial import NOT_A_MEAN
-from dpbench.specs import Labels
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached values
@@ -56,17 +55,13 @@ class Analysis:
     def by_work(self) -> tuple[Analysis, ...]:
         """The analysis of each work of its rows, of which a sweep of one architecture has one."""
         groups: dict[str, list[Row]] = {}
-        labels = Labels.among(row.configuration for row in self.rows if row.configuration)
         for row in self.rows:
-            named = row
-            if row.configuration and row.work:
-                name = labels.within_work.implementation(row.configuration)
-                named = replace(row, implementation_label=name)
+            named = replace(row, labels=row.labels.within_work) if row.work else row
             groups.setdefault(row.work, []).append(named)
         parts = [replace(self, rows=(*rows,), work=work) for work, rows in groups.items()]
         return tuple(parts) or (self,)
 
-    @property
+    @cached_property
     def fastest(self) -> tuple[Fastest, ...]:
         """The fastest row of each work and batch size of a sweep."""
         parts, spoiled = self.by_work if self.sweep else (), self.machine_load.spoils_speeds

@@ -16,7 +16,7 @@ from operator import attrgetter, truediv
 from statistics import median
 
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metric import Metric
+from dpbench.analysis.metrics import Metric
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
 from dpbench.specs.collective import CollectiveSpec

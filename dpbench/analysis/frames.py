@@ -17,11 +17,18 @@ import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.metric import Reader, ValueType, missing, value_type_of
-from dpbench.analysis.metrics import METRICS, claimed_metrics, if_timed, of_losses
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.metrics import (
+    METRICS,
+    Reader,
+    ValueType,
+    claimed_metrics,
+    if_timed,
+    missing,
+    of_losses,
+    value_type_of,
+)
 from dpbench.analysis.resources import memory_imbalance
-from dpbench.analysis.rows import Row
+from dpbench.analysis.rows import Row, by_configuration
 from dpbench.analysis.throughput import elapsed_seconds
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord

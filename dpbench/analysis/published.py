@@ -36,7 +36,7 @@ PositiveSpeed = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]
 """Wider than any training speed or time, and far from where floats overflow."""
 
 
-class Line(BaseModel):
+class PublishedLine(BaseModel):
     """One line of the file; None and "" for what is not known."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -93,7 +93,7 @@ class Line(BaseModel):
         return sum((getattr(self, unit) or 0.0) * seconds for unit, seconds in UNIT_SECONDS.items())
 
 
-def read_lines(path: Path) -> list[Line]:
+def read_lines(path: Path) -> list[PublishedLine]:
     """The lines of the file, each of another configuration with a speed; raises FileError if it has
     another form."""
     cells_by_line = _cells(path)
@@ -110,7 +110,9 @@ def read_lines(path: Path) -> list[Line]:
     for number, cells in cells_by_line.items():
         place = f"{path}, line {number}"
         try:
-            line = Line.model_validate({name: text for name, text in cells.items() if text})
+            line = PublishedLine.model_validate(
+                {name: text for name, text in cells.items() if text}
+            )
         except ValidationError as error:
             first = error.errors()[0]
             column = str(first["loc"][0])

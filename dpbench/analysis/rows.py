@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,31 @@ from dpbench import units
 from dpbench.analysis.change import change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
 from dpbench.analysis.noise import is_under_load
-from dpbench.analysis.published import Line, read_lines
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
+from dpbench.analysis.published import PublishedLine, read_lines
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.scaling import OWN_ONE_REPLICA, UNITY
-from dpbench.analysis.throughput import WarmUp, items_per_second, slowest_of_each_step, warm_up
+from dpbench.analysis.throughput import (
+    WarmUp,
+    is_measured,
+    items_per_second,
+    slowest_of_each_step,
+    warm_up,
+)
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord
 from dpbench.specs import Configuration, Labels, plain_label, series_name
 from dpbench.specs.labels import implementation_order, row_name
 from dpbench.specs.traits import SINGLE
+
+WORST_FIRST = (
+    Status.WRONG_GRADIENTS,
+    Status.FAILED,
+    Status.OUT_OF_MEMORY,
+    Status.TIMED_OUT,
+    Status.DIVERGED,
+    Status.COMPLETED,
+    Status.SKIPPED,
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # without slots, for cached values
@@ -34,16 +49,12 @@ class Row:
 
     implementation: str
     """The name as it is registered or published."""
-    implementation_label: str
-    """The implementation as people read it, with settings: "ddp(bf16)", see `Labels`."""
     backend: str | None
     group_size: int
     batch_size: int | None
     """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
     global_batch_size: int | None = None
     """Samples of all replicas in a micro-step; None where it is not known."""
-    work: str = ""
-    """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
     item: str
     """The items that its speed counts: images, tokens."""
     throughput: Estimate | None = None
@@ -56,8 +67,10 @@ class Row:
     """Number of completed repetitions."""
     configuration: Configuration | None = None
     """The settings that its repetitions share."""
+    labels: Labels = field(default_factory=Labels)
+    """Which of its settings its names tell."""
     records: tuple[TrialRecord, ...] = ()
-    """Usable repetitions, see `repetitions.usable_repetitions`."""
+    """Usable repetitions, see `usable_repetitions`."""
     is_reference: bool = False
     """Whether speedups are over it."""
     reference: Row | None = None
@@ -68,7 +81,7 @@ class Row:
     """Notes on its values."""
     peak_items_per_second: float | None = None
     """The throughput that would use its GPUs' peak, if that is known."""
-    published: Line | None = None
+    published: PublishedLine | None = None
     """The line that states it; None if dpbench measured it."""
 
     @cached_property
@@ -153,6 +166,17 @@ class Row:
         """Slow steps at the start of its windows."""
         return warm_up([slowest_of_each_step(record) for record in self.records])
 
+    @cached_property
+    def implementation_label(self) -> str:
+        """The implementation as people read it, with settings: "ddp(bf16)"."""
+        used = self.configuration
+        return self.labels.implementation(used) if used else self.implementation
+
+    @property
+    def work(self) -> str:
+        """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
+        return self.labels.work_label(self.configuration) if self.configuration else ""
+
     @property
     def series(self) -> str:
         """Name of the scaling curve: "ddp/gloo"."""
@@ -163,6 +187,48 @@ class Row:
         """Name of the configuration: "ddp/gloo ×2, batch 32", with "(1+1 nodes)" after the group
         size across nodes."""
         return row_name(self.series, self.group_size, self.replicas_by_node, self.batch_size)
+
+
+def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list[TrialRecord]]:
+    """The repetitions of each configuration, in the order they were first run.
+
+    A trial that was run again, for example after a manual change, counts once, with its last
+    record.
+    """
+    groups: dict[Configuration, dict[int, TrialRecord]] = {}
+    for record in records:
+        groups.setdefault(record.configuration, {})[record.trial.repetition] = record
+    return {configuration: list(group.values()) for configuration, group in groups.items()}
+
+
+def usable_repetitions(repetitions: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """The repetitions with trustworthy speeds: none if any had wrong gradients."""
+    if any(record.status is Status.WRONG_GRADIENTS for record in repetitions):
+        return ()
+    return tuple(filter(is_measured, repetitions))
+
+
+def worst_status(repetitions: Sequence[TrialRecord]) -> tuple[Status, str | None]:
+    """The worst status, and why it is not simply completed; a single skipped repetition does not
+    hide that others completed.
+
+    The reason is the first one, with the number of repetitions that ended that way.
+    """
+    statuses = [record.status for record in repetitions]
+    blamed = worst = min(statuses, key=WORST_FIRST.index)
+    if worst is Status.COMPLETED:
+        if Status.SKIPPED not in statuses:
+            return worst, None
+        blamed = Status.SKIPPED
+    ended_so = [record for record in repetitions if record.status is blamed]
+    reason = next((record.reason for record in ended_so if record.reason), None)
+    all_skipped = blamed is Status.SKIPPED and len(ended_so) == len(repetitions)
+    if len(repetitions) == 1 or all_skipped:
+        return worst, reason
+    count = units.counted(len(repetitions), "repetition")
+    verb = "with " if blamed is Status.WRONG_GRADIENTS else ""
+    share = f"{len(ended_so)} of {count} {verb}{blamed.words}"
+    return worst, f"{share}: {reason}" if reason else share
 
 
 def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
@@ -209,12 +275,10 @@ def summarize(
         speeds = [*map(items_per_second, measured)]
         rows[configuration] = Row(
             implementation=configuration.implementation,
-            implementation_label=labels.implementation(configuration),
             backend=configuration.backend,
             group_size=configuration.group_size,
             batch_size=configuration.batch_size,
             global_batch_size=configuration.global_batch_size or None,
-            work=labels.work_label(configuration),
             item=item,
             throughput=geometric_mean(speeds, f"{item}/s") if speeds else None,
             status=status,
@@ -222,6 +286,7 @@ def summarize(
             verified=_verified(group),
             repetitions=sum(record.status is Status.COMPLETED for record in group),
             configuration=configuration,
+            labels=labels,
             records=measured,
             is_reference=configuration == reference,
             reference=rows.get(reference),
@@ -272,7 +337,6 @@ def published_rows(path: Path) -> tuple[Row, ...]:
             notes.append(f"no speedup, no {missing}")
         rows[line.key] = Row(
             implementation=line.implementation,
-            implementation_label=line.implementation,
             backend=line.backend,
             group_size=line.group_size,
             batch_size=batch,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
@@ -75,26 +74,31 @@ def _oversubscribed(
 def noise_warnings(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Iterator[str]:
     """One sentence on the `chosen` rows of a sweep that are too noisy for a purpose, such as
     "explain": from where to where their numbers go, and what to do about it; none without any."""
-    noisy = {row: row.noisy_estimates for row in chosen if row.noisy_estimates}
-    if not noisy:
-        return
-    ranges = []
-    for row, estimates in noisy.items():
-        speeds = units.span(map(round, row.speeds.values()))
-        known = f"{speeds} {one_line(row.item)}/s"
-        if row.speedup and row.throughput not in estimates:
-            known = "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
-        ranges.append(f"{row.label} ({known})")
-    noisy_trials, trials = ([r for row in some for r in row.records] for some in (noisy, rows))
-    now = len({record.trial.repetition for record in noisy_trials})
-    needed = repetitions_to_state(chain.from_iterable(noisy.values()))
-    remedy = f"more than {MAX_ADVISED_REPETITIONS} repetitions (now {now})"
+    noisy = [row for row in chosen if row.noisy_estimates]
+    if noisy:
+        ranges = [f"{row.label} ({_known_range(row)})" for row in noisy]
+        which = units.some_of(ranges, MAX_LISTED, "configuration")
+        yield f"too noisy to {purpose}: {which}; {_remedy(noisy, rows)}"
+
+
+def _known_range(row: Row) -> str:
+    """From where to where its speed goes, or its speedup where the speed is known."""
+    if row.speedup and row.throughput not in row.noisy_estimates:
+        return "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
+    return f"{units.span(map(round, row.speeds.values()))} {one_line(row.item)}/s"
+
+
+def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
+    """What would make the numbers of some rows of a sweep less noisy."""
     if any(row.is_under_load for row in noisy):
-        remedy = FREE_THE_MACHINE
-    elif needed is not None:
-        passes = 1 + max(record.trial.repetition for record in trials)
-        remedy = repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)
-    yield f"too noisy to {purpose}: {units.some_of(ranges, MAX_LISTED, 'configuration')}; {remedy}"
+        return FREE_THE_MACHINE
+    now = len({repetition for row in noisy for repetition in row.speeds})
+    needed = repetitions_to_state(one for row in noisy for one in row.noisy_estimates)
+    if needed is None:
+        return f"more than {MAX_ADVISED_REPETITIONS} repetitions (now {now})"
+    trials = [record for row in rows for record in row.records]
+    passes = 1 + max(record.trial.repetition for record in trials)
+    return repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)
 
 
 def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:

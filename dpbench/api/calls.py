@@ -1,11 +1,10 @@
-"""What calls from a Python program need: one at a time, messages for the caller in words of Python,
-options in their signature, and a script that ranks do not import again."""
+"""What calls from a Python program need: one at a time, options in their signature, and a script
+that ranks do not import again."""
 
 from __future__ import annotations
 
 import inspect
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from signal import SIGINT
 from typing import Any, TypeVar
 
-from dpbench.errors import FileError, Interrupted, UsageError
+from dpbench.errors import Interrupted, UsageError
 from dpbench.messages import said_to, to_stderr
 from dpbench.options.model import Options, options_of
 
@@ -21,15 +20,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 NAMES_OF_MAIN = ("__spec__", "__file__")
 PYTHON_TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
 """Types of Python by those of JSON; null leaves an option out."""
-SHELL_WORDS = re.compile(r"((?:dpbench|git) [a-z]+ .*|\S+\.py --.*)|(?<![\w-])--([a-z][a-z-]*)")
-"""In a message, a command of dpbench, Git or a script that ends it, or the name of an option."""
 _measuring = threading.Lock()
 
 
 @contextmanager
 def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator[None]:
-    """The block of one call, whose messages are on stderr if `progress`. Messages and errors name
-    arguments: `data_dir` for --data-dir.
+    """The block of one call, whose messages are on stderr if `progress`.
 
     A call that measures or trains is `alone`: UsageError is raised if another one is in its block.
     Ranks keep the environment variables of the first, which starts the server that they are forked
@@ -41,17 +37,12 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
             "script that is imported for its architecture puts its call under "
             '`if __name__ == "__main__":`'
         )
-
-    def hear(message: str) -> None:
-        if progress:
-            to_stderr(_in_python(message))
-
     try:
-        with said_to(hear), _main_module_unseen() if alone else nullcontext():
+        with (
+            said_to(to_stderr if progress else _ignore),
+            _main_module_unseen() if alone else nullcontext(),
+        ):
             yield
-    except (UsageError, FileError) as error:
-        error.args = (_in_python(str(error)),)
-        raise
     except Interrupted as error:
         if error.signal_number != SIGINT:
             raise
@@ -61,9 +52,8 @@ def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator
             _measuring.release()
 
 
-def _in_python(message: str) -> str:
-    """The message with options as arguments: `data_dir` for --data-dir."""
-    return SHELL_WORDS.sub(lambda found: found[1] or found[2].replace("-", "_"), message)
+def _ignore(message: str) -> None:
+    """Hear a message of a call without progress."""
 
 
 def as_path(place: Any) -> Any:

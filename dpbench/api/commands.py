@@ -52,9 +52,8 @@ def sweep(
     """
     with measuring_call("dpbench.sweep", progress=progress):
         measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
-        with plan_sweep(measured) as (planned, runner):
-            shown = TrialProgress(quiet=not progress)
-            results = Results(measure(planned, runner, shown, resume=measured.resume))
+        with plan_sweep(measured) as plan:
+            results = Results(measure(plan, TrialProgress(quiet=not progress)))
     if report:
         results.write_report(charts=measured.charts)
     return results

@@ -39,7 +39,7 @@ EVERY = 5
 BRIGHTEST = 16
 """The gray level of full ink; 0 is paper."""
 SIDE = 28
-"""Side in pixels after resizing: that of MNIST, so that both fit the same architectures."""
+"""Side in pixels after resizing, as MNIST has it, so that both fit the same architectures."""
 PUBLISHED = {
     "train-images-idx3-ubyte.gz": "440fcabf73cc546f",
     "train-labels-idx1-ubyte.gz": "3552534a0a558bbe",

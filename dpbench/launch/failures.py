@@ -95,9 +95,9 @@ class RanksFailed(DpbenchError):
     """Some ranks did not return; the message is the reason, which names the first cause.
 
     Attributes:
-        failures: those of all ranks that were not ended because of another.
-        cause: the one that the others follow from, in the order of this module; None without any.
-        status: of the trial of these ranks.
+        failures: of the ranks that were not ended because of another.
+        cause: the failure that the others follow from, by `FailureKind`; None without any.
+        status: the status of the trial of these ranks.
         killed: whether something outside ended the rank that is the cause.
     """
 

@@ -42,7 +42,7 @@ def preflight(arch: str, *, dataset: str | None, seed: int) -> TryOutResult:
 def run_user_code(subject: str, work: Callable[[], T]) -> T:
     """The result of `work`, which runs the user's code, from a rank of its own.
 
-    Raises UsageError: that of `work`, or one that begins with `subject` if the code ends the rank.
+    Raises the UsageError of `work`, or one that begins with `subject` if the code ends the rank.
     """
     try:
         return run_one_rank(partial(_run_marked, work), LIMIT_SECONDS)

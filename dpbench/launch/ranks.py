@@ -78,7 +78,7 @@ def run_ranks(
     Args:
         work: gets its rank; picklable, unless the ranks are forked.
         scratch: where the ranks leave their output and stacks.
-        place: that of the first of these ranks, with the store where they meet. None means that
+        place: the first rank's place, with the store where they meet. None means that
             there are no others, and that they meet in a file which only this user can read.
         variables: environment variables of all these ranks.
         stop: the ranks are killed when it returns True.

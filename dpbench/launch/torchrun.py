@@ -205,7 +205,7 @@ def run_workers(chosen: Namespace, threads: int) -> None:
 def workers_failed(ends: Mapping[int, ProcessFailure], logs: Path) -> RanksFailed:
     """The error with the workers' failures, from torch's by rank; `logs` is torchrun's log folder.
 
-    Those that the launcher has ended have not failed, unless no other has ended before.
+    A worker that the launcher has ended has not failed, unless no other has ended before.
     """
     earliest = min(ends.values(), key=lambda end: end.timestamp)
     failures = []

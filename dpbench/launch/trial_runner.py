@@ -112,15 +112,15 @@ def record_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> Trial
     """The record: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
     record = TrialRecord(trial=trial, status=Status.COMPLETED, ranks=tuple(ranks))
-    worst = record.facts.verification
+    verification = record.facts.verification
     traits = trial.configuration.traits
     checksums = {rank.final_checksum for rank in ranks}
     losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))
     diverged = [step for step, loss in losses if not math.isfinite(loss)]
-    if worst is not None and not worst.passed:
+    if verification is not None and not verification.passed:
         reason = (
-            f"gradients differ from one process by {worst.max_relative_error:.2g} relative "
-            f"(tolerance {worst.tolerance:.0e}), worst in {worst.worst_parameter}"
+            f"gradients differ from one process by {verification.max_relative_error:.2g} relative "
+            f"(tolerance {verification.tolerance:.0e}), worst in {verification.worst_parameter}"
             + ("; no layer may mix samples of different replicas" if traits.one_process else "")
         )
         return replace(record, status=Status.WRONG_GRADIENTS, reason=reason)
@@ -157,8 +157,8 @@ class LoadMeter:
         )
 
     def _read(self) -> tuple[float, float, float] | None:
-        """Three clocks in seconds: the time; that of other processes, neither idle nor waiting for
-        a disk; and that which the hypervisor gave to other guests. None if they cannot be read."""
+        """Three clocks in seconds: the time; core time of other processes, neither idle nor waiting
+        for a disk; core time that the hypervisor gave to other guests. None if unreadable."""
         try:
             # The last two times of the server are those of its children.
             of_dpbench = process_time() + sum(psutil.Process(self._server).cpu_times()[:4])

@@ -19,13 +19,13 @@ import torch
 from dpbench.architecture import Architecture, items_per_sample, load_architecture
 from dpbench.data.datasets import (
     Dataset,
-    Splits,
     UserDataset,
+    load_splits,
     load_user_dataset,
     synthetic_dataset,
     synthetic_samples,
 )
-from dpbench.data.registry import SYNTHETIC, is_function, prepared_file
+from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.measure.batches import StepSamples, loading_batches
 from dpbench.measure.device import (
     memory_peaks,
@@ -120,8 +120,7 @@ def _source(
     if workload.dataset == SYNTHETIC:
         samples = max(configuration.global_batch_size, synthetic_samples(architecture))
         return synthetic_dataset(architecture, seed=workload.seed, samples=samples)
-    assert prepared is not None
-    return Splits.read(prepared_file(prepared, workload.dataset)).train
+    return load_splits(workload, prepared, architecture).train
 
 
 def time_windows(

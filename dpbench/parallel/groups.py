@@ -49,7 +49,7 @@ def message_device(group: dist.ProcessGroup, device: torch.device | None = None)
     """A device whose tensors the group's collectives accept.
 
     The CPU; or, if the group takes CUDA tensors only, the device that it is bound to, else
-    `device`, the one of the module, else the current one.
+    `device`, on which the module is, else the current device.
     """
     if has_backend(group, CPU):
         return CPU

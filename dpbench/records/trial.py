@@ -82,8 +82,8 @@ or, by a script, on the last batch of its DataLoader again and again."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-    """Timed steps of one mode on one rank: those of a segment, which are consecutive and start on
-    all ranks together, or of several segments, joined."""
+    """Timed steps of one mode on one rank: a segment, whose steps are consecutive and start on all
+    ranks together, or several segments, joined."""
 
     seconds: float
     """Seconds from the opening barrier of each segment until this rank's device has finished its
@@ -93,7 +93,7 @@ class Window:
     samples: int
     """Samples that this rank's replicas consumed."""
     segment_steps: tuple[int, ...] = ()
-    """Steps of each of several segments; those of the windows of a rank take turns."""
+    """Steps of each of several segments; segments of the windows of a rank take turns."""
     losses: tuple[Float, ...] = ()
     """Mean loss of this rank's samples of every step, read after the window."""
     cpu_seconds: float | None = None

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses import SLOPE_BLOCKS
-from dpbench.analysis.metric import Metric, Value
-from dpbench.analysis.metrics import TABLE_METRICS, claimed_metrics
+from dpbench.analysis.metrics import TABLE_METRICS, Metric, Value, claimed_metrics
 from dpbench.analysis.rows import Row
 from dpbench.errors import UsageError, unknown_name
 from dpbench.messages import one_line, option_words
@@ -99,41 +98,45 @@ def configurations_table(
     chosen = () if columns is None else _chosen_keys(columns, known)
     # Headers name what the rows count; if they count several items, each speed has its unit.
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
-    metrics = [known[k].counting(map(one_line, items)) for k in dict.fromkeys((*chosen, *known))]
-    values = {metric.key: [metric.read(row) for row in rows] for metric in metrics}
-    shown = chosen or [m.key for m in metrics if m.by_default and _matters(values[m.key], m, rows)]
+    keys = dict.fromkeys((*chosen, *known))
+    values = {key: [known[key].read(row) for row in rows] for key in keys}
+    filled = [key for key in keys if key in chosen or any(v is not None for v in values[key])]
+    shown = chosen or [
+        key for key in filled if known[key].by_default and _matters(key, values[key], rows)
+    ]
     leaving = () if chosen else [*dict.fromkeys((*LAST_TO_LEAVE, *known))][::-1]
-    laid_out, common, bare = list[Column](), list[str](), list[Metric]()
-    for metric in metrics:
-        key, of_rows = metric.key, values[metric.key]
-        if key not in chosen and all(value is None for value in of_rows):
-            continue
+    laid_out, bare = list[Column](), list[str]()
+    for key in filled:
+        metric = known[key].counting(map(one_line, items))
         if key == "efficiency" and "speedup" in shown:
             # It has the same relative interval, which is written once.
             metric = replace(metric, style="share")
-        elif key in shown and metric.by_default and any(map(_is_bare, of_rows)):
-            bare.append(metric)
-        pairs = zip(rows, of_rows, strict=True)
+        elif key in shown and metric.by_default and any(map(_is_bare, values[key])):
+            bare.append(metric.header)
+        pairs = zip(rows, values[key], strict=True)
         texts = [cell(metric, row, value, with_rate=len(items) > 1) for row, value in pairs]
-        is_common = key in IDENTITY_COLUMNS[1:] and len({*texts}) == 1 < len(rows) and not chosen
-        if is_common:
-            common.append(f"{key.replace('_', ' ')} {texts[0]}")
         leaves = leaving.index(key) + 1 if leaving and key not in STAYING_COLUMNS else 0
-        is_shown = key in shown and not is_common
-        laid_out.append(metric_column(metric, of_rows, texts, leaves=leaves, by_default=is_shown))
+        look = {"leaves": leaves, "by_default": key in shown}
+        laid_out.append(metric_column(metric, values[key], texts, **look))
+    common = [one for one in laid_out if not chosen and _is_common(one)]
+    laid_out = [replace(one, by_default=False) if one in common else one for one in laid_out]
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
         laid_out.append(text_column("", again, key=COMMAND_KEY, by_default=False))
-    notes = []
+    notes = [SLOPE_NOTE] if SLOPE_KEY in shown else []
     if bare:
         # Where speeds are single values, so is what is computed from them, further right.
-        why = TOO_FEW_STEPS if bare[0].key == SLOPE_KEY else SINGLE_VALUES
-        notes.append(f"{', '.join(metric.header for metric in bare)} without ±: {why}")
-    if SLOPE_KEY in shown:
-        notes.append(SLOPE_NOTE)
-    return Table(
-        columns=tuple(laid_out), notes=table_notes(rows, common, notes), rules=_rules(rows)
-    )
+        is_slope = known[SLOPE_KEY].header == bare[0]
+        why = TOO_FEW_STEPS if is_slope else SINGLE_VALUES
+        notes.insert(0, f"{', '.join(bare)} without ±: {why}")
+    sizes = [f"{one.key.replace('_', ' ')} {one.cells[0]}" for one in common]
+    return Table(columns=tuple(laid_out), notes=table_notes(rows, sizes, notes), rules=_rules(rows))
+
+
+def _is_common(size: Column) -> bool:
+    """Whether it is a size that all rows have in common."""
+    is_size = size.key in IDENTITY_COLUMNS[1:]
+    return is_size and len({*size.cells}) == 1 < len(size.cells)
 
 
 def _chosen_keys(columns: str, known: Iterable[str]) -> tuple[str, ...]:
@@ -142,11 +145,11 @@ def _chosen_keys(columns: str, known: Iterable[str]) -> tuple[str, ...]:
     return keys if {*keys} & {*IDENTITY_COLUMNS} else (*IDENTITY_COLUMNS, *keys)
 
 
-def _matters(values: Sequence[Value], metric: Metric, rows: Sequence[Row]) -> bool:
+def _matters(key: str, values: Sequence[Value], rows: Sequence[Row]) -> bool:
     """Whether a column says anything: a loss that falls or rises, a trial that did not complete."""
-    if metric.key == "status":
+    if key == "status":
         return any(row.status is not Status.COMPLETED or row.reason for row in rows)
-    if metric.key == SLOPE_KEY:
+    if key == SLOPE_KEY:
         ends = [slope.ends for slope in values if isinstance(slope, Estimate)]
         return any(not low <= 0 <= high for low, high in ends)
     return True
@@ -233,14 +236,11 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
     """Read --columns a,b,c."""
-    names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
-    option = option_words("columns", text)
+    names = tuple(name.strip() for name in text.split(","))
+    keys, option = tuple(known), option_words("columns", text)
     for name in names:
         if name == GEM_COLUMNS:
-            raise UsageError(
-                f"{option}: {name} is a whole table of text; expected it alone, and no other "
-                f"{option_words('format')} than text or markdown"
-            )
+            raise UsageError(f"{option}: expected {name} alone, and as text or markdown")
         if name not in keys:
             raise unknown_name(option_words("columns"), name, [*keys, GEM_COLUMNS])
         if names.count(name) > 1:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.metric import Metric, Style, Value
+from dpbench.analysis.metrics import Metric, Style, Value
 from dpbench.messages import one_line
 from dpbench.report.table import AT_MOST, MISSING, Column, column
 from dpbench.units import CLOCK_SECONDS, GIGA

@@ -31,17 +31,8 @@ REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
 of `dpbench plot`."""
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
 """A tag in the beginning of each page, and the length of that beginning."""
-POINTS_PER_INCH = 72
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PageChart:
-    """A chart of the page."""
-
-    kind: ChartKind
-    svg: str
-    """Markup, safe to put into a page as it is."""
-    width_points: int
+PageChart = tuple[ChartKind, str]
+"""A chart of the page: its kind, and markup that is safe to put into a page as it is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +107,7 @@ def build_page(analysis: Analysis, *, charts: bool = False, typed: Sequence[str]
         about=" · ".join(map(one_line, _about(analysis))),
         headline=tuple(headline_sentences(analysis.fastest)),
         warnings=warnings(analysis),
-        advice=tuple(what_to_try([*_fastest_explained(analysis)])),
+        advice=what_to_try([*_fastest_explained(analysis)]),
         sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [], typed)),
     )
 
@@ -141,11 +132,7 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
                 figure = kind.draw(shown)
             except NothingToDraw:
                 continue  # dpbench plot says why
-            yield PageChart(
-                kind=kind,
-                svg=inline_svg(figure, salt=f"{kind.name} {shown.work}"),
-                width_points=round(figure.get_figwidth() * POINTS_PER_INCH),
-            )
+            yield kind, inline_svg(figure, salt=f"{kind.name} {shown.work}")
 
 
 def _sections(
@@ -174,7 +161,7 @@ def _sections(
         table = tables.get(kind)
         section = Section(
             kind=kind,
-            charts=tuple(chart for chart in charts if chart.kind.section is kind),
+            charts=tuple(chart for chart in charts if chart[0].section is kind),
             table=table if table and table.lines else None,
             notes=tuple(below.get(kind, ())),
             code=code.get(kind, ""),

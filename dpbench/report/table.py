@@ -101,30 +101,50 @@ class Table:
         never broken.
         """
         width = width or UNLIMITED_WIDTH
-        whole = kept = self.as_text
-        for order in sorted({column.leaves for column in whole.columns} - {0}):
-            if kept._room(width) >= 0:
-                break
-            kept = replace(kept, columns=tuple(c for c in kept.columns if c.leaves != order))
-        room, folded = max(0, kept._room(width)), []
-        for column in kept.columns:
+        shown = self.as_text
+        kept = shown._without_what_leaves(width)
+        lines = kept._with_rules([*zip(*kept._folded_cells(width), strict=True)])
+        headers = [column.header for column in kept.columns]
+        text = _tabulated(kept.columns, headers, lines, "simple")
+        notes = kept.all_notes
+        if absent := [one_line(c.header) for c in shown.columns if c not in kept.columns]:
+            names = ", ".join(absent)
+            notes.append(f"Not shown at {width} columns: {names} (wider terminal, or a pipe)")
+        below = [wrap_text(note, min(width, TEXT_WIDTH), others="  ") for note in notes]
+        return "\n".join([*(line.rstrip() for line in text.splitlines()), *below])
+
+    def _without_what_leaves(self, width: int) -> Table:
+        """The table without the columns that leave so that the others have room."""
+        kept = self
+        for order in sorted({column.leaves for column in self.columns} - {0}):
+            if kept._room(width) < 0:
+                kept = replace(kept, columns=tuple(c for c in kept.columns if c.leaves != order))
+        return kept
+
+    def _folded_cells(self, width: int) -> list[list[str]]:
+        """The cells of each column, on several lines where it is too wide."""
+        room, folded = max(0, self._room(width)), []
+        for column in self.columns:
             cells = [wrap_text(cell, column.least_width + room) for cell in column.cells]
             width_used = max(map(len, "\n".join((column.header, *cells)).split("\n")))
             room -= width_used - column.least_width
             folded.append(cells)
-        lines: list[Sequence[str]] = [*zip(*folded, strict=True)]
-        for place in range(len(lines) - 1, 0, -1):
-            if lines[place][: self.groups] == lines[place - 1][: self.groups]:
-                lines[place] = [*[""] * self.groups, *lines[place][self.groups :]]
+        return folded
+
+    def _with_rules(self, lines: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+        """The lines with rules between them, and without the names of a group that the line above
+        has."""
+        found = list[Sequence[str]]()
+        for place, line in enumerate(lines):
             if place in self.rules:
-                lines.insert(place, tabulate.SEPARATING_LINE)
-        headers = [column.header for column in kept.columns]
-        text = _tabulated(kept.columns, headers if any(headers) else [], lines, "simple")
-        absent = [one_line(column.header) for column in whole.columns if column not in kept.columns]
-        left = f"Not shown at {width} columns: {', '.join(absent)} (wider terminal, or a pipe)"
-        notes = [*kept.all_notes, *([left] if absent else [])]
-        below = [wrap_text(note, min(width, TEXT_WIDTH), others="  ") for note in notes]
-        return "\n".join([*(line.rstrip() for line in text.splitlines()), *below])
+                found.append(tabulate.SEPARATING_LINE)
+            n = (
+                self.groups
+                if place and line[: self.groups] == lines[place - 1][: self.groups]
+                else 0
+            )
+            found.append([*[""] * n, *line[n:]])
+        return found
 
     @property
     def markdown(self) -> str:
@@ -149,8 +169,8 @@ def _tabulated(
 ) -> str:
     text: str = tabulate.tabulate(
         lines,
-        headers=headers,
-        tablefmt=format if headers else "plain",
+        headers=headers if any(headers) else (),
+        tablefmt=format if any(headers) else "plain",
         disable_numparse=True,
         colalign=["left" if column.is_text else "right" for column in columns],
     )

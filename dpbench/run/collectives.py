@@ -11,8 +11,8 @@ from dpbench import folders, units
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.folders import LOGS_FOLDER, Header, ResultsFolder
-from dpbench.launch import collective_runner
-from dpbench.launch.machine import Machine
+from dpbench.launch.collective_runner import run_collective
+from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
 from dpbench.options.comm import ELEMENT_BYTES, USUAL_SIZES, CommOptions
@@ -26,8 +26,6 @@ from dpbench.run.this_machine import (
     default_group_sizes,
     device_notes,
     devices_for,
-    machine_here,
-    test_runners,
     threads_for,
 )
 from dpbench.specs.collective import IN_PARTS, Collective, CollectiveSpec
@@ -39,12 +37,11 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
     """Measure the collectives of these options. Raises UsageError for what cannot run here, and
     Interrupted, with what was stored, when a signal ends it."""
     folder = new_folder(options.results_dir, options.name, otherwise="collectives")
-    machine = machine_here()
+    machine = inspect_machine()
     devices = devices_for(
         machine, options.gpus, options.group_sizes, oversubscribe=options.oversubscribe
     )
     specs = build_collective_specs(options, machine, devices)
-    run = (test_runners() or collective_runner).run_collective
     logs = folder_inside(folder, LOGS_FOLDER)
     say(*device_notes(machine, options.gpus, devices))  # as it is known that they can run
     records = list[CollectiveRecord]()
@@ -60,7 +57,7 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
         progress.planned(specs)
         for spec in specs:
             progress.started(spec)
-            work = partial(run, spec, time_limit_seconds=options.time_limit, logs=logs)
+            work = partial(run_collective, spec, time_limit_seconds=options.time_limit, logs=logs)
             record = recorded(spec.label, work, [machine.environment.environment_id])
             results.append(record)
             records.append(record)

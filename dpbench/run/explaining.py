@@ -63,18 +63,14 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     by_user = bool(options.wanted)
     shown = choose(explanations, by_user=by_user)
     noisy = [e.row for e in explanations if by_user or e.trains_together or e in shown]
-    answer = explanation_answer(
-        analysis,
-        shown,
-        noise=[*noise_warnings(noisy, all_rows, "explain")],
-        verbose=options.verbose,
-    )
+    noise = [*noise_warnings(noisy, all_rows, "explain")]
+    answer = explanation_answer(analysis, shown, noise=noise, verbose=options.verbose)
     if options.script_and_arguments:
         following = _next(options, sweep.folder, shown[0])
     else:
         following = next_command(analysis, is_explained=True)
-        following = following and f"Next: {following}"
-    return replace(answer, paragraphs=(*answer.paragraphs, keep_on_line(following)))
+    last = keep_on_line(f"Next: {following}") if following else ""
+    return replace(answer, paragraphs=(*answer.paragraphs, last))
 
 
 def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> str:
@@ -82,24 +78,23 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> st
     busy, more repetitions if it is not clear, or what remedies bring, that of the largest loss
     first; or else the page. It says which loss no option changes."""
     if explanation.is_spoiled:
-        return f"Next: {_again('explain', options)}"
+        return _again("explain", options)
     if explanation.is_too_noisy:
-        repetitions = repetitions_to_state(explanation.row.noisy_estimates)
-        if repetitions is None or explanation.row.is_under_load:
-            return ""
-        return f"Next: {_again('explain', options, repetitions=repetitions)}"
-    causes, why = causes_of(explanation), ""
+        needed = repetitions_to_state(explanation.row.noisy_estimates)
+        is_known = needed is not None and not explanation.row.is_under_load
+        return _again("explain", options, repetitions=needed) if is_known else ""
+    causes = causes_of(explanation)
     tried = dict(chain.from_iterable(cause.options.items() for cause in causes))
     if "warmup" in tried:
-        return f"Next: {_again('explain', options, warmup=tried['warmup'])}"
+        return _again("explain", options, warmup=tried["warmup"])
     command = shlex.join(["dpbench", "report", str(folder), "--open"])
     if tried:
         first = dict(islice(tried.items(), MOST_REMEDIES))
         command = _again("sweep", options, group_sizes=MAX_WORD, **first)
     largest = next((cause for cause in causes if cause.share), None)
     if largest and not largest.options:
-        why = f" (no option changes the largest loss, {largest.kind})"
-    return f"Next{why}: {command}"
+        return f"{command}   (no option changes the largest loss, {largest.kind})"
+    return command
 
 
 def _again(command: str, options: ExplainOptions, **changes: Any) -> str:
@@ -125,11 +120,11 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
         group_sizes=(MAX_WORD,),
         **{name: getattr(options, name) for name in measuring},
     )
-    with plan_sweep(wanted) as (sweep, runner):
+    with plan_sweep(wanted) as plan:
         try:
-            stored = measure(sweep, runner, progress)
+            stored = measure(plan, progress)
         except Interrupted as stopped:
-            afterwards = shlex.join(["dpbench", "explain", str(sweep.folder)])
+            afterwards = shlex.join(["dpbench", "explain", str(plan.sweep.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None
     of_script = [one for one in stored.records if one.configuration.implementation == SCRIPT]
     failed = next((one for one in of_script if one.status is not Status.COMPLETED), None)

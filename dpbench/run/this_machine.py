@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 from collections.abc import Sequence
-from types import ModuleType
 
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import option_words
-
-TEST_RUNNERS = "DPBENCH_TEST_RUNNERS"
-"""Environment variable that only the tests of dpbench set: the name of a module whose runners
-compute their numbers and start no ranks."""
-
-
-def test_runners() -> ModuleType | None:
-    """The module that TEST_RUNNERS names; None outside of tests."""
-    name = os.environ.get(TEST_RUNNERS)
-    return importlib.import_module(name) if name else None
-
-
-def machine_here() -> Machine:
-    """The machine whose devices are measured."""
-    from dpbench.launch.machine import inspect_machine
-
-    runners = test_runners()
-    return runners.machine() if runners else inspect_machine()
-
 
 MAX_REPLICAS = 4096
 SMALL_GROUPS = 4

@@ -70,8 +70,8 @@ def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[
 def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
     """The measured configurations, each once.
 
-    Those that are compared most often run closest together in time. An implementation has none at a
-    group size that it does not have, and one for all values of a setting that it lacks.
+    Configurations that are compared most often run closest together in time. An implementation has
+    none at a group size that it lacks, and one for all values of a setting that it lacks.
     """
     group_sizes = [*dict.fromkeys((1, *spec.group_sizes))]
     planned: dict[Configuration, None] = {}

@@ -98,27 +98,19 @@ def test_an_explanation_measures_a_training_script(here: Path) -> None:
         (dpbench.load, {"path": 3}, r"^path: got 3; expected the name of a file or folder"),
         (dpbench.sweep, {"batch_sizes": [8, "x"]}, r"^batch_sizes: got 'x'; expected a whole num"),
         (dpbench.sweep, {"dry_run": True}, r"^dpbench.sweep: dry_run is an option of the command"),
-        (dpbench.sweep, {"gpus": 999}, r"^gpus: .* cores?, .*, or add oversubscribe$"),
+        (dpbench.sweep, {"gpus": 999}, r"^--gpus: .* cores?, .*, or add --oversubscribe$"),
         (dpbench.sweep, {"arch": "mpl"}, r"^arch: got 'mpl'; did you mean 'mlp'\? Expected one of"),
-        (dpbench.sweep, {"script": "train.py", "lr": 0.1}, r"^lr: .* as in train.py --lr {lr}$"),
-        (dpbench.check, {}, r"^got nothing to compare with; expected one of against_ref REV"),
+        (dpbench.sweep, {"script": "train.py", "lr": 0.1}, r"^--lr: .* as in train.py --lr {lr}$"),
+        (dpbench.check, {}, r"^got nothing to compare with; expected one of --against-ref REV"),
         (dpbench.check, {"tolerance": 0.05}, r"^tolerance: got 0.05; .* 3% .*; did you mean 5%\?"),
         (dpbench.check, {"arch": "train.py"}, r"check --against-ref HEAD train.py$"),
         (dpbench.check, {"against_rev": "HEAD"}, r"argument of dpbench.check: got 'against_rev'; "),
-        (dpbench.explain, {"results_or_script": EXAMPLE, "steps": 5}, r"^steps: no effect on"),
+        (dpbench.explain, {"results_or_script": EXAMPLE, "steps": 5}, r"^--steps: no effect on"),
     ],
 )
-def test_errors_name_arguments_and_nothing_is_written(
+def test_errors_name_options_and_nothing_is_written(
     here: Path, call: Callable[..., Any], options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         call(**options)
     assert not any(here.iterdir())
-
-
-def test_what_follows_a_command_in_an_error_is_typed_in_a_shell() -> None:
-    with (
-        pytest.raises(UsageError, match=r"^against_ref x \(git fetch --unshallow\)$"),
-        measuring_call("dpbench.check", progress=False),
-    ):
-        raise UsageError("--against-ref x (git fetch --unshallow)")

@@ -50,7 +50,7 @@ def test_a_sweep_stores_its_records_and_prints_its_progress(
     out, err = capfd.readouterr()
     assert (out, "[10/10]" in err) == ("", True)
     assert results.folder == Path("results/mine")
-    assert "dpbench: data digits, the default of mnist_cnn" in err
+    assert "dpbench: --data digits, the default of mnist_cnn" in err
     stored = folders.load_sweep(here / "results/mine")
     assert stored.command.options["--implementations"] == ["ddp", "torch-ddp"]
     assert len(results.trials) == len(stored.records) == 10

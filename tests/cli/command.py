@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
+PATHS = f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'site'}"
+"""Where commands find the modules of the tests."""
 
 
 def environment() -> dict[str, str]:
     """The tests' own modules are importable, as a user's are from where they work."""
-    return {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "200"}
+    return {**os.environ, "PYTHONPATH": PATHS, "NO_COLOR": "1", "COLUMNS": "200"}
 
 
 def dpbench(*arguments: str, cwd: Path, timeout: float = 90) -> subprocess.CompletedProcess[str]:

@@ -20,8 +20,8 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.folders import load_sweep
-from tests.cli.command import ROOT, environment, git, start
-from tests.launch.synthetic import TEST_RUNNERS, VARIABLES
+from tests.cli.command import PATHS, environment, git, start
+from tests.launch.synthetic import VARIABLES
 from tests.waiting import is_alive, wait_until
 
 MODEL = """
@@ -85,7 +85,7 @@ def check(
     # The package is found from anywhere, as `pip install --editable` has it.
     source = str(project / "src")
     monkeypatch.syspath_prepend(source)
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{source}")
+    monkeypatch.setenv("PYTHONPATH", f"{PATHS}{os.pathsep}{source}")
 
     def checked(*options: str) -> Finished:
         status = run([*options])
@@ -122,7 +122,7 @@ def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
 @pytest.fixture
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeps of both sides take their numbers from the launchers of the tests."""
-    monkeypatch.setenv(TEST_RUNNERS, VARIABLES[TEST_RUNNERS])
+    monkeypatch.setenv("DPBENCH_SYNTHETIC", VARIABLES["DPBENCH_SYNTHETIC"])
 
 
 @pytest.mark.slow
@@ -177,8 +177,7 @@ def test_an_interrupted_check_keeps_what_it_measured_and_leaves_no_worktree(proj
     running = start(
         *(*OPTIONS, "--repetitions", "50", "--against-ref", "HEAD"),
         cwd=project,
-        PYTHONPATH=f"{ROOT}{os.pathsep}{project / 'src'}",
-        **{TEST_RUNNERS: VARIABLES[TEST_RUNNERS]},
+        **VARIABLES | {"PYTHONPATH": f"{PATHS}{os.pathsep}{project / 'src'}"},
     )
     wait_until(lambda: running.poll() is not None or (stored.exists() and stored.read_text() != ""))
     os.killpg(running.pid, signal.SIGINT)
@@ -204,7 +203,7 @@ def test_a_check_that_is_ended_takes_its_sweep_and_all_ranks_along(
         running = start(
             *(*OPTIONS, "--steps", "100000", "--against-ref", "HEAD"),
             cwd=project,
-            PYTHONPATH=f"{ROOT}{os.pathsep}{project / 'src'}",
+            PYTHONPATH=f"{PATHS}{os.pathsep}{project / 'src'}",
             TMPDIR=temporary,
         )
         wait_until(lambda: bool([*project.glob("results/now*/logs/*/rank0.stack")]))

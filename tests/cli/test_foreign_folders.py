@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.run.this_machine import TEST_RUNNERS
 from tests.analysis.builders import weak_sweep
 from tests.cli.stored import stored
 
@@ -54,18 +53,14 @@ def test_a_link_in_a_results_folder_is_refused(
 
 
 @pytest.mark.usefixtures("here", "synthetic")
-def test_a_sweep_is_not_resumed_through_a_link(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_is_not_resumed_through_a_link(capsys: Captured) -> None:
     words = ["sweep", "--name", "s", "--implementations", "ddp", "--batch-sizes", "8", "--gpus"]
     words += ["1", "--repetitions", "2", "--quiet", "--no-charts"]
     assert run(words) == 0
     trials = Path("results/s/trials.jsonl")
     lines = trials.read_text().splitlines(keepends=True)
     trials.write_text("".join(lines[:-1]))  # so that something is missing
-    with monkeypatch.context() as with_ranks:
-        with_ranks.delenv(TEST_RUNNERS)  # only ranks write logs
-        refused_through_a_link([*words, "--resume"], trials.with_name("logs"), capsys)
+    refused_through_a_link([*words, "--resume"], trials.with_name("logs"), capsys)
 
 
 def test_the_name_of_a_file_does_nothing_to_a_terminal(foreign: Path, capsys: Captured) -> None:

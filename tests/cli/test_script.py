@@ -55,15 +55,11 @@ def test_what_was_typed_behind_options_is_typed_there_again() -> None:
         (
             1,
             True,
-            " (no option changes the largest loss, wrapper): dpbench sweep --group-sizes max "
-            "--find-unused auto,off --gpus 2 train.py --lr 1",
+            "sweep --group-sizes max --find-unused auto,off --gpus 2 train.py --lr 1   "
+            "(no option changes the largest loss, wrapper)",
         ),
-        (
-            1,
-            False,
-            " (no option changes the largest loss, wrapper): dpbench report {folder} --open",
-        ),
-        (4, True, ": dpbench explain --repetitions 67 --gpus 2 train.py --lr 1"),
+        (1, False, "report {folder} --open   (no option changes the largest loss, wrapper)"),
+        (4, True, "explain --repetitions 67 --gpus 2 train.py --lr 1"),
     ],
 )
 def test_the_next_command_measures_the_remedy_or_again_or_opens_the_page(
@@ -85,7 +81,7 @@ def test_the_next_command_measures_the_remedy_or_again_or_opens_the_page(
     Path("train.py").touch()
     words = ("--gpus", "2", "--quiet", "--name", "demo", "train.py", "--lr", "1")
     assert run(["explain", *words]) == (0 if growth == 1 else 4)
-    assert capsys.readouterr().out.endswith(f"\n\nNext{command.format(folder=folder)}\n")
+    assert capsys.readouterr().out.endswith(f"\n\nNext: dpbench {command.format(folder=folder)}\n")
 
 
 @pytest.mark.alone

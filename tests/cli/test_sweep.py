@@ -226,7 +226,7 @@ def test_a_plan_for_more_gpus_than_there_are_skips_no_row_for_that(
     gpu = Accelerator(index=0, name="H100", memory_bytes=2**36)
     environment = replace(synthetic.machine().environment, accelerators=(gpu,), cuda="12.8")
     monkeypatch.setattr(
-        "dpbench.run.sweep.plan.machine_here", lambda: Machine(environment=environment)
+        "dpbench.run.sweep.plan.inspect_machine", lambda: Machine(environment=environment)
     )
     words = ["sweep", "--implementations", "ddp", "--batch-sizes", "4", "--gpus", "2", "--json"]
     words += ["--arch", "mlp", "--group-sizes", "1,2", "--dry-run"]

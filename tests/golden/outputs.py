@@ -158,7 +158,8 @@ def _at(folder: Path) -> Iterator[None]:
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with (
         contextlib.chdir(folder),
-        mock.patch.dict(os.environ, TERMINAL | synthetic.VARIABLES),
+        mock.patch.dict(os.environ, TERMINAL),
+        synthetic.in_use(),
         mock.patch("dpbench.records.environment.usable_cores", return_value=2),
     ):
         yield

@@ -1,16 +1,12 @@
-"""Runners that start nothing and answer at once, for testing everything above them.
-
-A command uses them where `DPBENCH_TEST_RUNNERS` names this module.
-"""
+"""Runners that start nothing and answer at once, for testing everything above them."""
 
 from __future__ import annotations
 
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import patch
 
 from dpbench.codec import content_hash, encode
@@ -32,14 +28,14 @@ from dpbench.records.trial import (
     Window,
 )
 from dpbench.run.sweep.measuring import left_to_run, run_trial, unusable_configurations
-from dpbench.run.this_machine import TEST_RUNNERS
 from dpbench.specs import Configuration, SweepSpec, TrialSpec
 from dpbench.specs.collective import CollectiveSpec
 from dpbench.specs.sweep import configurations, plan_trials
 from tests.builders import MACHINE
+from tests.cli.command import PATHS
 
-VARIABLES = {TEST_RUNNERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
-"""Environment variables of a command that uses these runners."""
+VARIABLES = {"DPBENCH_SYNTHETIC": "1", "PYTHONPATH": PATHS}
+"""Environment variables of a command that uses these runners; see tests/site."""
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3
 NCCL = ("nccl", "nccl-legacy", "nccl2")
@@ -67,7 +63,13 @@ FIRST_FACTS = replace(FACTS, flops_per_item=1e8, verification=PASSED)
 @contextmanager
 def in_use() -> Iterator[None]:
     """Commands in this process, and those that it starts, use these runners inside."""
-    with patch.dict(os.environ, VARIABLES):
+    with (
+        patch.dict(os.environ, VARIABLES),
+        patch("dpbench.run.sweep.plan.inspect_machine", lambda: machine()),
+        patch("dpbench.run.sweep.plan.runner_for", lambda *_: nullcontext(trial_runner())),
+        patch("dpbench.run.collectives.inspect_machine", lambda: machine()),
+        patch("dpbench.run.collectives.run_collective", lambda *a, **b: run_collective(*a, **b)),
+    ):
         yield
 
 

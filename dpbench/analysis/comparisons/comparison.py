@@ -19,11 +19,9 @@ from typing import Literal
 from dpbench.analysis.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.matching import Identity, Records, Side, settings_to_match
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
-from dpbench.analysis.metric import Metric
-from dpbench.analysis.metrics import COMPARED_METRICS
+from dpbench.analysis.metrics import COMPARED_METRICS, Metric
 from dpbench.analysis.noise import MachineLoad, machine_load
-from dpbench.analysis.repetitions import by_configuration, usable_repetitions, worst_status
-from dpbench.analysis.rows import order_of
+from dpbench.analysis.rows import by_configuration, order_of, usable_repetitions, worst_status
 from dpbench.architecture.naming import named_files
 from dpbench.errors import NotComparable, UsageError
 from dpbench.records.trial import Status

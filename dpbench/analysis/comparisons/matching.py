@@ -8,7 +8,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.rows import by_configuration
 from dpbench.codec import differing_fields
 from dpbench.errors import UsageError, unknown_name
 from dpbench.records.environment import Environment, comparable_part

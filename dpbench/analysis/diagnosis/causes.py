@@ -91,11 +91,7 @@ def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
         causes += [*(() if first_steps else _factor_losses(explanation, causes))]
     if explanation.is_spoiled:
         # What was not concluded from a share is so at any speed.
-        facts = (one for one in causes if "loss" not in one.effect)
-        causes = [
-            one if one.effect == "wrong" else replace(one, effect="fact", share=None)
-            for one in facts
-        ]
+        causes = [replace(one, share=None) for one in causes if "loss" not in one.effect]
     return tuple(sorted(causes, key=lambda cause: cause.order))
 
 
@@ -321,8 +317,6 @@ def _loss(factor: Factor, explanation: Explanation) -> Cause:
         case ("wrapper",) | ("wrapper", "waiting"):
             # The one clock of a process that drives all replicas has both parts.
             return _wrapper(share, explanation)
-        case ("communication",) if explanation.is_script:
-            return _communication_of_script(share, explanation)
         case ("communication",):
             return _communication(share, explanation)
     remedy = "measure what separates them, see the table"
@@ -383,35 +377,27 @@ def _wrapper(share: Estimate, explanation: Explanation) -> Cause:
 
 
 def _communication(share: Estimate, explanation: Explanation) -> Cause:
-    """Communication of a model that is exposed, and settings that make it faster or rarer."""
+    """Communication that is exposed, and what makes it faster or rarer; a script chooses its
+    backend itself."""
     part: Part = "communication"
-    settings = explanation.configuration
-    less_often = _less_often(explanation, part)
+    settings, name = explanation.configuration, _known_faster_backend(explanation)
+    text, rarer = f"exposed {part} on {settings.backend}", _less_often(explanation, part)
+    words, options = name and option_words("backends", name), {}
     if settings.traits.one_process:
         text = "gathering gradients in one process"
-        return _cause(part, text, _advice(["ddp", *less_often]), share)
-    name = _known_faster_backend(explanation)
-    words = name and option_words("backends", name)
+        return _cause(part, text, _advice(["ddp", *rarer]), share)
+    if settings.traits.averages_parameters:
+        text = f"exposed averaging of parameters on {settings.backend}"
+    if explanation.is_script:
+        text, rarer = f"exposed {part}", [ACCUMULATION_ADVICE, "a larger batch"]
+        if _accumulates(explanation):
+            rarer = ["a larger batch or more micro-steps per optimizer step"]
+        imports = "import dpbench.parallel and " if name == "shm" else ""
+        words = name and f'{imports}init_process_group("{name}")'
+        if name and replace(settings, backend=name) not in explanation.breakdowns:
+            options = {"backends": ("gloo", name)}
     faster = _untried(explanation, part, words, backend=name)
-    what = "averaging of parameters" if settings.traits.averages_parameters else part
-    remedy = _advice([*faster, *less_often])
-    return _cause(part, f"exposed {what} on {settings.backend}", remedy, share)
-
-
-def _communication_of_script(share: Estimate, explanation: Explanation) -> Cause:
-    """The same of a script, which chooses its backend itself."""
-    part: Part = "communication"
-    name = _known_faster_backend(explanation)
-    imports = "import dpbench.parallel and " if name == "shm" else ""
-    call = name and f'{imports}init_process_group("{name}")'
-    remedies = _untried(explanation, part, call, backend=name)
-    if _accumulates(explanation):
-        remedies += ["a larger batch or more micro-steps per optimizer step"]
-    else:
-        remedies += [ACCUMULATION_ADVICE, "a larger batch"]
-    is_new = replace(explanation.configuration, backend=name) not in explanation.breakdowns
-    options = {"backends": ("gloo", name)} if name and is_new else {}
-    return _cause(part, f"exposed {part}", _advice(remedies), share, options=options)
+    return _cause(part, text, _advice([*faster, *rarer]), share, options=options)
 
 
 def _accumulates(explanation: Explanation) -> bool:

@@ -100,7 +100,7 @@ def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
 
     Args:
         module: the original; shared submodules are shared in the clone too.
-        twins: the counterpart of each parameter and buffer by `id`; those of the modules are added.
+        twins: the counterpart of each parameter and buffer by `id`; this adds the modules.
     """
     originals = list(module.modules())
     for original in originals:

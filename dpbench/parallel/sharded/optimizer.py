@@ -154,7 +154,7 @@ class ShardedOptimizer(Optimizer):
         """Gather the average gradients of the last backward, in new tensors; a collective.
 
         Returns:
-            Those of the parameters that have a gradient.
+            The averages by parameter, for those with a gradient.
         """
         averages = chain(*(shard.gather_averages() for shard in self._shards))
         return {p: average for p, average in averages if p.grad is not None}

@@ -64,8 +64,7 @@ class Work(dist.Work):
         self._future: Future[Any] | None = None
 
     def wait(self, timeout: object = None) -> bool:
-        """Wait until the operation has ended, however long the timeout: that of the operation
-        counts.
+        """Wait until the operation has ended; its own timeout counts, and not `timeout`.
 
         Raises:
             torch.distributed.DistBackendError: it failed.

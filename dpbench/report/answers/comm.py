@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY_RATIO, Estimate
-from dpbench.analysis.metric import Style, Value
+from dpbench.analysis.metrics import Style, Value
 from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.records.trial import Status

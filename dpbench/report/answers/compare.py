@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
-from dpbench.analysis.metric import Metric, PlainValue
-from dpbench.analysis.metrics import COMPARED_METRICS
+from dpbench.analysis.metrics import COMPARED_METRICS, Metric, PlainValue
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
 from dpbench.report.formatting import or_missing, plus_minus, quantity, write

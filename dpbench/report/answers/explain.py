@@ -118,47 +118,39 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
     """One sentence: how much of linear scaling a configuration reaches, the `ties` with it, and
     its largest loss; of a training script "train.py on 2 ranks is 1.5 × as fast as one rank, 76 %
     of linear scaling.". What was lost on a busy machine is not named."""
-    row, is_script = explanation.row, explanation.is_script
-    subject = _script_words(explanation) if is_script else row.label
+    row, is_script, subject = explanation.row, explanation.is_script, explanation.row.label
+    rows = (IMPLEMENTATIONS[one.implementation] for one in explanation.breakdowns)
+    if is_script and sum(traits.communicates for traits in rows) == 1:
+        name = explanation.configuration.workload.architecture
+        subject = f"{name} on {units.counted(row.group_size, 'rank')}"
     if row.efficiency is None or (is_script and row.group_size == 1):
         return f"{subject}: {time_text(explanation.breakdown.step_seconds)} a step."
-    reached = f"{write(row.efficiency, 'percent')} of linear scaling"
-    if is_script and row.speedup:
-        said = f"{subject} is {write(row.speedup, 'ratio')} × as fast as one rank, {reached}"
-    else:
-        said = f"{subject} reaches {reached} from {row.speedup_reference}"
+    said = f"{subject} reaches {write(row.efficiency, 'percent')} of linear scaling from "
+    said += row.speedup_reference
+    if is_script:
+        said = f"{subject} is {write(row.speedup, 'ratio')} × as fast as one rank, "
+        said += f"{write(row.efficiency, 'percent')} of linear scaling"
     said += f", and ties with {ties}" if ties else ""
     if explanation.is_spoiled:
         return f"{said}; {FREE_THE_MACHINE}."
-    causes = causes_of(explanation)
-    if _is_fine(explanation, causes):
+    if _is_fine(explanation):
         return f"Nothing large to fix: {said}."
-    losses = (one for one in causes if "loss" in one.effect)
-    largest = next(losses, None)
-    if is_script:
+    if is_script:  # its causes follow
         return f"{said}."
-    if largest is None:
-        return f"{said}; {OFFSET_WORDS if explanation.offset_losses else NO_LARGE_LOSS}."
-    perhaps = "" if largest.effect == "loss" else "perhaps "
-    return f"{said}; the largest loss is {perhaps}{largest.text}."
+    losses = (cause for cause in causes_of(explanation) if "loss" in cause.effect)
+    if largest := next(losses, None):
+        perhaps = "" if largest.effect == "loss" else "perhaps "
+        return f"{said}; the largest loss is {perhaps}{largest.text}."
+    return f"{said}; {OFFSET_WORDS if explanation.offset_losses else NO_LARGE_LOSS}."
 
 
-def _script_words(explanation: Explanation) -> str:
-    """The script and its ranks, or its label where the sweep has several such rows."""
-    name, row = explanation.configuration.workload.architecture, explanation.row
-    rows = (IMPLEMENTATIONS[one.implementation] for one in explanation.breakdowns)
-    if sum(traits.communicates for traits in rows) > 1:
-        return f"{name}, {row.label},"
-    return f"{name} on {units.counted(row.group_size, 'rank')}"
-
-
-def _is_fine(explanation: Explanation, causes: Sequence[Cause]) -> bool:
+def _is_fine(explanation: Explanation) -> bool:
     """Whether a configuration scales well, and no cause is wrong or was found to cost time."""
     reached = explanation.row.efficiency
     if reached is None or reached.is_too_noisy or explanation.is_spoiled:
         return False
     is_good = explanation.is_linear or reached.value >= GOOD_EFFICIENCY
-    return is_good and all(cause.effect == "fact" for cause in causes)
+    return is_good and all(cause.effect == "fact" for cause in causes_of(explanation))
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -234,13 +226,10 @@ def _factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
         yield f"no causes from single repetitions (n = 1), which show no noise; use {more}"
 
 
-def what_to_try(explanations: Sequence[Explanation]) -> Iterator[str]:
+def what_to_try(explanations: Sequence[Explanation]) -> tuple[str, ...]:
     """What to do about configurations: that there is nothing to fix, or a line for each cause."""
-    for explanation in explanations:
-        if _is_fine(explanation, causes_of(explanation)):
-            reached = write(explanation.row.efficiency, "percent")
-            yield f"Nothing to fix: {reached} of linear scaling ({explanation.row.label})."
-    yield from cause_lines(explanations, named=True)
+    fine = map(verdict_sentence, filter(_is_fine, explanations))
+    return (*fine, *cause_lines(explanations, named=True))
 
 
 def cause_lines(explanations: Sequence[Explanation], *, named: bool) -> Iterator[str]:

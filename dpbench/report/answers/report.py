@@ -23,8 +23,6 @@ from dpbench.specs.labels import row_name
 
 MAX_TIES_NAMED = 3
 """Most rows that are named as tied."""
-FIRST_LOOK, OWN_SCRIPT = ("--preset", "quick"), "your_script.py"
-"""The options of a first look at a machine, after which users explain a script of their own."""
 
 
 def report_answer(
@@ -83,8 +81,8 @@ def next_command(
         return command_to_measure(sweep.command, loaded)
     if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
         return ""
-    if (*typed[1:3],) == FIRST_LOOK:
-        return f"dpbench explain {OWN_SCRIPT}"
+    if (*typed[1:3],) == ("--preset", "quick"):
+        return "dpbench explain your_script.py"
     fastest = max(analysis.fastest, key=lambda one: one.speed)
     folder = shlex.quote(str(sweep.folder))
     reading = f"dpbench report {folder} --open" if is_explained else f"dpbench explain {folder}"

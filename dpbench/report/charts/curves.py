@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -46,35 +46,20 @@ Curve = list[tuple[Row, Estimate]]
 
 
 def throughput(analysis: Analysis) -> Drawn:
-    """Linear scaling starts at `single`; in a sweep without it, at the fastest implementation at
-    group size 1."""
-    has_single = any(row.implementation == SINGLE for row in analysis.rows)
-    starts: dict[int | None, float] = {}
-    for row in analysis.rows:
-        is_start = row.implementation == SINGLE if has_single else row.group_size == 1
-        if is_start and row.throughput and not row.throughput.is_too_noisy:
-            speed = row.throughput.value
-            starts[row.batch_size] = max(speed, starts.get(row.batch_size, 0.0))
-    return _draw_growth(analysis, "throughput", starts)
+    return _draw_growth(analysis, "throughput")
 
 
 def speedup(analysis: Analysis) -> Drawn:
-    """The curve of `single`, which is 1 by definition, is left out."""
-    return _draw_growth(analysis, "speedup", {row.batch_size: 1.0 for row in analysis.rows})
+    return _draw_growth(analysis, "speedup")
 
 
 def efficiency(analysis: Analysis) -> Drawn:
-    """The curve of `single`, which is 1 by definition, is left out."""
-    return _draw_growth(analysis, "efficiency", {row.batch_size: 1.0 for row in analysis.rows})
+    return _draw_growth(analysis, "efficiency")
 
 
-def _draw_growth(
-    analysis: Analysis,
-    name: Literal["throughput", "speedup", "efficiency"],
-    starts: Mapping[int | None, float],
-) -> Drawn:
-    """Curves with intervals, or bars where there are two group sizes, and in gray linear scaling
-    from the start of each batch size."""
+def _draw_growth(analysis: Analysis, name: Literal["throughput", "speedup", "efficiency"]) -> Drawn:
+    """Curves with intervals, or bars where there are two group sizes, and in gray linear scaling.
+    `single`, whose speedup and efficiency are 1 by definition, has a curve of throughput alone."""
     has_bars = len({row.group_size for row in analysis.rows}) == 2
     curves, noisy = _curves(analysis.rows, name, has_starts=not has_bars)
     left_out = [f"{units.counted(noisy, 'value')} left out: too noisy"] if noisy else []
@@ -88,6 +73,9 @@ def _draw_growth(
         raise NothingToDraw(f"no {name} at two group sizes or more{why}")
     batches = sorted({row.batch_size for row in rows}, key=lambda size: size or 0)
     figure, shown, fewer_panels = panels(batches, "batch sizes")
+    starts = dict.fromkeys(batches, 1.0)
+    if name == "throughput":
+        starts = _linear_starts(analysis.rows)
     if len(curves) > 1 and not has_bars:
         remarks.insert(0, "gray bands: one group size each, its points side by side")
     if name != "throughput":
@@ -97,17 +85,11 @@ def _draw_growth(
         "efficiency": "efficiency (% of linear scaling)",
     }
     for axis, batch_size in shown:
-        draw = _draw_bars if has_bars else _draw_curves
-        draw(axis, curves, batch_size, sizes)
+        _draw_series(axis, curves, batch_size, sizes, has_bars=has_bars)
         if batch_size in starts:
             growth = [1] * len(sizes) if name == "efficiency" else sizes
-            linear = [starts[batch_size] * size for size in growth]
-            look: dict[str, Any] = {"label": "linear", "linewidth": 1.0, "zorder": 1}
-            if has_bars:
-                edges = [place - 0.5 for place in range(len(sizes) + 1)]
-                axis.stairs(linear, edges, baseline=None, edgecolor=MUTED, **look)
-            else:
-                axis.plot(range(len(sizes)), linear, color=MUTED, **look)
+            ends = range(len(sizes)), [starts[batch_size] * size for size in growth]
+            axis.plot(*ends, label="linear", color=MUTED, linewidth=1.0, zorder=1)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
         percents = PercentFormatter(1, decimals=0, symbol="")
@@ -145,47 +127,31 @@ def _curves(rows: Sequence[Row], name: str, *, has_starts: bool) -> tuple[dict[s
     return curves, noisy
 
 
-def _draw_curves(
-    axis: Axes, curves: Mapping[str, Curve], batch_size: int | None, sizes: Sequence[int]
+def _linear_starts(rows: Sequence[Row]) -> dict[int | None, float]:
+    """Where linear scaling of throughput starts: at `single`, or in a sweep without it at the
+    fastest implementation at group size 1; by batch size."""
+    has_single = any(row.implementation == SINGLE for row in rows)
+    starts: dict[int | None, float] = {}
+    for row in rows:
+        is_start = row.implementation == SINGLE if has_single else row.group_size == 1
+        if is_start and row.throughput and not row.throughput.is_too_noisy:
+            speed = row.throughput.value
+            starts[row.batch_size] = max(speed, starts.get(row.batch_size, 0.0))
+    return starts
+
+
+def _draw_series(
+    axis: Axes,
+    curves: Mapping[str, Curve],
+    batch_size: int | None,
+    sizes: Sequence[int],
+    *,
+    has_bars: bool,
 ) -> None:
-    """The points of a batch size, those of one group size side by side on a band."""
+    """The values of a batch size, those of one group size side by side: as bars, or as points on a
+    band."""
     styles = series_styles(curve[-1][0] for curve in curves.values())
-    for series, marks in _side_by_side(curves, batch_size, sizes, GROUP_SPREAD):
-        look = styles[series]
-        if len({row.group_size for row, _ in curves[series]}) == 1:
-            look = {**look, "linestyle": "none"}  # nor has its key in the legend one
-        draw_points(axis, marks, label=one_line(series), **look)
-    for place in range(len(sizes)) if len(curves) > 1 else ():
-        ends = place - BAND_HALF_WIDTH, place + BAND_HALF_WIDTH
-        axis.axvspan(*ends, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
-    axis.grid(len(curves) == 1, axis="x")
-
-
-def _draw_bars(
-    axis: Axes, curves: Mapping[str, Curve], batch_size: int | None, sizes: Sequence[int]
-) -> None:
-    """The values of a batch size as bars, those of one group size side by side."""
-    styles = series_styles(curve[-1][0] for curve in curves.values())
-    for series, marks in _side_by_side(curves, batch_size, sizes, BARS_WIDTH):
-        look, (places, values) = styles[series], zip(*marks, strict=True)
-        axis.bar(
-            places,
-            [value.value for value in values],
-            0.9 * BARS_WIDTH / len(curves),
-            color=look["color"],
-            hatch=HATCHES[look["linestyle"]],
-            edgecolor="white",
-            label=one_line(series),
-        )
-        draw_points(axis, marks, color=INK, linestyle="none")
-    axis.grid(False, axis="x")
-
-
-def _side_by_side(
-    curves: Mapping[str, Curve], batch_size: int | None, sizes: Sequence[int], width: float
-) -> Iterator[tuple[str, list[tuple[float, Estimate]]]]:
-    """The places and values of each series at a batch size; those of one group size share this
-    width."""
+    width = BARS_WIDTH if has_bars else GROUP_SPREAD
     for place, (series, curve) in enumerate(curves.items()):
         shift = width * ((place + 0.5) / len(curves) - 0.5)
         marks = [
@@ -193,8 +159,21 @@ def _side_by_side(
             for row, value in curve
             if row.batch_size == batch_size
         ]
+        look, label = styles[series], one_line(series)
+        if has_bars:
+            places, heights = [at for at, _ in marks], [value.value for _, value in marks]
+            fill = {"color": look["color"], "hatch": HATCHES[look["linestyle"]]}
+            one = 0.9 * width / len(curves)
+            axis.bar(places, heights, one, edgecolor="white", label=label, **fill)
+            look, label = {"color": INK, "linestyle": "none"}, "_"
+        elif len({row.group_size for row, _ in curve}) == 1:
+            look = {**look, "linestyle": "none"}  # nor has its key in the legend one
         if marks:
-            yield series, marks
+            draw_points(axis, marks, label=label, **look)
+    for place in range(len(sizes)) if len(curves) > 1 and not has_bars else ():
+        ends = place - BAND_HALF_WIDTH, place + BAND_HALF_WIDTH
+        axis.axvspan(*ends, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
+    axis.grid(len(curves) == 1, axis="x")
 
 
 def loss(analysis: Analysis) -> Drawn:

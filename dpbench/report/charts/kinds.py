@@ -42,7 +42,7 @@ class NothingToDraw(Exception):
     """The data holds nothing that this chart could show; the message says what is missing."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ChartKind:
     """One kind of chart; `name` is what `dpbench plot` and its file are called."""
 
@@ -67,15 +67,13 @@ class ChartKind:
 
 
 _KINDS = (
-    ChartKind(name="implementations", title="Implementations compared", section=PageSection.SPEED),
-    ChartKind(name="throughput", title="Throughput by group size", section=PageSection.SPEED),
-    ChartKind(name="speedup", title="Speedup by group size", section=PageSection.SCALING),
-    ChartKind(name="efficiency", title="Efficiency by group size", section=PageSection.SCALING),
-    ChartKind(name="step-shares", title="Phases of a step", section=PageSection.TIME),
-    ChartKind(name="loss", title="Loss over time", section=PageSection.LEARNING),
-    ChartKind(
-        name="bandwidth", title="Bandwidth by message size", section=PageSection.COMMUNICATION
-    ),
+    ChartKind("implementations", "Implementations compared", PageSection.SPEED),
+    ChartKind("throughput", "Throughput by group size", PageSection.SPEED),
+    ChartKind("speedup", "Speedup by group size", PageSection.SCALING),
+    ChartKind("efficiency", "Efficiency by group size", PageSection.SCALING),
+    ChartKind("step-shares", "Phases of a step", PageSection.TIME),
+    ChartKind("loss", "Loss over time", PageSection.LEARNING),
+    ChartKind("bandwidth", "Bandwidth by message size", PageSection.COMMUNICATION),
 )
 CHARTS = {kind.name: kind for kind in _KINDS}
 """Kinds in the order in which they are listed and drawn."""

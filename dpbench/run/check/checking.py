@@ -86,9 +86,9 @@ def measure_implementations(options: CheckOptions, against: str, progress: Trial
         )
         return base, candidate
 
-    with plan_sweep(wanted) as (planned, runner):
-        sweep = for_verdict(planned, wanted, options.command("check"))
-        measure(sweep, runner, progress, looks(options, sides))
+    with plan_sweep(wanted) as plan:
+        plan = for_verdict(plan, wanted, options.command("check"))
+        measure(plan, progress, looks(options, sides))
     keep_records(folder)
     return sides()
 

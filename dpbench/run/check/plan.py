@@ -13,13 +13,13 @@ from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess, deciding
 from dpbench.files import write_inside
-from dpbench.folders import Sweep
 from dpbench.messages import say
 from dpbench.options.check import CheckOptions
 from dpbench.options.model import options_of
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
+from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import SINGLE
 
@@ -62,12 +62,14 @@ def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepO
     return read_options(SweepOptions, given)
 
 
-def for_verdict(sweep: Sweep, options: SweepOptions, command: CommandLine) -> Sweep:
+def for_verdict(plan: SweepPlan, options: SweepOptions, command: CommandLine) -> SweepPlan:
     """The planned sweep of the options without what no verdict uses: `single`, steps without
     synchronization and the phases of a step; its folder names the command of the check."""
-    base = replace(sweep.spec.base, is_instrumented=False)
-    spec = replace(sweep.spec, base=base, implementations=options.measured_implementations)
-    return replace(sweep, header=replace(sweep.header, sweep=spec, command=command))
+    header, spec = plan.sweep.header, plan.sweep.spec
+    base = replace(spec.base, is_instrumented=False)
+    spec = replace(spec, base=base, implementations=options.measured_implementations)
+    header = replace(header, sweep=spec, command=command)
+    return replace(plan, sweep=replace(plan.sweep, header=header))
 
 
 def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:

@@ -57,12 +57,12 @@ def main() -> int:
     asked = json.loads(sys.argv[1])
     try:
         options = read_options(SweepOptions, asked["options"])
-        with said_to(said.append), plan_sweep(options) as (planned, runner):
-            sweep = for_verdict(planned, options, decode(CommandLine, asked["command"]))
+        with said_to(said.append), plan_sweep(options) as plan:
+            plan = for_verdict(plan, options, decode(CommandLine, asked["command"]))
             sys.stdin.readline()
-            answer(sweep)
+            answer(plan.sweep)
             if first := sys.stdin.readline():  # the other version can be measured, too
-                measure(sweep, runner, TrialProgress(quiet=True), repetitions(sweep, first))
+                measure(plan, TrialProgress(quiet=True), repetitions(plan.sweep, first))
     except DpbenchError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -7,14 +7,14 @@ from collections import Counter
 from dataclasses import replace
 
 from dpbench import units
-from dpbench.folders import Sweep, missing_trials
+from dpbench.folders import missing_trials
 from dpbench.launch.machine import Machine
-from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import say
+from dpbench.messages import say, warn
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.answers.setup import plan_answer
 from dpbench.run.sweep.measuring import kept_records, unusable_configurations
+from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs import SweepSpec
 from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.specs.trial import MAX_FILLING_STEPS
@@ -24,7 +24,7 @@ SECONDS_PER_TRIAL = 0.3
 CPU."""
 
 
-def describe_plan(sweep: Sweep, runner: TrialRunner, options: SweepOptions) -> Answer:
+def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
     """The configurations that the plan measures, in the order of their first run, and a summary
     with a lower bound of its time, which is said beside JSON; nothing is stored. With --resume only
     what is left counts.
@@ -34,12 +34,13 @@ def describe_plan(sweep: Sweep, runner: TrialRunner, options: SweepOptions) -> A
 
     Raises what a run would raise before its first trial.
     """
-    spec, (machine,) = sweep.spec, runner.machines
+    sweep, (machine,) = plan.sweep, plan.runner.machines
+    spec = sweep.spec
     needs = "" if options.oversubscribe else _needs_in_words(spec, machine)
     if needs and machine.gpus:  # where it is to run, each replica has its own GPU
         spec = replace(spec, devices=tuple(f"cuda:{n}" for n in range(len(spec.devices))))
     planned = configurations(spec)
-    reasons = unusable_configurations(planned, runner)
+    reasons = unusable_configurations(planned, plan.runner)
     usable = [trial for trial in plan_trials(spec) if trial.configuration not in reasons]
     left = missing_trials(usable, kept_records(sweep.records))
     duration = "as long as its steps take"
@@ -54,12 +55,14 @@ def describe_plan(sweep: Sweep, runner: TrialRunner, options: SweepOptions) -> A
     done = units.stored(len(usable) - len(left), len(usable))
     warmup = units.span(each.warmup for each in planned)
     summary = (
-        f"{f'Resuming: {done}. ' if options.resume else ''}{units.counted(len(left), 'trial')} of "
+        f"{f'Resuming: {done}. ' if plan.resumes else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
         f"{units.span((each.threads for each in planned), 'thread')} per "
         f"replica; {duration}. {needs}This plan stored nothing."
     )
     runs = dict.fromkeys(planned, 0) | Counter(trial.configuration for trial in left)
+    warn(*sweep.warnings)
+    say(*plan.notes)
     if options.as_json:
         say(summary)
     return plan_answer(runs, reasons, summary)

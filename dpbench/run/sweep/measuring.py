@@ -8,15 +8,16 @@ from dataclasses import replace
 
 from dpbench import folders, units
 from dpbench.analysis.noise import load_warning
-from dpbench.analysis.repetitions import by_configuration
+from dpbench.analysis.rows import by_configuration
 from dpbench.architecture.naming import named_files, with_files
 from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, UsageError
 from dpbench.folders import ResultsFolder, Sweep, missing_trials
 from dpbench.launch.trial_runner import TrialRunner, recorded
-from dpbench.messages import say
+from dpbench.messages import say, warn
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
+from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs import Configuration, Labels, SweepSpec, TrialSpec, plain_label
 from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.specs.traits import BACKENDS
@@ -26,25 +27,22 @@ FAILED_STATUSES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status
 
 
 def measure(
-    sweep: Sweep,
-    runner: TrialRunner,
-    progress: TrialProgress,
-    repetitions: Iterable[int] | None = None,
-    *,
-    resume: bool = False,
+    plan: SweepPlan, progress: TrialProgress, repetitions: Iterable[int] | None = None
 ) -> Sweep:
     """Run the trials of a sweep that are not stored yet, and store each record as it comes, in a
-    new folder or, to `resume`, in the one that it has.
+    new folder or, if it is resumed, in the one that it has.
 
     `repetitions` are numbers to reach one after the other, in place of the sweep's own.
     Raises UsageError if none of the backends can be used, or the user's code changes meanwhile, and
     Interrupted, whose message says what is stored, if a signal ends the sweep.
     """
+    sweep, runner = plan.sweep, plan.runner
     trials, planned = plan_trials(sweep.spec), configurations(sweep.spec)
     unusable = unusable_configurations(planned, runner)
     records = kept_records(sweep.records, unusable)
     busy = load_warning(runner.load, planned[0])
-    say(*_skip_lines(unusable), *busy)
+    warn(*sweep.warnings)
+    say(*plan.notes, *_skip_lines(unusable), *busy)
     label = Labels.among(planned).label
 
     def stored_words() -> str:
@@ -55,12 +53,14 @@ def measure(
         return f"{stored_words()}{f'; to finish: {sweep.to_finish}' if sweep.to_finish else ''}"
 
     opened = (
-        ResultsFolder(sweep.folder) if resume else ResultsFolder.create(sweep.folder, sweep.header)
+        ResultsFolder(sweep.folder)
+        if plan.resumes
+        else ResultsFolder.create(sweep.folder, sweep.header)
     )
     with opened as results, interruptible(interrupted_words), progress:
         for machine in runner.machines:
             results.add_environment(machine.environment)
-        if resume:
+        if plan.resumes:
             say(f"resuming: {stored_words()}")
         for count in repetitions or (sweep.spec.repetitions,):
             trials = plan_trials(sweep.spec, count)

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from dpbench.errors import UsageError
-from dpbench.folders import Sweep
 from dpbench.launch.cluster import Cluster, follow_orders, open_cluster
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
-from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import escaped, option_words
+from dpbench.messages import escaped, option_words, say
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.plan import this_node
+from dpbench.run.sweep.plan import SweepPlan, this_node
 from dpbench.specs.sweep import plan_trials
 
 
@@ -39,15 +37,16 @@ def joined_nodes(
         yield cluster
 
 
-def follow(sweep: Sweep, cluster: Cluster, runner: TrialRunner) -> None:
+def follow(plan: SweepPlan, cluster: Cluster) -> None:
     """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
     NodeLost."""
+    say(*plan.notes)
+    spec = plan.sweep.spec
     try:
-        trials = plan_trials(sweep.spec)
-        follow_orders(cluster, runner, trials, sweep.spec.time_limit_seconds)
+        follow_orders(cluster, plan.runner, plan_trials(spec), spec.time_limit_seconds)
     finally:
         with suppress(OSError):  # it stays if something was left in it
-            sweep.folder.rmdir()
+            plan.sweep.folder.rmdir()
 
 
 def node_placement(options: SweepOptions, placed: Placement | None) -> Placement | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,15 +16,16 @@ from dpbench.errors import FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_inside, folder_name
 from dpbench.folders import LOGS_FOLDER, Header, Sweep
 from dpbench.launch.cluster import Cluster, ClusterRunner, Node, NodeLost
+from dpbench.launch.machine import inspect_machine
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import as_typed, option_words, say, warn
+from dpbench.messages import as_typed, option_words
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.rendezvous.placement import Placement
 from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import device_notes, devices_for, machine_here, test_runners
+from dpbench.run.this_machine import device_notes, devices_for
 from dpbench.specs import SweepSpec
 from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.temporary import temporary_folder
@@ -33,16 +34,26 @@ NODE_OPTIONS = ("gpus", "data_dir")
 """Options in which the nodes of a sweep may differ."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepPlan:
+    """A sweep that can be measured now."""
+
+    sweep: Sweep
+    """Its folder and specification, with the records that it has if it is resumed."""
+    runner: TrialRunner
+    """Runs its trials on the nodes of a cluster, or on this one alone."""
+    resumes: bool
+    notes: Sequence[str]
+    """How it will be measured, for the user."""
+
+
 @contextmanager
-def plan_sweep(
-    options: SweepOptions, cluster: Cluster | None = None
-) -> Iterator[tuple[Sweep, TrialRunner]]:
-    """The sweep of these options, with the records that --resume found in its folder, and the
-    runner of its trials on the nodes of a cluster, or on this one alone.
+def plan_sweep(options: SweepOptions, cluster: Cluster | None = None) -> Iterator[SweepPlan]:
+    """The plan for these options; its runner can be used inside.
 
     Raises UsageError if the sweep cannot run, such as for too small a dataset, or is not the one to
     resume, FileError for a new folder that already exists or a missing one to resume, and NodeLost,
-    which says how to finish. Says what the user has to know of the plan.
+    which says how to finish.
     """
     here = cluster.this_node if cluster else this_node(options)
     nodes = cluster.nodes if cluster else (here,)
@@ -60,10 +71,9 @@ def plan_sweep(
     sweep = earlier or Sweep(folder=folder, header=header)
     try:
         logs = folder_inside(folder, LOGS_FOLDER)
+        notes = [*device_notes(here.machine, options.gpus, here.devices), *notes]
         with runner_for(spec, logs, options.data_dir, here, cluster) as runner:
-            warn(*sweep.warnings)
-            say(*device_notes(here.machine, options.gpus, here.devices), *notes)
-            yield sweep, runner
+            yield SweepPlan(sweep=sweep, runner=runner, resumes=earlier is not None, notes=notes)
     except NodeLost as lost:
         raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None
 
@@ -80,7 +90,7 @@ def this_node(options: SweepOptions, placement: Placement | None = None) -> Node
     find = results_folder if options.resume or number else new_folder
     usual = f"dpbench-node{number}" if number else None
     folder = find(options.results_dir, options.name or usual, otherwise=named)
-    machine = machine_here()
+    machine = inspect_machine()
     sizes = tuple(size for size in options.group_sizes or () if isinstance(size, int))
     counts = sizes if placement is None and sizes == options.group_sizes else None
     devices = devices_for(machine, options.gpus, counts, oversubscribe=options.oversubscribe)
@@ -101,9 +111,6 @@ def runner_for(
 ) -> Iterator[TrialRunner]:
     """A runner of the sweep's trials, with its datasets prepared; the folder `logs` gets the output
     of failed ones. Raises UsageError for a dataset that is smaller than a step of all replicas."""
-    if runners := test_runners():
-        yield runners.trial_runner()
-        return
     with temporary_folder() as scratch:
         _prepare_datasets(spec, data_dir, scratch)
         trials = plan_trials(spec)

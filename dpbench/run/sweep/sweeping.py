@@ -23,41 +23,47 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
 
     Raises what `plan_sweep` and `measure` raise, and UsageError for a plan of several nodes.
     """
-    placed = find_placement(os.environ)
+    launched = find_placement(os.environ)
     remove_placement(os.environ)
-    if placed and placed.local_rank:
+    if launched and launched.local_rank:
         return None  # the node's first process starts the ranks of every trial
-    if placed and placed.local_size > 1 and options.gpus is None:
-        options = options.model_copy(update={"gpus": placed.local_size})
-    if placed or options.nnodes is not None:
+    if launched or options.nnodes is not None:  # before torch is imported
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
-    from dpbench.launch.signed_store import TOKEN_VARIABLE
-    from dpbench.rendezvous.process_group import DEBUG_VARIABLES
     from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.measuring import exit_status, measure
     from dpbench.run.sweep.nodes import follow, joined_nodes, node_placement
     from dpbench.run.sweep.plan import plan_sweep
 
-    placement = node_placement(options, placed)
-    if options.debug:  # ranks inherit it with the environment, and each trial records it
-        os.environ.update(DEBUG_VARIABLES)
-        words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
-        say(f"--debug: {words}; logs of trials that fail are kept")
-    # Ranks run user code, so they must not see it.
-    token = os.environ.pop(TOKEN_VARIABLE, "").strip()
+    if launched and launched.local_size > 1 and options.gpus is None:
+        options = options.model_copy(update={"gpus": launched.local_size})
+    placement = node_placement(options, launched)
+    token = _set_environment_of_ranks(options)
     # A plan may be for a machine with more devices.
     wanted = options.model_copy(update={"oversubscribe": True}) if options.dry_run else options
     with (
         joined_nodes(wanted, placement, token) as cluster,
-        plan_sweep(wanted, cluster) as (planned, runner),
+        plan_sweep(wanted, cluster) as plan,
     ):
         if options.dry_run:
-            return describe_plan(planned, runner, options)
+            return describe_plan(plan, options)
         if cluster is not None and cluster.this_node.number:
-            follow(planned, cluster, runner)
+            follow(plan, cluster)
             return None
-        stored = measure(planned, runner, progress, resume=options.resume)
+        stored = measure(plan, progress)
     typed = ["sweep", *short_command(options)]
     answer = measured_answer(stored, options, typed=typed, verbose=options.verbose)
     status = exit_status(stored.records, options.measured_implementations)
     return replace(answer, exit_status=status)
+
+
+def _set_environment_of_ranks(options: SweepOptions) -> str:
+    """Set the variables of --debug, which ranks inherit and each trial records. Returns the token
+    of the nodes, which ranks must not see, as they run user code."""
+    from dpbench.launch.signed_store import TOKEN_VARIABLE
+    from dpbench.rendezvous.process_group import DEBUG_VARIABLES
+
+    if options.debug:
+        os.environ.update(DEBUG_VARIABLES)
+        words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
+        say(f"--debug: {words}; logs of trials that fail are kept")
+    return os.environ.pop(TOKEN_VARIABLE, "").strip()

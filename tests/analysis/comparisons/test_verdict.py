@@ -13,7 +13,7 @@ from dpbench.analysis.change import Change, change_between
 from dpbench.analysis.comparisons.comparison import Pair
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, deciding, judge
 from dpbench.analysis.estimate import Floats
-from dpbench.analysis.metric import Metric
+from dpbench.analysis.metrics import Metric
 from dpbench.records.trial import HostLoad, Status
 from tests.analysis.builders import (
     ALL_PASS,

@@ -68,7 +68,6 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
             backend="gloo",
             group_size=n,
             batch_size=1,
-            implementation_label="ddp",
             item="images",
             throughput=single_value(n / seconds(n), "images/s"),
         )
