@@ -51,7 +51,7 @@ class Results:
         it scales."""
         if self.spec is None:
             return "Collectives only: no training was measured."
-        return " ".join(headline_sentences(self._analysis.fastest))
+        return "\n".join(headline_sentences(self._analysis.fastest))
 
     @cached_property
     def rows(self) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -73,9 +73,8 @@ def _draw_growth(analysis: Analysis, name: Literal["throughput", "speedup", "eff
         raise NothingToDraw(f"no {name} at two group sizes or more{why}")
     batches = sorted({row.batch_size for row in rows}, key=lambda size: size or 0)
     figure, shown, fewer_panels = panels(batches, "batch sizes")
-    starts = dict.fromkeys(batches, 1.0)
-    if name == "throughput":
-        starts = _linear_starts(analysis.rows)
+    ones = dict.fromkeys(batches, 1.0)
+    starts = _linear_starts(analysis.rows) if name == "throughput" else ones
     if len(curves) > 1 and not has_bars:
         remarks.insert(0, "gray bands: one group size each, its points side by side")
     if name != "throughput":
@@ -86,10 +85,11 @@ def _draw_growth(analysis: Analysis, name: Literal["throughput", "speedup", "eff
     }
     for axis, batch_size in shown:
         _draw_series(axis, curves, batch_size, sizes, has_bars=has_bars)
-        if batch_size in starts:
-            growth = [1] * len(sizes) if name == "efficiency" else sizes
-            ends = range(len(sizes)), [starts[batch_size] * size for size in growth]
-            axis.plot(*ends, label="linear", color=MUTED, linewidth=1.0, zorder=1)
+        look: dict[str, Any] = {"label": "linear", "color": MUTED, "linewidth": 1.0, "zorder": 1}
+        if name == "efficiency":
+            axis.axhline(1, **look)
+        elif start := starts.get(batch_size):
+            axis.plot(range(len(sizes)), [start * size for size in sizes], **look)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
         percents = PercentFormatter(1, decimals=0, symbol="")
