@@ -9,7 +9,7 @@ cost of every small message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter, truediv
@@ -122,32 +122,33 @@ def collective_rows(records: Iterable[CollectiveRecord]) -> tuple[CollectiveRow,
     groups: dict[str, list[CollectiveRecord]] = {}
     for record in records:
         groups.setdefault(record.spec.label, []).append(record)
-    rows: list[CollectiveRow] = []
+    rows = list[CollectiveRow]()
     for group in groups.values():
-        spec = group[0].spec
         done = [record for record in group if record.status is Status.COMPLETED]
         blamed = next((record for record in group if record not in done), group[0])
         row = CollectiveRow(
-            spec=spec, repetitions=len(done), status=blamed.status, reason=blamed.reason
+            spec=group[0].spec, repetitions=len(done), status=blamed.status, reason=blamed.reason
         )
-        rows += [row] * (not done)
-        for place, nbytes in enumerate(spec.sizes_bytes if done else ()):
-            calls = [[timings[place] for timings in record.ranks] for record in done]
-            # Every sample took as long as on its slowest rank.
-            slowest = [
-                map(max, zip(*(timing.seconds for timing in ranks), strict=True)) for ranks in calls
-            ]
-            seconds = geometric_mean([median(samples) for samples in slowest], unit="s")
-            algorithm = seconds.mapped(partial(truediv, nbytes), unit="B/s")
-            factor = bus_factor(spec.collective, spec.group_size)
-            rows.append(
-                replace(
-                    row,
-                    nbytes=nbytes,
-                    seconds=seconds,
-                    algorithm_bytes_per_second=algorithm,
-                    bus_bytes_per_second=algorithm.scaled(factor, unit="B/s"),
-                    largest_error=max(timing.largest_error for ranks in calls for timing in ranks),
-                )
-            )
+        sizes = enumerate(row.spec.sizes_bytes)
+        rows += [_at_size(row, nbytes, done, place) for place, nbytes in sizes] if done else [row]
     return tuple(rows)
+
+
+def _at_size(
+    row: CollectiveRow, nbytes: int, done: Sequence[CollectiveRecord], place: int
+) -> CollectiveRow:
+    """The row with the numbers of a message size, which has this place among the sizes."""
+    calls = [[timings[place] for timings in record.ranks] for record in done]
+    # Every sample took as long as on its slowest rank.
+    slowest = [map(max, zip(*(one.seconds for one in ranks), strict=True)) for ranks in calls]
+    seconds = geometric_mean([median(samples) for samples in slowest], unit="s")
+    algorithm = seconds.mapped(partial(truediv, nbytes), unit="B/s")
+    factor = bus_factor(row.spec.collective, row.spec.group_size)
+    return replace(
+        row,
+        nbytes=nbytes,
+        seconds=seconds,
+        algorithm_bytes_per_second=algorithm,
+        bus_bytes_per_second=algorithm.scaled(factor, unit="B/s"),
+        largest_error=max(one.largest_error for ranks in calls for one in ranks),
+    )

@@ -23,7 +23,7 @@ from dpbench.analysis.metrics import (
     ValueType,
     claimed_metrics,
     if_timed,
-    missing,
+    not_of_trials,
     of_losses,
     value_type_of,
 )
@@ -48,7 +48,7 @@ TRIAL_READERS: tuple[Reader, ...] = (
     *(
         Reader(metric.key, metric.of_trial, metric.value_type)
         for metric in METRICS
-        if metric.of_trial is not missing
+        if metric.of_trial is not not_of_trials
     ),
     Reader("elapsed_seconds", if_timed(elapsed_seconds)),
     Reader(

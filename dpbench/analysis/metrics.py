@@ -59,8 +59,8 @@ def value_type_of(hint: Any) -> ValueType | None:
     return next(found, None)
 
 
-def missing(_: object) -> None:
-    """Reads a value that none of them has."""
+def not_of_trials(_: TrialRecord) -> None:
+    """Stands for the reading of values that only rows have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class Reader:
 class Metric(Reader):
     """A value of rows or collectives, and the table column that shows it."""
 
-    of_trial: Callable[[TrialRecord], PlainValue] = missing
-    """Reads it from a trial; `missing` if only rows have it."""
+    of_trial: Callable[[TrialRecord], PlainValue] = not_of_trials
+    """Reads it from a trial; `not_of_trials` if only rows have it."""
     meaning: str = ""
     """Meaning in one sentence."""
     unit: str = ""

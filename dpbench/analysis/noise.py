@@ -69,6 +69,7 @@ class MachineLoad:
 def machine_load(*groups: Sequence[TrialRecord]) -> MachineLoad:
     """The load on some trials; that of several groups, such as the sides of a comparison, is the
     worst of theirs."""
+    # Of each trial its load, and whether that is much.
     measured = [
         [(r.host_load, is_under_load(r)) for r in group if r.host_load and r.ranks]
         for group in groups
@@ -76,10 +77,11 @@ def machine_load(*groups: Sequence[TrialRecord]) -> MachineLoad:
     loads = [load for group in measured for load, is_loaded in group if is_loaded]
     if not loads:
         return MachineLoad()
-    known = [group for group in measured if group]
-    spoils_speeds = any(fmean(loaded for _, loaded in group) >= SPOILING_TRIALS for group in known)
-    stolen, others = sum(load.stolen for load in loads), sum(load.during for load in loads)
-    who = "other virtual machines" if stolen > others else "other processes"
+    shares_of_trials = [fmean(is_loaded for _, is_loaded in group) for group in measured if group]
+    mean_loads = [fmean(_load_share(load) for load, _ in group) for group in measured if group]
+    spoils_speeds = max(shares_of_trials) >= SPOILING_TRIALS
+    is_stolen = sum(load.stolen for load in loads) > sum(load.during for load in loads)
+    who = "other virtual machines" if is_stolen else "other processes"
     used = units.span(round(100 * min(1.0, _load_share(load))) for load in loads)
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(loads):,} of {units.counted(sum(map(len, measured)), 'trial')}"
@@ -88,9 +90,7 @@ def machine_load(*groups: Sequence[TrialRecord]) -> MachineLoad:
         note=f"{who} used {used} % of {cores} during {trials}: free the machine and "
         f"measure again {purpose}",
         spoils_speeds=spoils_speeds,
-        spoils_differences=any(
-            fmean(_load_share(load) for load, _ in group) > SPOILING_LOAD for group in known
-        ),
+        spoils_differences=max(mean_loads) > SPOILING_LOAD,
     )
 
 

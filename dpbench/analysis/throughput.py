@@ -198,7 +198,8 @@ def warm_up(windows: Sequence[Floats]) -> WarmUp | None:
     if length < MIN_JUDGED_STEPS or len(windows) < 2:
         return None
     tried = {length // fraction for fraction in FIRST_STEPS_DIVISORS}
-    tried |= {FEW_FIRST_STEPS} if max(tried) > FEW_FIRST_STEPS else set()
+    if max(tried) > FEW_FIRST_STEPS:
+        tried.add(FEW_FIRST_STEPS)
     # Two or three tests, which share the level.
     quantile = t_quantile(len(windows) - 1, 1 - (1 - CONFIDENCE) / len(tried))
     changes = []
