@@ -212,7 +212,7 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
     assert run([*words, "--backends", "gloo,nccl", "--dry-run"]) == 0
     capsys.readouterr()
     assert run([*words, "--backends", "gloo", "--gpus", "999", "--dry-run"]) == 0
-    needs = "A run needs 999 cores, or --oversubscribe."
+    needs = "; the sweep itself needs 999 cores, or --oversubscribe."
     assert needs in " ".join(capsys.readouterr().out.split())
     assert run([*words, "--backends", "gloo", "--threads", "999", "--dry-run"]) == 0
     assert needs in " ".join(capsys.readouterr().out.split())

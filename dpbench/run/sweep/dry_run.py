@@ -58,7 +58,7 @@ def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
         f"{f'Resuming: {done}. ' if plan.resumes else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
         f"{units.span((each.threads for each in planned), 'thread')} per "
-        f"replica; {duration}. {needs}This plan stored nothing."
+        f"replica; {duration}. This plan stored nothing{needs}."
     )
     runs = dict.fromkeys(planned, 0) | Counter(trial.configuration for trial in left)
     warn(*sweep.warnings)
@@ -69,7 +69,7 @@ def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
 
 
 def _needs_in_words(spec: SweepSpec, machine: Machine) -> str:
-    """Sentence on what a run needs and this machine lacks; "" if it has enough."""
+    """End of a sentence on what the sweep needs and this machine lacks; "" if it has enough."""
     needed, there_are = len(spec.devices), machine.replica_count
     unit = "GPU" if machine.gpus else "core"
     if needed <= there_are:
@@ -77,4 +77,4 @@ def _needs_in_words(spec: SweepSpec, machine: Machine) -> str:
         needed, there_are, unit = threads * max(spec.group_sizes), machine.cores, "core"
     if needed <= there_are:
         return ""
-    return f"A run needs {units.counted(needed, unit)}, or --oversubscribe. "
+    return f"; the sweep itself needs {units.counted(needed, unit)}, or --oversubscribe"
