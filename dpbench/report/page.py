@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.explanation import Explanation, choose
+from dpbench.analysis.diagnosis.explanation import Explanation, fastest_of
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.messages import one_line
@@ -118,7 +118,7 @@ def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
         compared = {row.configuration for row in (fastest.row, *fastest.others) if row}
         own = [each for each in analysis.explanations if each.configuration in compared]
         if any(each.trains_together for each in own):
-            yield from choose(own, by_user=False)
+            yield fastest_of(own)
 
 
 def _draw(analysis: Analysis) -> Iterator[PageChart]:

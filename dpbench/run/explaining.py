@@ -11,7 +11,7 @@ from typing import Any
 
 from dpbench.analysis.analyze import analyze
 from dpbench.analysis.diagnosis.causes import causes_of
-from dpbench.analysis.diagnosis.explanation import Explanation, choose
+from dpbench.analysis.diagnosis.explanation import Explanation, fastest_of
 from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.sentences import noise_warnings
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
@@ -60,10 +60,10 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     if not (explanations := analysis.explanations):
         what = f"nothing to explain in {analysis.rows[0].label}"
         raise UsageError(f"{sweep.folder}: {what}; there are {there}")
-    by_user = bool(options.wanted)
-    shown = choose(explanations, by_user=by_user)
-    noisy = [e.row for e in explanations if by_user or e.trains_together or e in shown]
-    noise = [*noise_warnings(noisy, all_rows, "explain")]
+    clear = [each for each in explanations if not each.is_too_noisy]
+    shown = clear if options.wanted and clear else [fastest_of(explanations)]
+    asked = [each for each in explanations if options.wanted or each.trains_together] or shown
+    noise = [*noise_warnings([each.row for each in asked], all_rows, "explain")]
     answer = explanation_answer(analysis, shown, noise=noise, verbose=options.verbose)
     if options.script_and_arguments:
         following = _next(options, sweep.folder, shown[0])

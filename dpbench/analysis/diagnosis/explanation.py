@@ -164,16 +164,12 @@ class Explanation:
         return bool(self.row.noisy_estimates)
 
 
-def choose(explanations: Sequence[Explanation], *, by_user: bool) -> tuple[Explanation, ...]:
-    """Those to show: all that the user has chosen, or else the fastest one that trains several
-    replicas together. Without those that are too noisy, unless all of them are; then the fastest
-    one."""
-    together = [each for each in explanations if each.trains_together]
-    chosen = explanations if by_user or not together else together
-    clear = [each for each in chosen if not each.is_too_noisy]
-    if by_user and clear:
-        return tuple(clear)
-    return (max(clear or chosen, key=lambda e: e.row.throughput.value if e.row.throughput else 0),)
+def fastest_of(explanations: Sequence[Explanation]) -> Explanation:
+    """The fastest one that trains several replicas together, or of all if none does; one that is
+    too noisy only if all are."""
+    together = [each for each in explanations if each.trains_together] or explanations
+    clear = [each for each in together if not each.is_too_noisy] or together
+    return max(clear, key=lambda each: each.row.throughput.value if each.row.throughput else 0)
 
 
 def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:

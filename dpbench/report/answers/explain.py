@@ -42,10 +42,6 @@ FASTER_THAN: dict[Part, str] = {
 """What a step is compared with if a factor begins with this part."""
 GOOD_EFFICIENCY = 0.9
 """Efficiency from which on a configuration without a large loss has nothing to fix."""
-NO_LARGE_LOSS = (
-    f"no loss is both large ({units.percent(LARGE_LOSS)} of a step) and beyond the noise"
-)
-OFFSET_WORDS = "its losses and gains offset each other"
 READING_NOTE = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
@@ -141,7 +137,10 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
     if largest := next(losses, None):
         perhaps = "" if largest.effect == "loss" else "perhaps "
         return f"{said}; the largest loss is {perhaps}{largest.text}."
-    return f"{said}; {OFFSET_WORDS if explanation.offset_losses else NO_LARGE_LOSS}."
+    if explanation.offset_losses:
+        return f"{said}; its losses and gains offset each other."
+    large = units.percent(LARGE_LOSS)
+    return f"{said}; no loss is both large ({large} of a step) and beyond the noise."
 
 
 def _is_fine(explanation: Explanation) -> bool:
