@@ -79,7 +79,8 @@ class TrialProgress:
     def started(self, spec: Spec) -> None:
         self._bar.update(self._task, description=escape(self._name(spec)))
 
-    def finished(self, record: TrialRecord | CollectiveRecord) -> None:
+    def finished(self, record: TrialRecord | CollectiveRecord, version: str = "") -> None:
+        """It has ended, of this `version` where several run the same trials."""
         spec = record.trial if isinstance(record, TrialRecord) else record.spec
         self._took[self._name(spec)] = record.duration_seconds / _windows(spec)
         self._done += 1
@@ -96,7 +97,8 @@ class TrialProgress:
         if record.status is Status.SKIPPED or (self._draws and is_complete):
             return
         took = units.seconds(record.duration_seconds)
-        line = f"{self._name(spec)}, repetition {spec.repetition + 1}: {_result(record)} ({took})"
+        name = f"{version}: {self._name(spec)}" if version else self._name(spec)
+        line = f"{name}, repetition {spec.repetition + 1}: {_result(record)} ({took})"
         if not self._draws:
             rest = rest if is_complete else ""  # others may be skipped then
             line = f"[{self._done}/{len(self._planned)}] {line}{rest}"

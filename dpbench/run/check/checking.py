@@ -51,8 +51,7 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
         write_output(options.junit, junit(verdicts, notes, strict=options.strict, started_utc=now))
     if options.markdown is not None:
-        text = f"### dpbench check: {outcome}\n\n{answer.markdown}"
-        write_output(options.markdown, text)
+        write_output(options.markdown, f"### dpbench check: {outcome}\n\n{answer.markdown}")
     return answer
 
 
@@ -105,8 +104,7 @@ def exit_status_of(verdicts: Sequence[Verdict], *, strict: bool) -> int:
     if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
         status = WRONG_GRADIENTS
     is_idle = all(record.status is Status.SKIPPED for record in measured)
-    has_numbers = any(row.change for one in verdicts for row in one.rows)
-    if (is_idle or not status) and not has_numbers:
+    if (is_idle or not status) and not any(row.change for one in verdicts for row in one.rows):
         row = verdicts[0].rows[0]
         reasons = (
             f" ({record.status.words}: {record.reason})"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from time import monotonic
 
 from dpbench import units
@@ -27,10 +28,6 @@ Sides = tuple[Side, Side]
 """The baseline and the candidate."""
 REPETITIONS_GROWTH = 1.5
 """How many times as many repetitions the next look at an inconclusive check has."""
-MIN_LOOKS_AT_VERSIONS = 2
-"""Fewest looks at two versions. Each version has a server that its ranks are forked from, with one
-layout of memory that may make it some percent slower than the other in all repetitions; so a
-verdict is not believed before it holds with new servers, too."""
 MAX_LOOKS = 8
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 
@@ -74,31 +71,31 @@ def for_verdict(plan: SweepPlan, options: SweepOptions, command: CommandLine) ->
 
 def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
     """Yield how many repetitions to have measured, until the verdict on `sides` is clear, more of
-    them cannot change it, or the budget is used up.
+    them cannot change it, or would end after the budget.
 
     These are the interim analyses of a group-sequential test: a verdict that stopped at the first
     lucky repetition would be wrong more often than stated.
     """
-    count, started = options.repetitions, monotonic()
-    least = MIN_LOOKS_AT_VERSIONS if options.against is None else 1
+    count, measured, started = options.repetitions, 0, monotonic()
     for look in range(1, MAX_LOOKS + 1):
+        round_started = monotonic()
         yield count
-        verdict, spent = deciding(assess_sides(options, sides())), monotonic() - started
-        is_over = verdict.compared.machine_load.spoils_differences or not verdict.needs_repetitions
-        if look == MAX_LOOKS or (look >= least and is_over):
+        verdict, now = deciding(assess_sides(options, sides())), monotonic()
+        is_spoiled = verdict.compared.machine_load.spoils_differences
+        if look == MAX_LOOKS or is_spoiled or not verdict.needs_repetitions:
             return
-        more = math.ceil(REPETITIONS_GROWTH * count)
-        if look >= least:
-            more = min(more, math.floor(count * options.budget / max(spent, 1e-9)))
-        if more <= count:
+        seconds = verdict.compared.repetition_seconds
+        each = median(seconds)
+        # New servers of ranks take their time in each round.
+        extra = max(0.0, now - round_started - sum(seconds[measured:]))
+        fitting = math.floor((started + options.budget - now - extra) / each)
+        more = min(math.ceil(REPETITIONS_GROWTH * count) - count, fitting)
+        told = f"{verdict.outcome} after {count} repetitions"
+        if more < 1:
+            say(f"{told}: one more would end after the budget of {units.seconds(options.budget)}")
             return
-        took = units.seconds((more - count) * spent / count)
-        bound = "about" if least == 1 else "at least"  # new servers for two versions take seconds
-        say(
-            f"{verdict.outcome} after {count} repetitions: measuring {more - count} more, "
-            f"{bound} {took}"
-        )
-        count = more
+        say(f"{told}: measuring {more} more, about {units.seconds(extra + more * each)}")
+        count, measured = count + more, count
 
 
 def keep_records(*folders: Path) -> None:

@@ -25,19 +25,6 @@ PLAIN_CHECKOUT = (
 """Settings of the user's working tree that do not concern a copy of it."""
 
 
-def find_commit(revision: str) -> tuple[Path, str]:
-    """The root of the working directory's repository and the commit that a revision is there;
-    raises UsageError if there is none."""
-    here = Path.cwd()
-    root = Path(_git(revision, here, "rev-parse", "--show-toplevel")).resolve()
-    commit = _git(
-        *(revision, here, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"),
-        otherwise="no such revision in this repository; expected a commit, branch or tag of it "
-        "(a shallow clone has few: git fetch --unshallow)",
-    )
-    return root, commit
-
-
 @contextmanager
 def checked_out(revision: str, files: Sequence[str]) -> Iterator[tuple[Path, list[str]]]:
     """Check a revision out: this process's working directory in it, and the folders where it finds
@@ -46,7 +33,12 @@ def checked_out(revision: str, files: Sequence[str]) -> Iterator[tuple[Path, lis
     Raises UsageError where there is no such revision, or one of the user's files is not in it.
     """
     here = Path.cwd().resolve()
-    root, commit = find_commit(revision)
+    root = Path(_git(revision, here, "rev-parse", "--show-toplevel")).resolve()
+    commit = _git(
+        *(revision, here, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"),
+        otherwise="no such revision in this repository; expected a commit, branch or tag of it "
+        "(a shallow clone has few: git fetch --unshallow)",
+    )
     with temporary_folder() as scratch:
         tree = scratch.resolve() / "then"
         _check_out(revision, root, commit, tree)

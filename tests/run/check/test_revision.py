@@ -12,7 +12,7 @@ import pytest
 from dpbench.errors import UsageError
 from dpbench.git import git_error
 from dpbench.messages import said_to
-from dpbench.run.check.revision import checked_out, find_commit
+from dpbench.run.check.revision import checked_out
 from tests.cli.command import ROOT, git
 
 CHECK_OUT = f"""
@@ -153,7 +153,7 @@ def test_a_folder_without_a_repository_and_a_machine_without_git_are_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=f"^--against-ref HEAD: {tmp_path} is not in a Git repos"):
-        find_commit("HEAD")
+        checked_out("HEAD", []).__enter__()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=r"^--against-ref HEAD: cannot run git .*expected"):
-        find_commit("HEAD")
+        checked_out("HEAD", []).__enter__()
