@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
 from dpbench import units
 from dpbench.codec import encode, from_json, json_bytes
@@ -52,8 +53,6 @@ RESUME_REMEDY = "finish a sweep with --resume"
 MAX_FOLDERS_NAMED = 3
 """Most results folders that an error lists."""
 
-R = TypeVar("R")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Header:
@@ -66,23 +65,25 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stored(Generic[R]):
+class Stored:
     """A results folder and its content so far, with `warnings` of what could not be read."""
 
     folder: Path
     header: Header
     environments: dict[str, Environment] = field(default_factory=dict)
-    records: tuple[R, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def command(self) -> CommandLine:
+        """The command that measured it."""
         return self.header.command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sweep(Stored[TrialRecord]):
+class Sweep(Stored):
     """A sweep; one that is only planned has no records, and no folder yet."""
+
+    records: tuple[TrialRecord, ...] = ()
 
     @property
     def spec(self) -> SweepSpec:
@@ -101,11 +102,13 @@ class Sweep(Stored[TrialRecord]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Collectives(Stored[CollectiveRecord]):
+class Collectives(Stored):
     """The collectives in a results folder."""
 
+    records: tuple[CollectiveRecord, ...] = ()
 
-class ResultsFolder:
+
+class ResultsFolder(AbstractContextManager["ResultsFolder"]):
     """A results folder that is open for more records; one writer at a time."""
 
     def __init__(self, folder: Path) -> None:
@@ -133,14 +136,8 @@ class ResultsFolder:
         inside = folder_inside(self.folder, ENVIRONMENTS_FOLDER, make=True)
         write_object(inside / f"{environment.environment_id}.json", environment)
 
-    def close(self) -> None:
-        self._lines.close()
-
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._lines.close()
 
 
 def holds_sweep(folder: Path) -> bool:
@@ -153,10 +150,9 @@ def holds_collectives(folder: Path) -> bool:
 
 def load_sweep(folder: Path) -> Sweep:
     """Read a results folder; raises FileError if it is not one, or is of another dpbench."""
-    header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
-    if header.sweep is None:
+    sweep = Sweep(**_read(folder, SWEEP_FILE, TRIALS_FILE, TrialRecord))
+    if sweep.header.sweep is None:
         raise FileError(f"{folder / SWEEP_FILE}: Header.sweep: missing")
-    sweep = Sweep(**_read_rest(folder, header, TRIALS_FILE, TrialRecord))
     # An implementation may be a file of the user who measured it.
     used = {record.configuration.implementation for record in sweep.records}
     if unknown := {*used, *sweep.spec.implementations} - IMPLEMENTATIONS.keys():
@@ -170,8 +166,7 @@ def load_sweep(folder: Path) -> Sweep:
 def load_collectives(folder: Path) -> Collectives:
     """Read the collectives of a results folder; raises FileError if it holds none, or is of
     another dpbench."""
-    header = _read_header(folder, COMM_FILE, "dpbench comm")
-    return Collectives(**_read_rest(folder, header, COLLECTIVES_FILE, CollectiveRecord))
+    return Collectives(**_read(folder, COMM_FILE, COLLECTIVES_FILE, CollectiveRecord))
 
 
 def check_name(name: str) -> None:
@@ -184,23 +179,12 @@ def check_name(name: str) -> None:
         )
 
 
-def _read_header(folder: Path, file: str, maker: str) -> Header:
-    if not os.path.lexists(folder / file):
-        if not folder.exists() and os.path.lexists((usual := Path("results", folder)) / file):
-            raise FileError(f"{folder} does not exist; did you mean {usual}?")
-        if not folder.exists() and (near := near_path(folder)):
-            raise FileError(f"{folder} does not exist{near}")
-        lack = f"has no {file}" if folder.exists() else "does not exist"
-        inside = [str(path.parent) for path in sorted(folder.glob(f"*/{file}"), reverse=True)]
-        named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
-        raise FileError(f"{folder} {lack}; expected a results folder of {maker}{named}")
-    return read_object(folder / file, Header)
-
-
-def _read_rest(folder: Path, header: Header, file: str, kind: type[R]) -> dict[str, Any]:
-    """The fields of Stored, with the records of this file."""
-    path, warnings = folder / file, tuple[str, ...]()
-    reader = LineReader(path, lambda line: from_json(kind, line))
+def _read(folder: Path, header: str, lines: str, record: type[Any]) -> dict[str, Any]:
+    """The fields of a `Stored`, from the files of this name with its header and its records."""
+    if not os.path.lexists(folder / header):
+        raise FileError(_missing(folder, header))
+    path, warnings = folder / lines, tuple[str, ...]()
+    reader = LineReader(path, lambda line: from_json(record, line))
     records = tuple(reader.new())
     if not path.exists():
         warnings = (f"{path} is missing; no records read",)
@@ -209,14 +193,26 @@ def _read_rest(folder: Path, header: Header, file: str, kind: type[R]) -> dict[s
             f"{path}: the last line is cut off ({len(reader.rest)} bytes); "
             f"read the {len(records)} before",
         )
-    paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
+    environments = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
     return {
         "folder": folder,
-        "header": header,
-        "environments": {one.stem: read_object(one, Environment) for one in paths},
+        "header": read_object(folder / header, Header),
+        "environments": {one.stem: read_object(one, Environment) for one in environments},
         "records": records,
         "warnings": warnings,
     }
+
+
+def _missing(folder: Path, header: str) -> str:
+    """Why a folder holds no results, as it has no such file, and where they may be."""
+    wanted = f"expected a results folder of dpbench {'sweep' if header == SWEEP_FILE else 'comm'}"
+    if folder.exists():
+        inside = [str(path.parent) for path in sorted(folder.glob(f"*/{header}"), reverse=True)]
+        named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
+        return f"{folder} has no {header}; {wanted}{named}"
+    if os.path.lexists(Path("results", folder, header)):
+        return f"{folder} does not exist; did you mean {Path('results', folder)}?"
+    return f"{folder} does not exist{near_path(folder) or f'; {wanted}'}"
 
 
 def missing_trials(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list[TrialSpec]:

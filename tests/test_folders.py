@@ -96,8 +96,10 @@ def test_a_newer_schema_or_a_plan_for_no_machine_is_refused(
 
 def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Path) -> None:
     planned = replace(SPEC, implementations=("single", "mine"))
-    ResultsFolder.create(tmp_path / "s", header(planned)).close()
-    with pytest.raises(FileError, match="no implementation 'mine'; expected one of "):
+    with (
+        ResultsFolder.create(tmp_path / "s", header(planned)),
+        pytest.raises(FileError, match="no implementation 'mine'; expected one of "),
+    ):
         folders.load_sweep(tmp_path / "s")
 
 

@@ -1,18 +1,20 @@
-"""What `dpbench report`, `plot` and `compare` answer from stored results, and what they write."""
+"""What commands answer from results, stored or just measured, and the pages that they write."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.files import write_output
+from dpbench.folders import LOGS_FOLDER
 from dpbench.messages import say, warn
 from dpbench.options.results import ALL_CHARTS
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.run.results import (
-    is_current,
     is_table,
+    last_measured,
     latest_folder,
     load_sides,
     read_analysis,
@@ -25,8 +27,42 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpbench.analysis.analyze import Analysis
+    from dpbench.folders import Collectives, Sweep
+    from dpbench.options.comm import CommOptions
     from dpbench.options.results import CompareOptions, PlotOptions, ReportOptions
+    from dpbench.options.sweep import SweepOptions
     from dpbench.report.answer import Answer
+
+
+def measured_answer(
+    stored: Sweep | Collectives,
+    options: CommOptions | SweepOptions,
+    *,
+    typed: Sequence[str] = (),
+    verbose: bool = False,
+) -> Answer:
+    """What a command has measured, of which it writes the page; see `report_answer`. Says where the
+    records and the output of failures are."""
+    from dpbench.analysis.analyze import analyze
+    from dpbench.records.trial import Status
+    from dpbench.report.answers.report import report_answer
+    from dpbench.report.page import page_path, write_page
+
+    analysis, page = analyze(stored), page_path(stored.folder)
+    write_page(page, analysis, charts=options.charts, typed=typed)
+    logs, fine = stored.folder / LOGS_FOLDER, (Status.COMPLETED, Status.SKIPPED)
+    if logs.is_dir() and any(record.status not in fine for record in stored.records):
+        say(f"the output of trials that failed is in {logs}")
+    if not options.as_json:
+        return report_answer(analysis, page=page, typed=typed, verbose=verbose)
+    from dpbench.analysis.frames import collective_frame, row_frame
+    from dpbench.report.answer import Answer
+    from dpbench.report.configurations import plain_rows
+
+    say(f"records are in {stored.folder}")
+    measured = analysis.collectives
+    frame = collective_frame(measured.records) if measured else row_frame(analysis.rows)
+    return Answer(paragraphs=(), data=plain_rows(frame))
 
 
 def report(options: ReportOptions) -> Answer | str | None:
@@ -70,7 +106,7 @@ def _report_page(options: ReportOptions, path: Path, analysis: Analysis) -> Answ
     chosen = select_rows(analysis, options)
     answer = report_answer(chosen, page=page, columns=options.columns, verbose=options.verbose)
     # A current page in the results folder may have charts; any other may show another sweep.
-    if page and (options.output or options.charts or not is_current(page, path)):
+    if page and (options.output or options.charts or not _is_current(page, path)):
         write_page(page, analysis, charts=options.charts)
     if page and options.open:
         import webbrowser
@@ -79,6 +115,12 @@ def _report_page(options: ReportOptions, path: Path, analysis: Analysis) -> Answ
         if not webbrowser.open(address):
             say(f"no browser was found; open {address} in one")
     return answer
+
+
+def _is_current(page: Path, results: Path) -> bool:
+    """Whether the page in a results folder was written after its last measurement."""
+    is_there = page.is_file() and not page.is_symlink()
+    return is_there and page.stat().st_mtime >= last_measured(results)
 
 
 def _rows_as(format: str, analysis: Analysis, columns: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Results that commands read: folders, where new ones go, and which parts and rows are meant."""
+"""Results folders: where new ones go, which one and which of its rows a command means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpbench import folders
 from dpbench.errors import UsageError
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.rows import Row
     from dpbench.folders import Collectives, Sweep
-    from dpbench.options.comm import CommOptions
-    from dpbench.options.sweep import SweepOptions
-    from dpbench.report.answer import Answer
     from dpbench.specs.collective import CollectiveSpec
 
 
@@ -61,12 +58,12 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
             f"{command}: expected a results folder, but {place}/ holds none; name one, or make one "
             "with dpbench sweep"
         )
-    latest = max(found, key=lambda folder: (_last_measured(folder), folder.name))
+    latest = max(found, key=lambda folder: (last_measured(folder), folder.name))
     say(f"{command}: no folder given; using the latest: {latest}")
     return latest
 
 
-def _last_measured(folder: Path) -> float:
+def last_measured(folder: Path) -> float:
     """The time when something was last measured into it; 0 where that is unknown."""
     files = (folder / name for name in DATA_FILES)
     return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
@@ -94,33 +91,6 @@ def read_analysis(path: Path) -> Analysis:
     return analyze(load_stored(path))
 
 
-def measured_answer(
-    stored: Sweep | Collectives, options: CommOptions | SweepOptions, **shown: Any
-) -> Answer:
-    """What a command has measured, of which it writes the page; `shown` are further arguments of
-    `report_answer`. Says where the records and the output of failures are."""
-    from dpbench.analysis.analyze import analyze
-    from dpbench.records.trial import Status
-    from dpbench.report.answers.report import report_answer
-    from dpbench.report.page import page_path, write_page
-
-    analysis, page = analyze(stored), page_path(stored.folder)
-    write_page(page, analysis, charts=options.charts, typed=shown.get("typed", ()))
-    logs, fine = stored.folder / folders.LOGS_FOLDER, (Status.COMPLETED, Status.SKIPPED)
-    if logs.is_dir() and any(record.status not in fine for record in stored.records):
-        say(f"the output of trials that failed is in {logs}")
-    if not options.as_json:
-        return report_answer(analysis, page=page, **shown)
-    from dpbench.analysis.frames import collective_frame, row_frame
-    from dpbench.report.answer import Answer
-    from dpbench.report.configurations import plain_rows
-
-    say(f"records are in {stored.folder}")
-    measured = analysis.collectives
-    frame = collective_frame(measured.records) if measured else row_frame(analysis.rows)
-    return Answer(paragraphs=(), data=plain_rows(frame))
-
-
 def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
     """The analysis with the wanted rows alone; raises UsageError if there are none."""
     collectives = analysis.collectives
@@ -136,12 +106,6 @@ def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
         rows=tuple(row for row in analysis.rows if wanted.keeps(row)),
         explanations=tuple(one for one in analysis.explanations if wanted.keeps(one.row)),
     )
-
-
-def is_current(page: Path, results: Path) -> bool:
-    """Whether the page in a results folder was written after its last measurement."""
-    is_there = page.is_file() and not page.is_symlink()
-    return is_there and page.stat().st_mtime >= _last_measured(results)
 
 
 def load_sides(*texts: str) -> tuple[list[Side], list[str]]:

@@ -79,7 +79,7 @@ def test_collectives_alone_are_results_too() -> None:
 
 def test_a_sweep_without_trials_is_read(tmp_path: Path) -> None:
     spec = sweep_spec()
-    folders.ResultsFolder.create(tmp_path / "new", header(spec)).close()
-    found = dpbench.load(str(tmp_path / "new"))
+    with folders.ResultsFolder.create(tmp_path / "new", header(spec)):
+        found = dpbench.load(str(tmp_path / "new"))
     assert (found.spec, len(found.collectives)) == (spec, 0)
     assert found.summary == "No fastest configuration: no trial was recorded."

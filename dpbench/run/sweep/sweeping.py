@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dpbench.messages import say
 from dpbench.options.reading import short_command
 from dpbench.rendezvous.placement import find_placement, remove_placement
-from dpbench.run.results import measured_answer
+from dpbench.run.reporting import measured_answer
 
 if TYPE_CHECKING:
     from dpbench.options.sweep import SweepOptions

@@ -116,6 +116,9 @@ def test_a_sweep_of_two_nodes_runs_and_shows_the_token_nowhere(here: Path) -> No
     written = [one.read_text(errors="replace") for one in here.rglob("*") if one.is_file()]
     for text in (out, err, said_there, *listed, *written):
         assert TOKEN not in text
+    to_finish = str(folders.load_sweep(here / "results/s").to_finish)
+    assert to_finish.startswith("on every node, as before: dpbench sweep ")
+    assert " --node-rank N " in to_finish
 
 
 @pytest.mark.usefixtures("here", "synthetic")
