@@ -85,7 +85,7 @@ def explain(
         KeyboardInterrupt: After Ctrl-C.
     """
     place = options["results_or_script"] = as_path(results_or_script)
-    measures = "module" in options or (isinstance(place, str) and is_script(place))
+    measures = is_script(str(place), is_module=bool(options.get("module")))
     with measuring_call("dpbench.explain", progress=progress, alone=measures):
         wanted = read_options(ExplainOptions, options, "dpbench.explain")
         return explaining.explain(wanted, TrialProgress(quiet=not progress))

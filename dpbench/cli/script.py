@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
 from dpbench.cli.help import Command
@@ -16,24 +17,34 @@ class ScriptCommand(Command):
     the script."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        typed = [*args]
+        named, is_module = self._first_word(ctx, typed)
+        names_script = is_script(named, is_module=is_module)
+        ctx.allow_interspersed_args = not names_script
+        left = super().parse_args(ctx, args)
+        if names_script:
+            script = ctx.params.get("arguments") or []
+            self._refuse_ours(ctx, named, typed[: len(typed) - len(script)], script)
+        return left
+
+    def _first_word(self, ctx: Any, typed: list[str]) -> tuple[str, bool]:
+        """The first argument, which may name a script, and whether -m stands before it."""
         ctx.allow_interspersed_args = False
         first = next(param.name for param in self.params if param.param_type_name == "argument")
-        named, is_module = "", False
         with suppress(Exception):  # a usage error, which the second parser raises again
-            values, _, _ = self.make_parser(ctx).parse_args(args=[*args])
-            named, is_module = str(values.get(first) or ""), bool(values.get("module"))
-        measures_script = is_module or is_script(named)
-        ctx.allow_interspersed_args = not measures_script
-        typed = [*args]
-        left = super().parse_args(ctx, args)
-        script = (ctx.params.get("arguments") or []) if measures_script else []
+            values, _, _ = self.make_parser(ctx).parse_args(args=[*typed])
+            return str(values.get(first) or ""), bool(values.get("module"))
+        return "", False
+
+    def _refuse_ours(self, ctx: Any, named: str, before: list[str], script: list[str]) -> None:
+        """Fail for options of dpbench among the arguments of a script, unless "--" stands before
+        it, or before them."""
         ours = {name for param in self.params for name in param.opts if name in ALWAYS_OURS}
-        before_dashes = script[: script.index("--")] if "--" in script else script
-        moved = [name for word in before_dashes if (name := word.partition("=")[0]) in ours]
-        if moved and "--" not in typed[: len(typed) - len(script)]:
+        names = [word.partition("=")[0] for word in takewhile(lambda word: word != "--", script)]
+        moved = [name for name in names if name in ours]
+        if moved and "--" not in before:
             stands = "stands" if len(moved) == 1 else "stand"
             ctx.fail(
                 f"{', '.join(moved)} {stands} after {named}, where the script's own options are; "
                 f"put dpbench's options before it, or -- if it is the script that has {moved[0]}"
             )
-        return left

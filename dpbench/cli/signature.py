@@ -33,7 +33,8 @@ def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Ca
             print_result(result.render(as_json=getattr(options, "as_json", False)))
             return result.exit_status
 
-        parameters = [_parameter(model, name) for name in options_of(model)]
+        texts = model.model_construct().model_dump(mode="json")
+        parameters = [_parameter(model, name, texts.get(name)) for name in options_of(model)]
         wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -42,13 +43,13 @@ def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Ca
     return decorate
 
 
-def _parameter(model: type[Options], name: str) -> inspect.Parameter:
-    """An option as typer reads it from the signature of a command."""
+def _parameter(model: type[Options], name: str, default_text: Any) -> inspect.Parameter:
+    """An option as typer reads it from the signature of a command; `default_text` is its default as
+    it is typed."""
     field, info = model.model_fields[name], options_of(model)[name]
     is_flag, is_on, required = field.annotation is bool, field.default is True, field.is_required()
     kind: Any = list[str] if info.repeated else bool if is_flag else str
-    texts = model.model_construct().model_dump(mode="json")
-    default = "on" if is_on else None if is_flag else texts.get(name)
+    default = ("on" if is_on else None) if is_flag else default_text
     first = f"{info.name}/{info.off}" if is_on else info.name
     names = () if info.argument else (first, *info.names[1:])
     shown = (typer.Argument if info.argument else typer.Option)(

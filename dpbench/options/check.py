@@ -28,7 +28,7 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
 judged = partial(Panel.VERDICT.option, affects=ALL_SUBJECTS)
-compared = partial(option, affects=ALL_SUBJECTS)
+side = partial(option, affects=ALL_SUBJECTS)
 
 
 def _metric_and_tolerance(text: Any) -> tuple[str, str | None]:
@@ -80,15 +80,15 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     budget: Duration = Panel.MEASUREMENT.option(
         "Time after which no runs are added.", "TIME", default=300.0, usual="5m"
     )
-    candidate: str | None = compared(
+    candidate: str | None = side(
         "Stored sweep to check, with --baseline; or a training script to measure.",
         "CANDIDATE|SCRIPT",
         argument=True,
     )
-    baseline: str | None = compared("Stored sweep to compare CANDIDATE with.", "DIR")
-    against: ImplementationName | None = compared("Compare with this implementation.", "NAME")
-    against_ref: str | None = compared("Compare with this Git revision of your code.", "REV")
-    against_python: FilePath | None = compared("Compare with this Python and its packages.", "PATH")
+    baseline: str | None = side("Stored sweep to compare CANDIDATE with.", "DIR")
+    against: ImplementationName | None = side("Compare with this implementation.", "NAME")
+    against_ref: str | None = side("Compare with this Git revision of your code.", "REV")
+    against_python: FilePath | None = side("Compare with this Python and its packages.", "PATH")
     config: FilePath | None = shared.config_option()
     junit: OutputFile | None = Panel.OUTPUT.option(
         "Write the verdict as JUnit XML.", "FILE", affects=ALL_SUBJECTS

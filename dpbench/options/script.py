@@ -19,9 +19,9 @@ MIN_SCRIPT_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
 
 
-def is_script(word: str) -> bool:
-    """Whether a word names a training script, and no results folder."""
-    return word.endswith(".py") and not Path(word).is_dir()
+def is_script(word: str, *, is_module: bool) -> bool:
+    """Whether a word names a training script, as a file or after -m, and no results folder."""
+    return is_module or (word.endswith(".py") and not Path(word).is_dir())
 
 
 class TrainingScript(Options):
@@ -47,7 +47,8 @@ class TrainingScript(Options):
         named = getattr(self, self.named_by)
         if named is None:
             return self.subjects[0]
-        return Subject.SCRIPT if self.module or is_script(str(named)) else Subject.RESULTS
+        names_script = is_script(str(named), is_module=self.module)
+        return Subject.SCRIPT if names_script else Subject.RESULTS
 
     @property
     def script_and_arguments(self) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     group_sizes = _group_sizes(options, nodes)
     window_seconds = _window_seconds(options, nodes)
     axes = _axes(options, nodes, max(group_sizes), fills_time=window_seconds is not None)
+    _require_whole_parts(options, axes, max(group_sizes))
     first = {axis: values[0] for axis, values in axes.items()}
     of_workload = {axis: first[axis] for axis in first.keys() & WORKLOAD_FIELDS}
     workloads, notes = _workloads(options, of_workload)
@@ -127,7 +128,7 @@ def _axes(
     options: SweepOptions, nodes: Sequence[Node], largest_group: int, *, fills_time: bool
 ) -> dict[str, tuple[Any, ...]]:
     """The values of each axis but architectures: those that are asked for, or else those that
-    dpbench chooses. Raises UsageError for values that do not go together."""
+    dpbench chooses. Raises UsageError for more threads than the nodes have."""
     is_script = options.subject is Subject.SCRIPT
     period = math.lcm(*options.sync_every)
     whole_periods = math.ceil(DEFAULT_STEPS / period) * period
@@ -149,6 +150,14 @@ def _axes(
             values = getattr(options, field)
             axes[axis] = chosen[axis] if values is None else values
     axes["threads"] = tuple(_threads(options, nodes, largest_group, n) for n in axes["threads"])
+    return axes
+
+
+def _require_whole_parts(
+    options: SweepOptions, axes: Mapping[str, Sequence[Any]], largest_group: int
+) -> None:
+    """Raise UsageError for a window that ends within a period between two averages, or for replicas
+    without a sample."""
     for every in options.sync_every:
         if any(steps % every for steps in axes["steps"]):
             raise UsageError(
@@ -161,7 +170,6 @@ def _axes(
             f"the group of {largest_group}; expected at least {largest_group}, a sample for every "
             "replica"
         )
-    return axes
 
 
 def _threads(
