@@ -111,7 +111,8 @@ def differing_fields(ours: object, theirs: object) -> list[str]:
         elif isinstance(value, dict):
             for key in {**other, **value}:
                 old, new = (each.get(key, "not there") for each in (other, value))
-                differences += [f"{field.name}: {key} {old} -> {new}"] * (old != new)
+                if old != new:
+                    differences.append(f"{field.name}: {key} {old} -> {new}")
         elif value != other:
             differences.append(f"{field.name}: {encode(other)!r} -> {encode(value)!r}")
     return differences

@@ -62,8 +62,9 @@ def measure_script(
         raise DpbenchError(reason + _last_line(scratch, rank))
     report = json.loads(result.read_text())
     if failure := report.get("failure"):
-        kind = failure["kind"]
-        reason = failure["text"] + _last_line(scratch, rank) * failure["has_written"]
+        kind, reason = failure["kind"], failure["text"]
+        if failure["has_written"]:
+            reason += _last_line(scratch, rank)
         raise DpbenchError(f"{kind}: {reason}" if kind else reason)
     return decode(RankMeasurement, report["measurement"])
 

@@ -59,7 +59,8 @@ class StepSamples:
         both alike.
         """
         modes: list[Mode] = ["timed"]
-        modes += ["unsynced"] * self._configuration.has_unsynced_window
+        if self._configuration.has_unsynced_window:
+            modes.append("unsynced")
         count = max(1, min(SEGMENTS, steps // MIN_SEGMENT_STEPS))
         size, longer = divmod(steps, count)
         for number in range(count):

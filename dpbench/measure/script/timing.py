@@ -181,9 +181,10 @@ class ScriptTimer:
         size = min(size, max(configuration.steps // 2, 1))
         modes: list[Mode] = ["timed"]
         if configuration.traits.communicates and configuration.is_instrumented:
-            has_peers = configuration.group_size > 1
-            modes += ["unsynced"] * (has_peers and all(report["syncs"] for report in reports))
-            modes += ["cached"] * all(report["loads"] for report in reports)
+            if configuration.group_size > 1 and all(report["syncs"] for report in reports):
+                modes.append("unsynced")
+            if all(report["loads"] for report in reports):
+                modes.append("cached")
         queued = max(report["queued"] for report in reports)
         for _ in range(math.ceil(configuration.filling_steps(pace) / (2 * size))):
             measured = [ScriptSegment(mode, size) for mode in (*modes, *reversed(modes))]
