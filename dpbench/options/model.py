@@ -142,10 +142,6 @@ class Options(BaseModel):
             positional.insert(0, "--")
         return CommandLine(name=name, options=options, arguments=tuple(positional))
 
-    def command_line(self, *left_out: str) -> list[str]:
-        """The words of that command after its name."""
-        return self.command("", *left_out).words
-
 
 @functools.cache
 def options_of(model: type[Options]) -> dict[str, OptionInfo]:

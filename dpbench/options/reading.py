@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import ChainMap
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,7 @@ from dpbench.options.model import Options, options_of
 
 if TYPE_CHECKING:
     from dpbench.options.sweep import SweepOptions
+    from dpbench.specs.command_line import CommandLine
 
 M = TypeVar("M", bound=Options)
 PRESETS = Path(__file__).with_name("presets")
@@ -61,7 +63,7 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
     if preset is not None:
         source = f"--preset {preset}: "
         layers[source] = _by_field(model, source, read_file(preset_file(model, preset)))
-        say(f"{source}{shlex.join(model(**layers[source]).command_line())}")
+        say(f"{source}{shlex.join(model(**layers[source]).command('').words)}")
     try:
         return model.model_validate({**ChainMap(*layers.values())})
     except ValidationError as error:
@@ -71,16 +73,17 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
         raise UsageError(f"{source}{name}: {_problem(error)}") from None
 
 
-def short_command(options: SweepOptions) -> list[str]:
-    """The arguments that measure the same in a new folder, with the preset in place of what it
+def short_command(options: SweepOptions) -> CommandLine:
+    """The command that measures the same in a new folder, with the preset in place of what it
     gives."""
     once = ("name", "resume", "as_json", "verbose", "quiet")
     if options.preset is None:
-        return options.command_line(*once)
+        return options.command("sweep", *once)
     model = type(options)
     asked = model(**_by_field(model, "", read_file(preset_file(model, options.preset))))
     same = [name for name in asked.given if getattr(asked, name) == getattr(options, name)]
-    return ["--preset", options.preset, *options.command_line(*once, *same)]
+    command = options.command("sweep", *once, *same)
+    return replace(command, options={"--preset": options.preset} | command.options)
 
 
 def preset_file(model: type[Options], name: str) -> Path:

@@ -25,6 +25,7 @@ from dpbench.report.configurations import configurations_table
 from dpbench.report.markup import render_template
 from dpbench.report.notes import notes, warnings
 from dpbench.report.table import Table
+from dpbench.specs.command_line import CommandLine
 
 REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
 """Names of the folder in a results folder, and in it of the page and of the folder with the files
@@ -65,7 +66,7 @@ class Page:
 
 
 def write_page(
-    path: Path, analysis: Analysis, *, charts: bool = True, typed: Sequence[str] = ()
+    path: Path, analysis: Analysis, *, charts: bool = True, typed: CommandLine | None = None
 ) -> Path:
     """Writes the page of an analysis, with its `charts` or without, whole or not at all, and
     returns its path; `next_command` explains `typed`. Raises FileError."""
@@ -100,7 +101,9 @@ def page_path_in(folder: Path) -> Path:
     return page
 
 
-def build_page(analysis: Analysis, *, charts: bool = False, typed: Sequence[str] = ()) -> Page:
+def build_page(
+    analysis: Analysis, *, charts: bool = False, typed: CommandLine | None = None
+) -> Page:
     """The page of an analysis, with every chart that it has data for if `charts`."""
     return Page(
         title=one_line(analysis.name),
@@ -136,7 +139,7 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
 
 
 def _sections(
-    analysis: Analysis, charts: Sequence[PageChart], typed: Sequence[str]
+    analysis: Analysis, charts: Sequence[PageChart], typed: CommandLine | None
 ) -> Iterator[Section]:
     """All sections with content, in their order."""
     tables = dict[PageSection, Table]()

@@ -16,7 +16,7 @@ from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.sentences import noise_warnings
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
-from dpbench.messages import as_typed, option_words, say
+from dpbench.messages import option_words, say
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.model import Subject
 from dpbench.options.shared import MAX_WORD
@@ -99,9 +99,9 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> st
 
 def _again(command: str, options: ExplainOptions, **changes: Any) -> str:
     """A command with the options that were given, and some that are changed."""
-    changed = ((option_words(name), as_typed(value)) for name, value in changes.items())
-    given = options.command_line(*changes, "name", "as_json", "verbose", "quiet")
-    return shlex.join(["dpbench", command, *chain.from_iterable(changed), *given])
+    given = options.command(command, *changes, "name", "as_json", "verbose", "quiet")
+    changed = {option_words(name): value for name, value in changes.items()}
+    return replace(given, options=changed | given.options).text
 
 
 def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
@@ -32,13 +31,14 @@ if TYPE_CHECKING:
     from dpbench.options.results import CompareOptions, PlotOptions, ReportOptions
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.answer import Answer
+    from dpbench.specs.command_line import CommandLine
 
 
 def measured_answer(
     stored: Sweep | Collectives,
     options: CommOptions | SweepOptions,
     *,
-    typed: Sequence[str] = (),
+    typed: CommandLine | None = None,
     verbose: bool = False,
 ) -> Answer:
     """What a command has measured, of which it writes the page; see `report_answer`. Says where the

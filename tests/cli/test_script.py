@@ -46,7 +46,7 @@ def test_everything_after_the_script_is_the_scripts(
 
 def test_what_was_typed_behind_options_is_typed_there_again() -> None:
     own = SweepOptions(script="train.py", arguments=("--gpus=2",), repetitions=1)
-    assert own.command_line() == ["--repetitions", "1", "--", "train.py", "--gpus=2"]
+    assert own.command("sweep").words == ["--repetitions", "1", "--", "train.py", "--gpus=2"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.fastest import Fastest
 from dpbench.analysis.rows import Row
-from dpbench.messages import escaped, one_line
+from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.answers.comm import collectives_table
 from dpbench.report.commands import command_to_decide, command_to_measure
@@ -19,6 +19,7 @@ from dpbench.report.configurations import configurations_table
 from dpbench.report.formatting import percentage, plus_minus, quantity
 from dpbench.report.notes import notes, warnings
 from dpbench.report.table import keep_on_line
+from dpbench.specs.command_line import CommandLine
 from dpbench.specs.labels import row_name
 
 MAX_TIES_NAMED = 3
@@ -30,7 +31,7 @@ def report_answer(
     *,
     columns: str | None = None,
     page: Path | None = None,
-    typed: Sequence[str] = (),
+    typed: CommandLine | None = None,
     verbose: bool = False,
 ) -> Answer:
     """The headline, at most one warning, the table, and below it where the report is, what to run
@@ -62,7 +63,7 @@ def report_answer(
 
 
 def next_command(
-    analysis: Analysis, typed: Sequence[str] = (), *, is_explained: bool = False
+    analysis: Analysis, typed: CommandLine | None = None, *, is_explained: bool = False
 ) -> str:
     """What to run next, "" for nothing: rows under load again if load spoiled the speeds; else it
     decides between the fastest row of all and one that ties with it, or explains the fastest, or
@@ -77,11 +78,11 @@ def next_command(
     if analysis.machine_load.spoils_speeds:
         loaded = [row.configuration for row in analysis.rows if row.is_under_load]
         if typed and 2 * len(loaded) > len(analysis.rows):
-            return escaped(shlex.join(["dpbench", *typed]))
+            return typed.text
         return command_to_measure(sweep.command, loaded)
     if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
         return ""
-    if (*typed[1:3],) == ("--preset", "quick"):
+    if typed and typed.options.get("--preset") == "quick":
         return "dpbench explain your_script.py"
     fastest = max(analysis.fastest, key=lambda one: one.speed)
     folder = shlex.quote(str(sweep.folder))

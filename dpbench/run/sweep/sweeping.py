@@ -50,7 +50,7 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
             follow(plan, cluster)
             return None
         stored = measure(plan, progress)
-    typed = ["sweep", *short_command(options)]
+    typed = short_command(options)
     answer = measured_answer(stored, options, typed=typed, verbose=options.verbose)
     status = exit_status(stored.records, options.measured_implementations)
     return replace(answer, exit_status=status)

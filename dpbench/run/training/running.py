@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -94,7 +93,7 @@ def run_job(
     `train_here`."""
     path, epochs = planned.folder, planned.spec.epochs
     with prepare_samples(options, planned.spec) as (samples, _):
-        begin_run(planned, ("train", *options.command_line()), environment)
+        begin_run(planned, ("train", *options.command("train").words), environment)
         with ended_well(options, path):
             log = follow_log(path)
             log.new()  # skips the events before the resumption
@@ -147,9 +146,9 @@ def ended_well(options: TrainOptions, folder: Path) -> Iterator[None]:
 
 def _next_step(options: TrainOptions, folder: Path) -> str:
     """How to go on with a training that has not completed."""
-    again = [*options.command_line("resume", "name"), "--resume", str(folder)]
+    again = options.command("train", "resume", "name").changed({"--resume": str(folder)})
     launcher = "the same launcher on every node, with " if "RANK" in os.environ else ""
-    command = f"{launcher}{shlex.join(['dpbench', 'train', *again])}"
+    command = f"{launcher}{again.text}"
     checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     if checkpoint is None:
         return f"there is no checkpoint yet; to begin again: {command}"

@@ -104,7 +104,7 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
     assert text.count("other processes used") == 1
     assert "before acting on this: all rows" in text
     assert "Next: dpbench sweep --implementations ddp,single " in text
-    typed = ["sweep", "--preset", "quick"]
+    typed = CommandLine(name="sweep", options={"--preset": "quick"})
     assert next_command(sweep, typed) == "dpbench sweep --preset quick"
     assert next_command(analysis(records), typed) == "dpbench explain your_script.py"
     assert build_page(sweep).advice == ()
