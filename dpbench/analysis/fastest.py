@@ -84,11 +84,10 @@ def fastest_by_batch_size(rows: Sequence[Row], *, work: str, is_spoiled: bool) -
     """The fastest row of each batch size, as speeds at two do not compete; of all rows of a work
     if there are more than MAX_BATCH_SIZES."""
     sizes = sorted({row.batch_size for row in rows if row.batch_size})
-    if not 0 < len(sizes) <= MAX_BATCH_SIZES:
-        yield replace(find_fastest(rows, is_spoiled=is_spoiled), work=work)
-        return
-    for size in sizes:
-        same = [row for row in rows if row.batch_size == size]
+    groups: dict[int | None, Sequence[Row]] = {None: rows}
+    if 0 < len(sizes) <= MAX_BATCH_SIZES:
+        groups = {size: [row for row in rows if row.batch_size == size] for size in sizes}
+    for size, same in groups.items():
         yield replace(find_fastest(same, is_spoiled=is_spoiled), work=work, batch_size=size)
 
 

@@ -196,7 +196,7 @@ def _share_text(factor: Factor) -> str:
     """The share of a step that a factor costs or saves: "lost 11 ± 7 %"."""
     if factor.value.is_too_noisy:
         return TOO_NOISY
-    if factor.is_gain:
+    if factor.is_gain or factor.share.ends[1] < 0:
         return f"gained {percentage(factor.share.mapped(neg, unit='of the step'))}"
     text = percentage(factor.share)
     if text.startswith(AT_MOST) and not factor.excludes_one:

@@ -118,7 +118,7 @@ def _sentence(fastest: Fastest) -> str:
     if ties := fastest.ties:
         speeds = [rival.throughput.value for rival in ties if rival.throughput]
         apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
-        names = listed([f"{label} ({value})", *(_name(tie, fastest) for tie in ties)])
+        names = listed([f"{label} at {value}", *(_name(tie, fastest) for tie in ties)])
         return f"no clear winner{at}: {names} tie within {max(1, apart)} %{load}"
     if fastest.rivals:
         names = listed([_name(rival, fastest) for rival in fastest.rivals])
