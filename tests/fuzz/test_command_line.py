@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.cli.app import commands, run
-from dpbench.cli.setup import MODEL_TEMPLATE
 from dpbench.report import page
+from dpbench.run.beginning import MODEL_TEMPLATE
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.launch import synthetic
 

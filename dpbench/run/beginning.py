@@ -1,0 +1,49 @@
+"""What `dpbench init` writes: a template for a model of the user's, or the results that ship."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from dpbench import shipped
+from dpbench.errors import UsageError
+
+MODEL_TEMPLATE = Path(__file__).with_name("model_template.py")
+DEFAULT_FILE = Path("my_model.py")
+TEMPLATE_FACTORY = "make"
+COPY_FOLDER = Path("results")
+
+
+def write_template(file: Path) -> str:
+    """Write the template of a model into a new file, and say how to run it. Raises UsageError for
+    another kind of name, or a file that exists."""
+    if not re.fullmatch(r"[\w./-]+\.py", str(file)):
+        raise UsageError(
+            f"FILE: got {str(file)!r}, expected a name of letters, digits, _, - and . that ends in "
+            ".py"
+        )
+    if file.exists():
+        raise UsageError(f"{file} exists, and stays as it is; expected a new name")
+    text = MODEL_TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT_FILE), str(file))
+    with file.open("x", encoding="utf-8") as opened:  # "cannot use FILE" if that fails
+        opened.write(text)
+    return f"{file} written. Run it: dpbench sweep --arch {file}:{TEMPLATE_FACTORY} --gpus 2\n"
+
+
+def copy_shipped() -> str:
+    """Copy each shipped folder to results/, and say what to do with them. Raises UsageError if one
+    is there already."""
+    folders = [COPY_FOLDER / "examples", COPY_FOLDER / "published"]
+    if there := [folder for folder in folders if folder.exists() or folder.is_symlink()]:
+        raise UsageError(
+            f"--example: {there[0]} already exists; remove it or work in another folder"
+        )
+    for folder in folders:
+        shutil.copytree(
+            shipped.RESULTS / folder.name, folder, ignore=shutil.ignore_patterns("report", "logs")
+        )
+    sweeps = sorted((COPY_FOLDER / "examples").iterdir())
+    looks = [f"{sweep} written. Look at it: dpbench report {sweep}\n" for sweep in sweeps]
+    tables = f"{COPY_FOLDER / 'published'} written: tables for dpbench report and dpbench project\n"
+    return "".join([*looks, tables])
