@@ -9,8 +9,9 @@ from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
 from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.rows import Row, summarize
-from dpbench.analysis.sentences import environment_warnings, machine_notes
+from dpbench.analysis.sentences import environment_warnings, notes_on, warnings_on
 from dpbench.folders import Collectives, Sweep, unfinished_warning
+from dpbench.messages import one_line
 from dpbench.records.trial import NOT_A_MEAN
 
 
@@ -27,9 +28,9 @@ class Analysis:
     """Explanations of all rows that have a speed, also of those that are too noisy."""
     stored: Sweep | Collectives | None = None
     """The content of the results folder."""
-    warnings: tuple[str, ...] = ()
-    """What to know of all rows before a number is believed: trials that are missing, files that
-    could not be read, the model's loss, and machines."""
+    folder_warnings: tuple[str, ...] = ()
+    """Warnings on all rows: trials that are missing, files that could not be read, the model's
+    loss, and machines."""
     work: str = ""
     """The work of its rows, where it is one of several; their names leave it out."""
 
@@ -41,10 +42,17 @@ class Analysis:
     def collectives(self) -> Collectives | None:
         return self.stored if isinstance(self.stored, Collectives) else None
 
-    @property
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings before a number is believed, the most important first: one line each."""
+        found = warnings_on(self.rows, self.folder_warnings, self.machine_load)
+        return tuple(map(one_line, found))
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What deserves a change or a second look."""
-        return machine_notes(self.rows, self.stored.environments if self.stored else {})
+        """How to read the numbers, and what deserves a second look: one line each."""
+        environments = self.stored.environments if self.stored else {}
+        return tuple(map(one_line, notes_on(self.rows, environments)))
 
     @cached_property
     def machine_load(self) -> MachineLoad:
@@ -76,7 +84,7 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
     """Analyze the content of a results folder."""
     name = stored.folder.resolve().name
     if isinstance(stored, Collectives):
-        return Analysis(name=name, stored=stored, warnings=stored.warnings)
+        return Analysis(name=name, stored=stored, folder_warnings=stored.warnings)
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
     means = [one.is_sample_mean for record in records if (one := record.facts.verification)]
@@ -86,7 +94,7 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
         rows=rows,
         explanations=explain_rows(rows),
         stored=stored,
-        warnings=(
+        folder_warnings=(
             *unfinished_warning(stored),
             *stored.warnings,
             *loss,

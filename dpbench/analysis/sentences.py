@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
 from dpbench.analysis.noise import (
     FREE_THE_MACHINE,
     MAX_ADVISED_REPETITIONS,
+    MachineLoad,
     repetitions_advice,
     repetitions_to_state,
 )
@@ -23,6 +25,34 @@ from dpbench.specs import Labels
 
 MAX_LISTED = 8
 """Configurations that a sentence names; the rest are counted and stand in the table."""
+
+
+def warnings_on(rows: Sequence[Row], of_folder: Sequence[str], load: MachineLoad) -> Iterator[str]:
+    """Warnings before a number of these rows is believed, the most important first."""
+    if wrong := [row for row in rows if row.verified is False]:
+        yield f"wrong gradients, so their speeds do not count: {some_of(wrong, rows)}"
+    yield from of_folder
+    unchecked = [
+        row
+        for row in rows
+        if row.throughput and row.verified is None
+        if row.configuration and not row.configuration.workload.script
+    ]
+    if unchecked:
+        yield f"gradients were not compared with one process: {some_of(unchecked, rows)}"
+    if note := load.note:
+        loaded = [row for row in rows if row.is_under_load]
+        yield f"{note}: {some_of(loaded, rows)}" if load.spoils_speeds else note
+    # Under load, slow first steps say nothing about warming up.
+    warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_under_load]
+    if warming:
+        longer = units.percent(max(slow.change for _, slow in warming))
+        enough = max(row.records[0].configuration.warmup + slow.steps for row, slow in warming)
+        which = some_of([row for row, _ in warming], rows)
+        yield (
+            f"still warming up: {which}; the first steps of a window take up to {longer} longer "
+            f"than the rest; try --warmup {enough}"
+        )
 
 
 def environment_warnings(
@@ -101,6 +131,41 @@ def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
     return repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)
 
 
+def notes_on(rows: Sequence[Row], environments: Mapping[str, Environment]) -> Iterator[str]:
+    """How to read the numbers of these rows, and what deserves a change or a second look."""
+    yield from _intervals(rows)
+    yield from _scaling(rows)
+    for note in dict.fromkeys(note for row in rows for note in row.notes):
+        yield f"{some_of([row for row in rows if note in row.notes], rows)}: {note}"
+    yield from machine_notes(rows, environments)
+
+
+def _intervals(rows: Sequence[Row]) -> Iterator[str]:
+    """The meaning of ±."""
+    estimates = chain.from_iterable((row.throughput, row.speedup) for row in rows)
+    repeated = [e for e in estimates if e is not None and e.basis == "repetitions"]
+    if repeated:
+        yield (
+            f"± is the {units.percent(repeated[0].confidence)} interval over "
+            f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
+            "and speedups, of their logarithms), or (low–high) where it is not symmetric"
+        )
+
+
+def relative_to(rows: Sequence[Row]) -> str:
+    """The reference of their speedups, in words; empty without speedups."""
+    references = dict.fromkeys(row.speedup_reference for row in rows if row.speedup_reference)
+    return f"relative to {' or '.join(references)}" if references else ""
+
+
+def _scaling(rows: Sequence[Row]) -> Iterator[str]:
+    """The reference of speedups and efficiencies."""
+    larger = [row for row in rows if row.speedup and row.group_size > 1]
+    if larger:
+        reference = f"{relative_to(larger)} at the same batch size and settings"
+        yield f"speedup is {reference}; efficiency = speedup ÷ group size, with the same relative ±"
+
+
 def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:
     """What deserves a change or a second look, and nothing that was done already: GPUs of different
     models, with the slowest rank's share; other processes on them; sockets where there is
@@ -142,3 +207,10 @@ def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) 
                 f"({max(sizes) * len(sizes) / sum(sizes):.2f} × the mean)"
             )
     return tuple(notes)
+
+
+def some_of(some: Sequence[Row], rows: Sequence[Row]) -> str:
+    """The labels of some rows of a table; "all rows" where it has no others."""
+    if len(some) == len(rows) > 1:
+        return "all rows"
+    return units.some_of([row.label for row in some], MAX_LISTED, "configuration")

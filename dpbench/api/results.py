@@ -22,7 +22,6 @@ from dpbench.report.answers.report import headline_sentences
 from dpbench.report.charts.figures import house_style
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.report.configurations import rows_text
-from dpbench.report.notes import warnings
 from dpbench.run.results import load_stored
 from dpbench.specs import SweepSpec
 
@@ -128,7 +127,7 @@ class Results:
     def warnings(self) -> tuple[str, ...]:
         """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
         verified, steps that were still warming up."""
-        return warnings(self._analysis)
+        return self._analysis.warnings
 
     @property
     def spec(self) -> SweepSpec | None:

@@ -23,7 +23,6 @@ from dpbench.report.charts.figures import house_style, inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw, PageSection
 from dpbench.report.configurations import configurations_table
 from dpbench.report.markup import render_template
-from dpbench.report.notes import notes, warnings
 from dpbench.report.table import Table
 from dpbench.specs.command_line import CommandLine
 
@@ -109,7 +108,7 @@ def build_page(
         title=one_line(analysis.name),
         about=" · ".join(map(one_line, _about(analysis))),
         headline=tuple(headline_sentences(analysis.fastest)),
-        warnings=warnings(analysis),
+        warnings=analysis.warnings,
         advice=what_to_try([*_fastest_explained(analysis)]),
         sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [], typed)),
     )
@@ -150,7 +149,7 @@ def _sections(
         code[PageSection.REPRODUCE] = command.text
     if analysis.rows:
         tables[PageSection.RESULTS] = configurations_table(analysis.rows, command=command)
-        below[PageSection.RESULTS] = notes(analysis)
+        below[PageSection.RESULTS] = analysis.notes
     if clear := [each for each in analysis.explanations if not each.is_too_noisy]:
         tables[PageSection.TIME] = factors_table(clear)
         below[PageSection.TIME] = [READING_NOTE]

@@ -127,11 +127,9 @@ def _rows_as(format: str, analysis: Analysis, columns: str | None) -> str:
     """The rows in a format for documents or programs; notes go to stderr."""
     from dpbench.report import DATA_FORMATS
     from dpbench.report.configurations import frame_text, rows_text
-    from dpbench.report.notes import notes, warnings
 
-    is_data = format in DATA_FORMATS
-    warn(*(analysis.warnings if is_data else warnings(analysis)))
-    for note in () if is_data else notes(analysis):
+    warn(*analysis.warnings)
+    for note in () if format in DATA_FORMATS else analysis.notes:
         print(note, file=sys.stderr)
     if analysis.collectives:
         from dpbench.analysis.frames import collective_frame

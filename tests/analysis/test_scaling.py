@@ -9,7 +9,6 @@ import pytest
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.scaling import analyze_scaling
-from dpbench.report.notes import notes
 from tests.analysis.builders import QUIET, run, runs, trial, varied
 
 
@@ -75,5 +74,5 @@ def test_without_single_a_speedup_is_relative_and_says_so() -> None:
         pytest.approx(1.6),
         "its own group size 1",
     )
-    found = notes(Analysis(name="", rows=(row,)))
+    found = Analysis(name="", rows=(row,)).notes
     assert any("relative to its own group size 1" in note for note in found)

@@ -82,7 +82,7 @@ def _steps(mean_seconds: float, phase: int) -> list[float]:
 def analysis(records: Sequence[TrialRecord], **changes: Any) -> Analysis:
     """The same, analyzed, as if its specification had asked for no other trials."""
     found = analyze(stored(records, **changes))
-    return replace(found, warnings=found.warnings[1:])
+    return replace(found, folder_warnings=found.folder_warnings[1:])
 
 
 def stored_collectives(

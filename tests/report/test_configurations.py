@@ -16,7 +16,6 @@ from dpbench.analysis.frames import row_frame
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import Status
 from dpbench.report.configurations import frame_text, rows_text
-from dpbench.report.notes import notes
 from tests.analysis.builders import BACKENDS, run, trial, varied
 from tests.report.sample import sample_records
 
@@ -107,7 +106,7 @@ def test_local_sgd_is_marked_as_another_optimization() -> None:
     )
     plain, rare = (run(trial("local-sgd", "gloo", sync_every=n), 100.0) for n in (1, 4))
     for runs in ([plain], [plain, rare]):
-        found = notes(Analysis(name="", rows=summarize(runs)))
+        found = Analysis(name="", rows=summarize(runs)).notes
         assert (words in " ".join(found)) is (rare in runs)
 
 

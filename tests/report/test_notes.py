@@ -11,7 +11,6 @@ from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.configurations import cell
-from dpbench.report.notes import warnings
 from dpbench.report.table import MISSING
 from tests.analysis.builders import rank, record, run, runs, steps_of, trial, window
 
@@ -30,7 +29,7 @@ def windows_of(*windows: Sequence[float], batch_size: int = 32) -> list[TrialRec
 
 def warming_up(records: Sequence[TrialRecord]) -> list[str]:
     found = Analysis(name="", rows=summarize(records))
-    return [line for line in warnings(found) if line.startswith("still warming up: ")]
+    return [line for line in found.warnings if line.startswith("still warming up: ")]
 
 
 def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() -> None:

@@ -20,7 +20,7 @@ from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.answers.report import tied_with
 from dpbench.report.formatting import TOO_NOISY, percentage, plus_minus, time_text, write
-from dpbench.report.notes import reasons, warnings
+from dpbench.report.notes import reasons
 from dpbench.report.table import AT_MOST, Table, column, text_column
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -61,7 +61,7 @@ def explanation_answer(
 
     The data has all explanations; its outcome and the exit status are then inconclusive.
     """
-    first, is_explained = warnings(analysis), not shown[0].is_too_noisy
+    first, is_explained = analysis.warnings, not shown[0].is_too_noisy
     remarks = [*reasons(analysis.rows), *(noise if is_explained else ())]
     others = [e for e in analysis.explanations if not (e.is_too_noisy or e in shown)]
     causes = [*cause_lines(shown, named=len(shown) > 1)]

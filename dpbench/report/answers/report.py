@@ -17,7 +17,6 @@ from dpbench.report.answers.comm import collectives_table
 from dpbench.report.commands import command_to_decide, command_to_measure
 from dpbench.report.configurations import configurations_table
 from dpbench.report.formatting import percentage, plus_minus, quantity
-from dpbench.report.notes import notes, warnings
 from dpbench.report.table import keep_on_line
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.labels import row_name
@@ -39,7 +38,7 @@ def report_answer(
 
     Raises UsageError for unknown columns.
     """
-    first, others = warnings(analysis), notes(analysis)
+    first, others = analysis.warnings, analysis.notes
     following = next_command(analysis, typed)
     parts = [f"Report: {page}"] if page else []
     parts += [f"Next: {following}"] if following else []

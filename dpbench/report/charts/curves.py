@@ -17,6 +17,7 @@ from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.rows import Row
+from dpbench.analysis.sentences import relative_to
 from dpbench.messages import one_line
 from dpbench.report.charts.figures import (
     INK,
@@ -29,7 +30,6 @@ from dpbench.report.charts.figures import (
     series_styles,
 )
 from dpbench.report.charts.kinds import NothingToDraw
-from dpbench.report.notes import relative_to
 from dpbench.specs.collective import CollectiveSpec
 from dpbench.specs.traits import SINGLE
 

@@ -113,7 +113,7 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
 
 def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     sweep = analysis(runs(trial(group_size=2), (100, 101)))
-    warned = replace(sweep, warnings=("the machine was busy", "another one"))
+    warned = replace(sweep, folder_warnings=("the machine was busy", "another one"))
     page = Path("r/report/index.html")
     short = report_answer(warned, page=page).text
     assert short.count("Warning: ") == 1
