@@ -19,6 +19,7 @@ from tests.launch import training_script
 from tests.waiting import commands_in, wait_until
 
 SCRIPT = Path(training_script.__file__)
+NONE = "   (no option changes the largest loss, wrapper)"
 
 
 @pytest.mark.parametrize(
@@ -52,13 +53,8 @@ def test_what_was_typed_behind_options_is_typed_there_again() -> None:
 @pytest.mark.parametrize(
     ("growth", "finds_unused", "command"),
     [
-        (
-            1,
-            True,
-            "sweep --group-sizes max --find-unused auto,off --gpus 2 train.py --lr 1   "
-            "(no option changes the largest loss, wrapper)",
-        ),
-        (1, False, "report {folder} --open   (no option changes the largest loss, wrapper)"),
+        (1, True, f"sweep --group-sizes max --find-unused auto,off --gpus 2 train.py --lr 1{NONE}"),
+        (1, False, f"report {{folder}} --open{NONE}"),
         (4, True, "explain --repetitions 67 --gpus 2 train.py --lr 1"),
     ],
 )

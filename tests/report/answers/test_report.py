@@ -32,7 +32,6 @@ def test_a_tie_has_the_command_that_decides_it_unless_the_rows_are_known_to_be_a
     ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (187, 170, 204))
     nearer = runs(trial(backend="shm"), (189, 174, 204))
     (fastest,) = analysis([*ours, *theirs, *nearer]).fastest
-    assert [row.series for row in fastest.ties] == ["ddp/shm", "torch-ddp/gloo"]
     command = CommandLine(name="sweep", options={"--name": "x", "--backends": ["gloo", "shm"]})
     deciding = command_to_decide(command, fastest)
     assert deciding.startswith("dpbench sweep --backends gloo --implementations ddp,torch-ddp ")
