@@ -57,25 +57,24 @@ def warnings_on(rows: Sequence[Row], of_folder: Sequence[str], load: MachineLoad
 
 def environment_warnings(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
-) -> tuple[str, ...]:
+) -> Iterator[str]:
     """The differences between the environments of the records, and configurations whose replicas
     shared a core or a GPU."""
+    yield from _oversubscribed(records, environments)
     used = dict.fromkeys(name for record in records for name in record.environment_ids)
     known = [environments[name] for name in used if name in environments]
-    warnings = _oversubscribed(records, environments)
     if (count := len({*map(comparable_part, used)})) > 1:
         differences = dict.fromkeys(d for e in known[1:] for d in e.differences_from(known[0]))
         listed = "; ".join(differences) or "one of them is not stored"
-        warnings.append(f"trials ran in {count} environments: {listed}")
+        yield f"trials ran in {count} environments: {listed}"
     commits = dict.fromkeys(environment.git_commit or "none" for environment in known)
     if len(commits) > 1:
-        warnings.append(f"trials come from {len(commits)} git commits: {', '.join(commits)}")
-    return tuple(warnings)
+        yield f"trials come from {len(commits)} git commits: {', '.join(commits)}"
 
 
 def _oversubscribed(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
-) -> list[str]:
+) -> Iterator[str]:
     """One line for each resource that is oversubscribed; cores are those of one node."""
     labels = Labels.among(record.configuration for record in records)
     oversubscribed: dict[tuple[str, str], dict[str, int]] = {}
@@ -94,11 +93,9 @@ def _oversubscribed(
         if needed > there:
             named = oversubscribed.setdefault((what, f"{there} {where}"), {})
             named[labels.label(configuration)] = needed
-    return [
-        f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
-        f"{units.some_of([*needs], MAX_LISTED, 'configuration')}"
-        for (what, where), needs in oversubscribed.items()
-    ]
+    for (what, where), needs in oversubscribed.items():
+        which = units.some_of([*needs], MAX_LISTED, "configuration")
+        yield f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: {which}"
 
 
 def noise_warnings(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Iterator[str]:
@@ -166,11 +163,10 @@ def _scaling(rows: Sequence[Row]) -> Iterator[str]:
         yield f"speedup is {reference}; efficiency = speedup ÷ group size, with the same relative ±"
 
 
-def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) -> tuple[str, ...]:
+def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) -> Iterator[str]:
     """What deserves a change or a second look, and nothing that was done already: GPUs of different
     models, with the slowest rank's share; other processes on them; sockets where there is
     InfiniBand; and replicas that take different numbers of samples."""
-    notes = []
     measured = [(row, row.configuration) for row in rows if row.records and row.configuration]
     for row, configuration in measured:
         devices, one_process = configuration.node_devices, configuration.process_count == 1
@@ -182,7 +178,7 @@ def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) 
                 share = units.percent(slowest.behind.value)
                 which = f"slowest, rank {slowest.rank} on {slowest.device}, for {share} of its step"
             listed = ", ".join(names)
-            notes.append(f"{row.label}: its GPUs differ ({listed}); all wait for the {which}")
+            yield f"{row.label}: its GPUs differ ({listed}); all wait for the {which}"
         shared = {
             configuration.device_name(rank.rank): None
             for rank in row.ranks
@@ -191,9 +187,9 @@ def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) 
         }
         if shared:
             used = ", ".join(shared)
-            notes.append(f"{row.label}: other processes use {used}; stop them and measure again")
+            yield f"{row.label}: other processes use {used}; stop them and measure again"
         if any(INFINIBAND_UNUSED in rank.transports for rank in row.ranks):
-            notes.append(
+            yield (
                 f"{row.label}: NCCL sends through sockets, although there is InfiniBand; look at "
                 "NCCL_IB_DISABLE, NCCL_IB_HCA and whether libibverbs is installed"
             )
@@ -201,12 +197,11 @@ def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) 
         counts = sorted(Counter(sizes).items(), reverse=True)
         if len(counts) > 1:
             shares = " and ".join(f"{n} take{'s' if n == 1 else ''} {size}" for size, n in counts)
-            notes.append(
+            yield (
                 f"of {len(sizes)} replicas, {shares} samples of a global batch of {sum(sizes)}: "
                 "gradients are weighted by samples, but all replicas wait for the largest shard "
                 f"({max(sizes) * len(sizes) / sum(sizes):.2f} × the mean)"
             )
-    return tuple(notes)
 
 
 def some_of(some: Sequence[Row], rows: Sequence[Row]) -> str:

@@ -53,7 +53,7 @@ def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other()
 
 
 def test_hosts_that_are_alike_need_no_note_and_others_are_told() -> None:
-    assert environment_warnings([on_one(), ON_TWO], ENVIRONMENTS) == ()
+    assert not [*environment_warnings([on_one(), ON_TWO], ENVIRONMENTS)]
     slower = replace(SECOND, cpu="slower")
     record = replace(ON_TWO, environment_ids=(IDS[0], slower.environment_id))
     (note,) = environment_warnings(
@@ -65,7 +65,7 @@ def test_hosts_that_are_alike_need_no_note_and_others_are_told() -> None:
 
 def test_cores_and_gpus_are_those_of_each_host() -> None:
     wide = run(trial(group_size=4, replicas_by_node=(2, 2)), 100.0, environment_ids=IDS[:1])
-    assert environment_warnings([wide], ENVIRONMENTS) == ()
+    assert not [*environment_warnings([wide], ENVIRONMENTS)]
     gpus = machine(H100)
     spec = trial(group_size=2, replicas_by_node=(1, 1), devices=("cuda:0", "cuda:0"))
     peak, _ = peak_items_per_second(spec.configuration, 6.7e10, [gpus, gpus])

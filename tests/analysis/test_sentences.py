@@ -19,7 +19,7 @@ ALIKE = machine(*["H200"] * 8)
 
 
 def found(records: Sequence[TrialRecord], here: Environment = ALIKE) -> tuple[str, ...]:
-    return machine_notes(summarize(records), {"e0": here})
+    return tuple(machine_notes(summarize(records), {"e0": here}))
 
 
 def test_gpus_that_differ_are_named_with_the_slowest_ranks_share() -> None:
