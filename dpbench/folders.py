@@ -96,8 +96,8 @@ class Sweep(Stored):
         """The command that finishes it; None if another command than sweep began it."""
         if self.command.name != "sweep":
             return None
-        named = {"--name": self.folder.name} | self.command.options
-        again = self.command.changed(named | {"--resume": True}).text
+        name = self.command.options.get("--name", self.folder.name)
+        again = self.command.changed({"--name": name, "--resume": True}).text
         return f"on every node, as before: {again}" if self.spec.devices_by_node else again
 
 

@@ -27,22 +27,17 @@ def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Pat
     return folder
 
 
-def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
+def test_what_was_appended_is_on_disk_at_once_and_read_back(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
     here = environment.capture()
     with ResultsFolder(folder) as results:
         results.add_environment(here)
-    stored = folders.load_sweep(folder)
-    assert stored.records == RECORDS[:3]
+        results.append(RECORDS[3])
+        stored = folders.load_sweep(folder)
+    assert stored.records == RECORDS[:4]
     assert stored.header == header(SPEC, gpus=2)
     assert stored.environments == {here.environment_id: here}
     assert stored.warnings == ()
-
-
-def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> None:
-    with ResultsFolder.create(tmp_path / "s", header(SPEC)) as results:
-        results.append(RECORDS[0])
-        assert folders.load_sweep(tmp_path / "s").records == RECORDS[:1]
 
 
 @settings(max_examples=60, deadline=None)

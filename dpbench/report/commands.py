@@ -55,7 +55,6 @@ def command_to_measure(
     }
     narrowed |= {
         "--name": [],
-        "--resume": [],
         "--implementations": [one.implementation for one in configurations],
         "--backends": [one.backend for one in configurations if one.backend in BACKENDS],
         "--group-sizes": sorted(one.group_size for one in configurations),
