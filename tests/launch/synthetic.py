@@ -63,8 +63,9 @@ FIRST_FACTS = replace(FACTS, flops_per_item=1e8, verification=PASSED)
 @contextmanager
 def in_use() -> Iterator[None]:
     """Commands in this process, and those that it starts, use these runners inside."""
+    paths = os.pathsep.join(filter(None, (PATHS, os.environ.get("PYTHONPATH"))))
     with (
-        patch.dict(os.environ, VARIABLES),
+        patch.dict(os.environ, VARIABLES | {"PYTHONPATH": paths}),
         patch("dpbench.run.sweep.plan.inspect_machine", lambda: machine()),
         patch("dpbench.run.sweep.plan.runner_for", lambda *_: nullcontext(trial_runner())),
         patch("dpbench.run.collectives.inspect_machine", lambda: machine()),

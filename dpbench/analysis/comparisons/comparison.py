@@ -9,7 +9,6 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -148,11 +147,12 @@ class Comparison:
     @property
     def repetition_seconds(self) -> list[float]:
         """Time of each repetition of all pairs on both sides, in order."""
-        seconds: dict[int, float] = defaultdict(float)
-        for pair in self.pairs:
-            for record in (*pair.baseline, *pair.candidate):
-                seconds[record.trial.repetition] += record.duration_seconds
-        return [seconds[number] for number in sorted(seconds)]
+        records = [one for pair in self.pairs for one in (*pair.baseline, *pair.candidate)]
+        numbers = sorted({one.trial.repetition for one in records})
+        return [
+            sum(one.duration_seconds for one in records if one.trial.repetition == number)
+            for number in numbers
+        ]
 
     def load_may_explain(self, outcome: Outcome) -> bool:
         """Whether load on the machine could be the reason of an outcome of `check`: of all but a

@@ -56,11 +56,6 @@ class Verdict:
     """A row for each pair, with an outcome of its own."""
 
     @property
-    def needs_repetitions(self) -> bool:
-        """Whether more of them may decide it; they do not if one side cannot measure the rows."""
-        return self.outcome == "inconclusive" and self.change is not None
-
-    @property
     def repetitions_needed(self) -> int | None:
         """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
         tolerance; None if out of reach."""

@@ -81,8 +81,9 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
         round_started = monotonic()
         yield count
         verdict, now = deciding(assess_sides(options, sides())), monotonic()
+        can_change = verdict.outcome == "inconclusive" and verdict.change is not None
         is_spoiled = verdict.compared.machine_load.spoils_differences
-        if look == MAX_LOOKS or is_spoiled or not verdict.needs_repetitions:
+        if look == MAX_LOOKS or is_spoiled or not can_change:
             return
         seconds = verdict.compared.repetition_seconds
         each = median(seconds)

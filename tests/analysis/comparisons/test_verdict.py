@@ -148,7 +148,7 @@ def test_what_has_no_partner_or_failed_is_named() -> None:
     failed = {"ddp/gloo ×1, batch 64 (baseline)": "failed: rank 1 was killed"}
     assert verdict.compared.failures == failed
     (verdict,) = judged(side("before", extra), side("after", [killed]))
-    assert (verdict.outcome, verdict.needs_repetitions) == ("inconclusive", False)
+    assert (verdict.outcome, verdict.change) == ("inconclusive", None)
     (verdict,) = assessment({16: QUIET}, killed, *extra)
     assert verdict.compared.failures == {}  # it was run again
 

@@ -50,7 +50,6 @@ def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive() -> N
     faster = [value / 0.8 for value in QUIET]
     found = assessment({16: faster, 32: [1080.0, 920.0, 1060.0, 940.0, 1000.0]})
     (verdict,) = found
-    assert (verdict.outcome, verdict.needs_repetitions) == ("pass", False)
     assert summary_of(found).startswith("pass on average: time per image, mean of 2 rows: ")
     assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32)" in summary_of(found)
     assert [row.outcome for row in verdict.rows] == ["pass", "inconclusive"]
