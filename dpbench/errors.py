@@ -76,6 +76,11 @@ def near_path(path: str | Path) -> str:
     return ""
 
 
+def no_file(path: str | Path) -> str:
+    """What an error says of a file that is not there."""
+    return f"no file {path} here ({Path.cwd()}){near_path(path)}"
+
+
 class FileError(DpbenchError):
     """A results folder or file that cannot be read or written."""
 

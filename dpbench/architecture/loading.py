@@ -23,7 +23,7 @@ from dpbench import shipped
 from dpbench.architecture.naming import TORCHVISION, FunctionName, find_module, parse_name
 from dpbench.architecture.protocol import Architecture
 from dpbench.architecture.user_errors import described, user_errors_in
-from dpbench.errors import UsageError, nearest_name, unknown_name
+from dpbench.errors import UsageError, nearest_name, no_file, unknown_name
 
 EMPTY = inspect.Parameter.empty
 REQUIRED = "required"
@@ -127,7 +127,7 @@ def load_function(name: FunctionName) -> Callable[..., Any]:
             raise unknown_name("architecture", origin, (*known, f"{TORCHVISION}:NAME"))
     elif name.source == "file":
         if not Path(origin).is_file():
-            raise UsageError(f"{name.title}: no file {origin} here ({Path.cwd()})")
+            raise UsageError(f"{name.title}: {no_file(origin)}")
     elif find_module(origin) is None:
         is_architecture = name.what == "architecture"
         shipped_names = f"one of {', '.join(shipped_architectures())}, " if is_architecture else ""

@@ -41,7 +41,7 @@ class Verbatim(TyperCommand):
 
 def launch(context: typer.Context) -> int:
     """Start a script in several processes or nodes, like torchrun."""
-    from dpbench.errors import Interrupted, UsageError, near_path
+    from dpbench.errors import Interrupted, UsageError, no_file
     from dpbench.launch import torchrun
     from dpbench.launch.failures import RanksFailed
     from dpbench.launch.signals import handle_endings
@@ -54,8 +54,7 @@ def launch(context: typer.Context) -> int:
         return 0
     script = chosen.training_script
     if not (chosen.module or chosen.no_python or Path(script).exists()):
-        near = near_path(script) or "; expected a script, or -m MODULE"
-        raise UsageError(f"no file {script} here ({Path.cwd()}){near}")
+        raise UsageError(no_file(script))
     processes, cores = int(chosen.nproc_per_node), usable_cores()
     threads = max(cores // processes, 1)
     count = f"{processes} process{'es' if processes > 1 else ''}"

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from dpbench.errors import FileError
+from dpbench.errors import FileError, near_path
 from dpbench.files import (
     LineReader,
     LineWriter,
@@ -93,7 +93,9 @@ def read_manifest(folder: Path) -> RunManifest:
     dpbench."""
     file = folder / RUN_FILE
     if not os.path.lexists(file):
-        missing = "does not exist" if not folder.exists() else f"has no {RUN_FILE}"
+        missing = f"has no {RUN_FILE}"
+        if not folder.exists():
+            missing = f"does not exist{near_path(folder)}"
         raise FileError(f"{folder} {missing}; expected a run folder of dpbench train")
     folder_inside(folder, CHECKPOINTS)
     return read_object(file, RunManifest)

@@ -15,7 +15,7 @@ from dpbench import units
 from dpbench.architecture import make_importable
 from dpbench.architecture.naming import with_files
 from dpbench.data.registry import is_function, unread_notes
-from dpbench.errors import UsageError, near_path
+from dpbench.errors import UsageError, no_file
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words
 from dpbench.options.model import Subject
@@ -215,7 +215,7 @@ def _require_script(script: Sequence[str]) -> None:
     instead. Nothing of it runs here."""
     if script[0] != "-m":
         if not Path(script[0]).is_file():
-            raise UsageError(f"no file {script[0]} here ({Path.cwd()}){near_path(script[0])}")
+            raise UsageError(no_file(script[0]))
         text = Path(script[0]).read_text(encoding="utf-8", errors="replace")
         if "\ndef make(" in text and "optim" not in text:
             raise UsageError(
