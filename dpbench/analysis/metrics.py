@@ -184,7 +184,7 @@ def repeated(
 
 
 UNDER_LOAD = "†"
-"""Marks rows that ran under load; `report.notes` explains it below the table."""
+"""Marks rows that ran under load; `report.configurations` explains it."""
 UNIT_IN_CLAIM = re.compile(r"\b([gm]i?b|gpu)\b")
 SETTING_TYPES = get_type_hints(WorkloadSpec) | get_type_hints(Configuration)
 """Annotations of the settings of a configuration."""

@@ -20,7 +20,7 @@ from dpbench.analysis.resources import gpu_names
 from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.records.environment import Environment, comparable_part
-from dpbench.records.trial import INFINIBAND_UNUSED, TrialRecord
+from dpbench.records.trial import INFINIBAND_UNUSED, Status, TrialRecord
 from dpbench.specs import Labels
 
 MAX_LISTED = 8
@@ -161,6 +161,14 @@ def _scaling(rows: Sequence[Row]) -> Iterator[str]:
     if larger:
         reference = f"{relative_to(larger)} at the same batch size and settings"
         yield f"speedup is {reference}; efficiency = speedup ÷ group size, with the same relative ±"
+
+
+def reasons(rows: Sequence[Row]) -> Iterator[str]:
+    """The full reason of every row that has one; equal reasons share a line."""
+    ended = [row for row in rows if row.reason or row.status is Status.WRONG_GRADIENTS]
+    for status, reason in dict.fromkeys((row.status, row.reason) for row in ended):
+        same = [row for row in ended if (row.status, row.reason) == (status, reason)]
+        yield f"{status.words}, {some_of(same, rows)}{f': {reason}' if reason else ''}"
 
 
 def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) -> Iterator[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses import SLOPE_BLOCKS
-from dpbench.analysis.metrics import TABLE_METRICS, Metric, Value, claimed_metrics
+from dpbench.analysis.metrics import TABLE_METRICS, UNDER_LOAD, Metric, Value, claimed_metrics
 from dpbench.analysis.rows import Row
+from dpbench.analysis.sentences import noise_warnings, reasons
 from dpbench.errors import UsageError, unknown_name
 from dpbench.messages import one_line, option_words
 from dpbench.records.trial import Status
@@ -19,9 +20,9 @@ from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
 from dpbench.report.formatting import SPEED_STYLES, TOO_NOISY, metric_column, quantity, write
-from dpbench.report.notes import table_notes
 from dpbench.report.table import MISSING, Column, Table, text_column
 from dpbench.specs.command_line import CommandLine
+from dpbench.specs.traits import INDEPENDENT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,14 +130,34 @@ def configurations_table(
         is_slope = known[SLOPE_KEY].header == bare[0]
         why = TOO_FEW_STEPS if is_slope else SINGLE_VALUES
         notes.insert(0, f"{', '.join(bare)} without ±: {why}")
-    sizes = [f"{one.key.replace('_', ' ')} {one.cells[0]}" for one in common]
-    return Table(columns=tuple(laid_out), notes=table_notes(rows, sizes, notes), rules=_rules(rows))
+    sizes = ", ".join(f"{one.key.replace('_', ' ')} {one.cells[0]}" for one in common)
+    all_rows = [f"All {len(rows):,} rows: {sizes}"] if common else []
+    return Table(
+        columns=tuple(laid_out),
+        notes=(*all_rows, *_mark_notes(rows), *notes, *_row_notes(rows)),
+        rules=_rules(rows),
+    )
 
 
 def _is_common(size: Column) -> bool:
     """Whether it is a size that all rows have in common."""
     is_size = size.key in IDENTITY_COLUMNS[1:]
     return is_size and len({*size.cells}) == 1 < len(size.cells)
+
+
+def _mark_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """What the marks beside names mean."""
+    if any(row.implementation == INDEPENDENT for row in rows):
+        yield "* copies without communication: an upper bound within noise, not a way to train"
+    if any(row.is_under_load for row in rows):
+        yield f"{UNDER_LOAD} other programs used the cores during some of its trials"
+
+
+def _row_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """What failed, who published the rows, and how many repetitions would be enough."""
+    sources = dict.fromkeys(row.published.source for row in rows if row.published)
+    published = (f"source: {name}" for name in sources if name)
+    yield from map(one_line, (*reasons(rows), *published, *noise_warnings(rows, rows, "report")))
 
 
 def _chosen_keys(columns: str, known: Iterable[str]) -> tuple[str, ...]:
@@ -173,7 +194,7 @@ def _gem_table(rows: Sequence[Row]) -> Table:
             text_column("Batch", [str(row.batch_size or MISSING) for row in shown]),
             text_column("Images/s", [f"{e.value:.1f}" if e else MISSING for e in speeds]),
         ),
-        notes=table_notes(shown, (), ()),
+        notes=(*_mark_notes(shown), *_row_notes(shown)),
     )
 
 

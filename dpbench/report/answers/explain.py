@@ -14,13 +14,12 @@ from dpbench.analysis.diagnosis.causes import Cause, causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import LARGE_LOSS, Factor, Part
 from dpbench.analysis.noise import FREE_THE_MACHINE
-from dpbench.analysis.sentences import MAX_LISTED
+from dpbench.analysis.sentences import MAX_LISTED, reasons
 from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.answers.report import tied_with
 from dpbench.report.formatting import TOO_NOISY, percentage, plus_minus, time_text, write
-from dpbench.report.notes import reasons
 from dpbench.report.table import AT_MOST, Table, column, text_column
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS
