@@ -86,16 +86,16 @@ def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:
         if look == MAX_LOOKS or is_spoiled or not can_change:
             return
         seconds = verdict.compared.repetition_seconds
-        each = median(seconds)
-        # New servers of ranks take their time in each round.
-        extra = max(0.0, now - round_started - sum(seconds[measured:]))
-        fitting = math.floor((started + options.budget - now - extra) / each)
+        usual = median(seconds)
+        # What the last round took beside its repetitions, as the start of new servers of ranks.
+        overhead = max(0.0, now - round_started - sum(seconds[measured:]))
+        fitting = math.floor((started + options.budget - now - overhead) / usual)
         more = min(math.ceil(REPETITIONS_GROWTH * count) - count, fitting)
-        told = f"{verdict.outcome} after {count} repetitions"
+        so_far = f"{verdict.outcome} after {count} repetitions"
         if more < 1:
-            say(f"{told}: one more would end after the budget of {units.seconds(options.budget)}")
+            say(f"{so_far}: one more would end after the budget of {units.seconds(options.budget)}")
             return
-        say(f"{told}: measuring {more} more, about {units.seconds(extra + more * each)}")
+        say(f"{so_far}: measuring {more} more, about {units.seconds(overhead + more * usual)}")
         count, measured = count + more, count
 
 

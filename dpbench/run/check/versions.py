@@ -141,7 +141,7 @@ class VersionProcess(subprocess.Popen[bytes]):
 
 
 class Answers(TrialProgress):
-    """What the process of a version answers: the records of its sweep, and what it says."""
+    """What the process of a version answers. It hears of records as the progress of the sweep."""
 
     def __init__(self, file: int) -> None:
         super().__init__(quiet=True)
