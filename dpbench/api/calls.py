@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from signal import SIGINT
 from typing import Any, TypeVar
 
@@ -24,36 +24,34 @@ _measuring = threading.Lock()
 
 
 @contextmanager
-def measuring_call(name: str, *, progress: bool, alone: bool = True) -> Iterator[None]:
-    """The block of one call, whose messages are on stderr if `progress`.
+def python_call(*, progress: bool) -> Iterator[None]:
+    """The block of one call: messages are on stderr if `progress`, and Ctrl-C says how to go on."""
+    try:
+        with said_to(to_stderr if progress else lambda message: None):
+            yield
+    except Interrupted as error:
+        if error.signal_number != SIGINT:
+            raise
+        raise KeyboardInterrupt(str(error)) from None
 
-    A call that measures or trains is `alone`: UsageError is raised if another one is in its block.
-    Ranks keep the environment variables of the first, which starts the server that they are forked
-    from. Ctrl-C is a KeyboardInterrupt that says how to go on.
+
+@contextmanager
+def measuring(name: str) -> Iterator[None]:
+    """The part of a call that measures or trains. Raises UsageError if another call is in it.
+
+    Ranks keep the environment variables of the first call, which starts the server of ranks.
     """
-    if alone and not _measuring.acquire(blocking=False):
+    if not _measuring.acquire(blocking=False):
         raise UsageError(
             f"{name}: another call of this process is measuring or training; wait for its end. A "
             "script that is imported for its architecture puts its call under "
             '`if __name__ == "__main__":`'
         )
     try:
-        with (
-            said_to(to_stderr if progress else _ignore),
-            _main_module_unseen() if alone else nullcontext(),
-        ):
+        with _main_module_unseen():
             yield
-    except Interrupted as error:
-        if error.signal_number != SIGINT:
-            raise
-        raise KeyboardInterrupt(str(error)) from None
     finally:
-        if alone:
-            _measuring.release()
-
-
-def _ignore(message: str) -> None:
-    """Hear a message of a call without progress."""
+        _measuring.release()
 
 
 def as_path(place: Any) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from os import PathLike
 from typing import Any
 
-from dpbench.api.calls import as_path, measuring_call, takes_options
+from dpbench.api.calls import as_path, measuring, python_call, takes_options
 from dpbench.api.results import Results
 from dpbench.options.check import CheckOptions
 from dpbench.options.explain import ExplainOptions
+from dpbench.options.model import Subject
 from dpbench.options.reading import read_options
-from dpbench.options.script import is_script
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
@@ -50,7 +51,7 @@ def sweep(
         KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to
             resume.
     """
-    with measuring_call("dpbench.sweep", progress=progress):
+    with python_call(progress=progress), measuring("dpbench.sweep"):
         measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
         with plan_sweep(measured) as plan:
             results = Results(measure(plan, TrialProgress(quiet=not progress)))
@@ -84,11 +85,11 @@ def explain(
         TrainingFailed: The script failed.
         KeyboardInterrupt: After Ctrl-C.
     """
-    place = options["results_or_script"] = as_path(results_or_script)
-    measures = is_script(str(place), is_module=bool(options.get("module")))
-    with measuring_call("dpbench.explain", progress=progress, alone=measures):
+    options["results_or_script"] = as_path(results_or_script)
+    with python_call(progress=progress):
         wanted = read_options(ExplainOptions, options, "dpbench.explain")
-        return explaining.explain(wanted, TrialProgress(quiet=not progress))
+        with measuring("dpbench.explain") if wanted.subject is Subject.SCRIPT else nullcontext():
+            return explaining.explain(wanted, TrialProgress(quiet=not progress))
 
 
 @takes_options(CheckOptions)
@@ -121,6 +122,7 @@ def check(
         KeyboardInterrupt: After Ctrl-C.
     """
     options |= {"arch": arch, "candidate": as_path(candidate), "baseline": as_path(baseline)}
-    with measuring_call("dpbench.check", progress=progress, alone=baseline is None):
+    with python_call(progress=progress):
         wanted = read_options(CheckOptions, options, "dpbench.check")
-        return run_check(wanted, TrialProgress(quiet=not progress))
+        with nullcontext() if wanted.subject is Subject.RESULTS else measuring("dpbench.check"):
+            return run_check(wanted, TrialProgress(quiet=not progress))

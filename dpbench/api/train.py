@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from dpbench.api.calls import measuring_call, takes_options
+from dpbench.api.calls import measuring, python_call, takes_options
 from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 
@@ -36,7 +37,7 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.
     """
     launched = "RANK" in os.environ
-    with measuring_call("dpbench.train", progress=progress, alone=not launched):
+    with python_call(progress=progress), nullcontext() if launched else measuring("dpbench.train"):
         from dpbench.report.progress.training import TrainingProgress
         from dpbench.run.training.launched import train_in_launch
         from dpbench.run.training.running import train_here

@@ -14,7 +14,7 @@ import pytest
 
 import dpbench
 from dpbench import folders
-from dpbench.api.calls import measuring_call
+from dpbench.api.calls import measuring
 from dpbench.errors import UsageError
 from dpbench.shipped import RESULTS
 from tests.analysis.builders import QUIET, runs, slower, trial
@@ -48,7 +48,7 @@ def test_a_stored_regression_is_a_verdict_with_its_rows(here: Path) -> None:
         stored(here / name, runs(trial(), speeds))
         for name, speeds in (("old", QUIET), ("new", slower(QUIET, 0.10)))
     )
-    with measuring_call("dpbench.sweep", progress=False):  # which may go on meanwhile
+    with measuring("dpbench.sweep"):  # which may go on meanwhile
         checked = dpbench.check(candidate=dpbench.load(new), baseline=old, tolerance="5%")
     assert (checked.data["outcome"], checked.data["exit_status"]) == ("regressed", 3)
     assert checked.data["summary"].startswith("regressed: time per image: +")
