@@ -120,6 +120,7 @@ def _problem(error: ValidationError) -> str:
 
 
 def _expected(error: ErrorDetails) -> str:
+    """What an error of pydantic expected, in its own words if we have none."""
     kind = error["type"]
     words = EXPECTED_BY_ERROR.get(kind) or EXPECTED_BY_ERROR.get(kind.partition("_")[0])
     return (words or error["msg"]).format(**error.get("ctx", {}))

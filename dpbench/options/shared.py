@@ -27,7 +27,7 @@ from dpbench.options.types import (
     one_of,
 )
 from dpbench.specs import MAX_REPETITIONS
-from dpbench.specs.traits import BACKENDS, BUILT_IN, IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
 print_option = partial(Panel.OUTPUT.option, default=False, scope="shell", affects=ALL_SUBJECTS)
@@ -58,7 +58,6 @@ HELP = {
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 
-BuiltInName = Annotated[str, one_of(tuple(BUILT_IN))]
 ImplementationName = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]
 """An implementation of rows, of which `script` is a training script as it is."""
 BackendName = Annotated[str, one_of({**{b: b for b in BACKENDS}, "cpu": "shm"})]

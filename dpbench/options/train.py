@@ -26,6 +26,7 @@ from dpbench.options.types import (
     one_of,
 )
 from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRunOptions
+from dpbench.specs.traits import BUILT_IN
 
 
 class TrainOptions(Options):
@@ -34,7 +35,7 @@ class TrainOptions(Options):
     presets = ("torch-ddp",)
     arch: ArchitectureName = option(HELP["arch"], "NAME", default=shared.DEFAULT_ARCHITECTURE)
     gpus: Gpus | None = option(HELP["gpus"], "N|I,J", usual="all, or 1 CPU")
-    implementation: shared.BuiltInName = option(
+    implementation: Annotated[str, one_of(tuple(BUILT_IN))] = option(
         "Implementation; see 'dpbench list implementations'.", "NAME", default="ddp"
     )
     backend: shared.BackendName | None = option(
