@@ -124,8 +124,9 @@ def read_lines(path: Path) -> list[PublishedLine]:
             raise FileError(f"{place}, column {needed!r}: expected a number, got ''")
         earlier = found.setdefault(line.key, number)
         if earlier != number:
-            repeated = f"it is on line {earlier}, too"
-            raise FileError(f"{place}: expected each configuration once ({repeated})")
+            raise FileError(
+                f"{place}: expected each configuration once, got that of line {earlier}"
+            )
         lines.append(line)
     return lines
 

@@ -130,15 +130,6 @@ def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
 
 def notes_on(rows: Sequence[Row], environments: Mapping[str, Environment]) -> Iterator[str]:
     """How to read the numbers of these rows, and what deserves a change or a second look."""
-    yield from _intervals(rows)
-    yield from _scaling(rows)
-    for note in dict.fromkeys(note for row in rows for note in row.notes):
-        yield f"{some_of([row for row in rows if note in row.notes], rows)}: {note}"
-    yield from machine_notes(rows, environments)
-
-
-def _intervals(rows: Sequence[Row]) -> Iterator[str]:
-    """The meaning of ±."""
     estimates = chain.from_iterable((row.throughput, row.speedup) for row in rows)
     repeated = [e for e in estimates if e is not None and e.basis == "repetitions"]
     if repeated:
@@ -147,20 +138,18 @@ def _intervals(rows: Sequence[Row]) -> Iterator[str]:
             f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
             "and speedups, of their logarithms), or (low–high) where it is not symmetric"
         )
+    if larger := [row for row in rows if row.speedup and row.group_size > 1]:
+        reference = f"{relative_to(larger)} at the same batch size and settings"
+        yield f"speedup is {reference}; efficiency = speedup ÷ group size, with the same relative ±"
+    for note in dict.fromkeys(note for row in rows for note in row.notes):
+        yield f"{some_of([row for row in rows if note in row.notes], rows)}: {note}"
+    yield from machine_notes(rows, environments)
 
 
 def relative_to(rows: Sequence[Row]) -> str:
     """The reference of their speedups, in words; empty without speedups."""
     references = dict.fromkeys(row.speedup_reference for row in rows if row.speedup_reference)
     return f"relative to {' or '.join(references)}" if references else ""
-
-
-def _scaling(rows: Sequence[Row]) -> Iterator[str]:
-    """The reference of speedups and efficiencies."""
-    larger = [row for row in rows if row.speedup and row.group_size > 1]
-    if larger:
-        reference = f"{relative_to(larger)} at the same batch size and settings"
-        yield f"speedup is {reference}; efficiency = speedup ÷ group size, with the same relative ±"
 
 
 def reasons(rows: Sequence[Row]) -> Iterator[str]:

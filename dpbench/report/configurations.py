@@ -61,15 +61,10 @@ def rows_text(
     columns: str | None = None,
     width: int | None = None,
 ) -> str:
-    """The rows in a format.
+    """The rows in a format, with the default columns, "gem" for those of a Ruby gem's README, or
+    comma-separated keys, on a terminal of this width, see `Table.text`.
 
-    Args:
-        columns: None for the default ones, "gem" for those of a Ruby gem's README, else
-            comma-separated keys.
-        width: Width of the terminal, see `Table.text`.
-
-    Raises:
-        UsageError: The format or a column is unknown.
+    Raises UsageError if the format or a column is unknown.
     """
     name = format or "text"
     if name not in FORMATS:
