@@ -65,12 +65,14 @@ def devices_for(
 
 def device_notes(machine: Machine, gpus: object, devices: Sequence[str]) -> list[str]:
     """Notes on replicas that run on the CPU though `gpus` were asked for, or that share cores."""
+    notes, count = list[str](), len(devices)
     if machine.gpus:
-        return []
-    count = len(devices)
-    by_cpu = f"no CUDA device here: using {units.counted(count, 'CPU replica')}"
-    shared = f"oversubscribed: {count} replicas share {machine.cores} cores"
-    return [by_cpu] * (gpus is not None) + [shared] * (count > machine.cores)
+        return notes
+    if gpus is not None:
+        notes.append(f"no CUDA device here: using {units.counted(count, 'CPU replica')}")
+    if count > machine.cores:
+        notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
+    return notes
 
 
 def threads_for(threads: int | None, cores: int, largest_group: int, *, oversubscribe: bool) -> int:
