@@ -12,7 +12,7 @@ from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
-    from dpbench.training.trained import Trained
+    from dpbench.api.trained import Trained
 
 
 @takes_options(TrainOptions)
@@ -38,10 +38,10 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
     """
     launched = "RANK" in os.environ
     with python_call(progress=progress), nullcontext() if launched else measuring("dpbench.train"):
+        from dpbench.api.trained import Trained
         from dpbench.report.progress.training import TrainingProgress
         from dpbench.run.training.launched import train_in_launch
         from dpbench.run.training.running import train_here
-        from dpbench.training.trained import Trained
 
         training = read_options(TrainOptions, {"arch": arch, **options}, "dpbench.train")
         shown = TrainingProgress(sys.stderr if progress else None)

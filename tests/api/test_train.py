@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import dpbench
+from dpbench.api.trained import Trained
 from dpbench.errors import FileError, UsageError
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.training.events import to_line
 from dpbench.training.run_folder import open_log
-from dpbench.training.trained import Trained
 from tests.training.jobs import training_job, training_spec
 from tests.training.test_events import STARTED
 
