@@ -60,7 +60,7 @@ class Header:
 
     schema_version: SchemaVersion
     command: CommandLine
-    sweep: SweepSpec | None = None
+    spec: SweepSpec | None = None
     """None for collectives."""
 
 
@@ -88,17 +88,21 @@ class Sweep(Stored):
     @property
     def spec(self) -> SweepSpec:
         """The specification, which the header of every sweep has."""
-        assert self.header.sweep is not None
-        return self.header.sweep
+        assert self.header.spec is not None
+        return self.header.spec
 
     @property
     def to_finish(self) -> str | None:
         """The command that finishes it; None if another command than sweep began it."""
         if self.command.name != "sweep":
             return None
-        name = self.command.options.get("--name", self.folder.name)
-        again = self.command.changed({"--name": name, "--resume": True}).text
-        return f"on every node, as before: {again}" if self.spec.devices_by_node else again
+        name = self.command.options.get("name", self.folder.name)
+        again = self.command.again(name=name, resume=True)
+        if not self.spec.devices_by_node:
+            return again.text
+        if "node_rank" in again.options:  # which each node has its own of
+            again = again.again(node_rank="N")
+        return f"on every node, as before: {again.text}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +129,7 @@ class ResultsFolder(AbstractContextManager["ResultsFolder"]):
         """Make the folder; raises FileError if it exists and holds something."""
         require_free(folder, RESUME_REMEDY)
         make_folder(folder)
-        write_object(folder / (SWEEP_FILE if header.sweep else COMM_FILE), header)
+        write_object(folder / (SWEEP_FILE if header.spec else COMM_FILE), header)
         return cls(folder)
 
     def append(self, record: TrialRecord | CollectiveRecord) -> None:
@@ -151,8 +155,8 @@ def holds_collectives(folder: Path) -> bool:
 def load_sweep(folder: Path) -> Sweep:
     """Read a results folder; raises FileError if it is not one, or is of another dpbench."""
     sweep = Sweep(**_read(folder, SWEEP_FILE, TRIALS_FILE, TrialRecord))
-    if sweep.header.sweep is None:
-        raise FileError(f"{folder / SWEEP_FILE}: Header.sweep: missing")
+    if sweep.header.spec is None:
+        raise FileError(f"{folder / SWEEP_FILE}: Header.spec: missing")
     # An implementation may be a file of the user who measured it.
     used = {record.configuration.implementation for record in sweep.records}
     if unknown := {*used, *sweep.spec.implementations} - IMPLEMENTATIONS.keys():

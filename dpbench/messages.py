@@ -80,7 +80,8 @@ def option_words(field: str, *values: Any) -> str:
     """Write an option as it is typed: "--gpus 0,1"; "--gpus" without a value, "--resume" for a
     flag."""
     typed = [shlex.quote(as_typed(value)) for value in values if value is not True]
-    return " ".join((f"--{field.replace('_', '-')}", *typed))
+    # Models of pydantic have a `json`, so that the field is `as_json`.
+    return " ".join((f"--{field.removeprefix('as_').replace('_', '-')}", *typed))
 
 
 def as_typed(value: Any, none: str = "None") -> str:

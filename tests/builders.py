@@ -101,6 +101,5 @@ def sweep_spec(**changes: Any) -> SweepSpec:
 
 def header(spec: SweepSpec | None, name: str = "sweep", /, **options: Any) -> Header:
     """The header of a folder that the command of this name has begun, with options by field."""
-    given = {f"--{field.replace('_', '-')}": value for field, value in options.items()}
-    command = CommandLine(name=name, options=given)
-    return Header(schema_version=SCHEMA_VERSION, command=command, sweep=spec)
+    command = CommandLine(name=name, options=options)
+    return Header(schema_version=SCHEMA_VERSION, command=command, spec=spec)

@@ -75,8 +75,8 @@ def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) ->
     ("changed", "plan", "words"),
     [
         ({"schema_version": 99}, {}, f"schema_version: input should be {SCHEMA_VERSION}, got 99"),
-        ({}, {"repetitions": 10**8}, r"sweep\.repetitions: .*less than or equal"),
-        ({}, {"group_sizes": [4]}, r"sweep: .*groups of \(4,\) replicas on 2 devices"),
+        ({}, {"repetitions": 10**8}, r"spec\.repetitions: .*less than or equal"),
+        ({}, {"group_sizes": [4]}, r"spec: .*groups of \(4,\) replicas on 2 devices"),
     ],
 )
 def test_a_newer_schema_or_a_plan_for_no_machine_is_refused(
@@ -84,7 +84,7 @@ def test_a_newer_schema_or_a_plan_for_no_machine_is_refused(
 ) -> None:
     file = written(tmp_path / "s") / folders.SWEEP_FILE
     content = json.loads(file.read_text())
-    file.write_text(json.dumps({**content, **changed, "sweep": {**content["sweep"], **plan}}))
+    file.write_text(json.dumps({**content, **changed, "spec": {**content["spec"], **plan}}))
     with pytest.raises(FileError, match=rf"sweep\.json: Header\.{words}"):
         folders.load_sweep(file.parent)
 

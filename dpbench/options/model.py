@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dpbench.messages import as_typed
+from dpbench.messages import as_typed, option_words
 from dpbench.specs.command_line import CommandLine
 
 Scope = Literal["measured", "call", "shell"]
@@ -39,6 +39,8 @@ ALWAYS_OURS = (
 )
 """Options that are dpbench's wherever they are typed, unless "--" stands before the script: none of
 those that many scripts have, such as --lr and --seed."""
+PRINTING = ("as_json", "verbose", "quiet")
+"""Fields of options that change only what a command prints."""
 
 
 class Panel(StrEnum):
@@ -122,21 +124,19 @@ class Options(BaseModel):
         names = [field.name for field in fields(spec) if field.name in type(self).model_fields]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
-    def command(self, name: str, *left_out: str) -> CommandLine:
-        """The command of this name that gives these options again, with the values of its preset,
-        but for fields that are left out."""
+    def command(self, name: str) -> CommandLine:
+        """The command of this name that gives these options again, with the values of its preset;
+        how it prints is no part of it."""
         options, positional = dict[str, Any](), list[str]()
-        given = self.model_dump(mode="json", exclude_unset=True, exclude={"preset", *left_out})
+        given = self.model_dump(mode="json", exclude_unset=True, exclude={"preset", *PRINTING})
         for field, info in options_of(type(self)).items():
             value = given.get(field)
-            if value is False and type(self).model_fields[field].default:
-                options[info.off] = True
-            elif value is None or value is False:
+            if value is None or (value is False and not type(self).model_fields[field].default):
                 continue
-            elif info.argument:
+            if info.argument:
                 positional += value if info.repeated else [as_typed(value)]
             else:
-                options[info.name] = value
+                options[field] = value
         # An argument of a script that dpbench would take for its own stands after "--".
         if any(word.partition("=")[0] in ALWAYS_OURS for word in positional[1:]):
             positional.insert(0, "--")
@@ -151,8 +151,7 @@ def options_of(model: type[Options]) -> dict[str, OptionInfo]:
     options = {}
     for field, declared in model.model_fields.items():
         (info,) = (data for data in declared.metadata if isinstance(data, OptionInfo))
-        # Models of pydantic have a `json`, so that the field is `as_json`.
-        name = f"--{field.removeprefix('as_').replace('_', '-')}"
+        name = option_words(field)
         takes_value = declared.annotation is not bool
         singular = (name[:-1],) if name.endswith("s") and takes_value else ()
         names = (str(info.metavar),) if info.argument else (name, *singular, *info.names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,14 +75,13 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
 def short_command(options: SweepOptions) -> CommandLine:
     """The command that measures the same in a new folder, with the preset in place of what it
     gives."""
-    once = ("name", "resume", "as_json", "verbose", "quiet")
+    command = options.command("sweep").again(name=None, resume=None, preset=options.preset)
     if options.preset is None:
-        return options.command("sweep", *once)
+        return command
     model = type(options)
     asked = model(**_by_field(model, "", read_file(preset_file(model, options.preset))))
     same = [name for name in asked.given if getattr(asked, name) == getattr(options, name)]
-    command = options.command("sweep", *once, *same)
-    return replace(command, options={"--preset": options.preset} | command.options)
+    return command.again(**dict.fromkeys(same))
 
 
 def preset_file(model: type[Options], name: str) -> Path:

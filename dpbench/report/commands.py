@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dpbench.analysis.fastest import Fastest
-from dpbench.messages import option_words
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.command_line import CommandLine
@@ -44,23 +43,19 @@ def command_to_measure(
     configurations = [one for one in measured if one]
     if not configurations or command.name != "sweep":
         return ""
-    narrowed: dict[str, Sequence[object]] = {
-        flag: [
-            AXES[setting].text(one.setting(setting))
-            for one in configurations
-            if one.traits.has_setting(setting)
-        ]
-        for setting, field in OPTION_FIELDS.items()
-        if (flag := option_words(field)) in command.options
-    }
+    narrowed = dict[str, Iterable[object]]()
+    for setting, field in OPTION_FIELDS.items():
+        if field in command.options:
+            those = [one for one in configurations if one.traits.has_setting(setting)]
+            narrowed[field] = [AXES[setting].text(one.setting(setting)) for one in those]
     narrowed |= {
-        "--name": [],
-        "--implementations": [one.implementation for one in configurations],
-        "--backends": [one.backend for one in configurations if one.backend in BACKENDS],
-        "--group-sizes": sorted(one.group_size for one in configurations),
-        "--batch-sizes": sorted(one.batch_size for one in configurations if one.batch_size),
-        "--threads": sorted(one.threads for one in configurations),
+        "implementations": [one.implementation for one in configurations],
+        "backends": [one.backend for one in configurations if one.backend in BACKENDS],
+        "group_sizes": sorted(one.group_size for one in configurations),
+        "batch_sizes": sorted(one.batch_size for one in configurations if one.batch_size),
+        "threads": sorted(one.threads for one in configurations),
     }
     if repetitions is not None:
-        narrowed["--repetitions"] = [repetitions]
-    return command.changed({name: [*dict.fromkeys(each)] for name, each in narrowed.items()}).text
+        narrowed["repetitions"] = [repetitions]
+    values = {field: [*dict.fromkeys(each)] for field, each in narrowed.items()}
+    return command.again(name=None, **values).text

@@ -16,7 +16,7 @@ from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.sentences import noise_warnings
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
-from dpbench.messages import option_words, say
+from dpbench.messages import say
 from dpbench.options.explain import ExplainOptions
 from dpbench.options.model import Subject
 from dpbench.options.shared import MAX_WORD
@@ -98,10 +98,8 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> st
 
 
 def _again(command: str, options: ExplainOptions, **changes: Any) -> str:
-    """A command with the options that were given, and some that are changed."""
-    given = options.command(command, *changes, "name", "as_json", "verbose", "quiet")
-    changed = {option_words(name): value for name, value in changes.items()}
-    return replace(given, options=changed | given.options).text
+    """A command with the options that were given, and some that are changed, in a new folder."""
+    return options.command(command).again(name=None, **changes).text
 
 
 def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpbench.messages import as_typed, escaped
+from dpbench.messages import as_typed, escaped, option_words
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,21 +15,30 @@ class CommandLine:
 
     name: str
     options: dict[str, Any]
-    """Plain values by option: {"--gpus": 2, "--backends": ["gloo", "shm"], "--resume": true}."""
+    """Plain values by field: {"gpus": 2, "backends": ["gloo", "shm"], "charts": False}."""
     arguments: tuple[str, ...] = ()
     """The words after the options, such as a training script with its own arguments."""
 
-    def changed(self, options: dict[str, Any]) -> CommandLine:
-        """The same with other values of some options; an empty list leaves an option out."""
-        merged = (self.options | options).items()
-        return replace(self, options={name: value for name, value in merged if value != []})
+    def again(self, **changes: Any) -> CommandLine:
+        """The same with other values of some options, by field: None and an empty list leave an
+        option out, and options that it did not have come last."""
+        merged = (self.options | changes).items()
+        kept = {field: value for field, value in merged if value is not None and value != []}
+        return replace(self, options=kept)
 
     @property
     def words(self) -> list[str]:
         """Everything after the name."""
-        pairs = self.options.items()
-        options = [[name] if value is True else [name, as_typed(value)] for name, value in pairs]
-        return [*(word for option in options for word in option), *self.arguments]
+        words = list[str]()
+        for field, value in self.options.items():
+            name = option_words(field)
+            if value is True:
+                words.append(name)
+            elif value is False:
+                words.append(f"--no{name[1:]}")
+            else:
+                words += [name, as_typed(value)]
+        return [*words, *self.arguments]
 
     @property
     def text(self) -> str:

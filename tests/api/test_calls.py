@@ -66,7 +66,7 @@ def test_a_check_measures_implementations(here: Path) -> None:
     assert checked.data["outcome"] in ("pass", "regressed", "inconclusive")
     command = folders.load_sweep(here / "results/mine").command
     assert command.text.startswith("dpbench check --gpus 2 ")
-    assert command.options["--against"] == "torch-ddp"
+    assert command.options["against"] == "torch-ddp"
 
 
 @pytest.mark.usefixtures("unheard")

@@ -52,7 +52,7 @@ def test_a_sweep_stores_its_records_and_prints_its_progress(
     assert results.folder == Path("results/mine")
     assert "dpbench: --data digits, the default of mnist_cnn" in err
     stored = folders.load_sweep(here / "results/mine")
-    assert stored.command.options["--implementations"] == ["ddp", "torch-ddp"]
+    assert stored.command.options["implementations"] == ["ddp", "torch-ddp"]
     assert len(results.trials) == len(stored.records) == 10
     assert not (here / "results/mine/report").exists()
     assert dpbench.load("results/mine").rows.equals(results.rows)

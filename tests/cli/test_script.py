@@ -53,9 +53,9 @@ def test_what_was_typed_behind_options_is_typed_there_again() -> None:
 @pytest.mark.parametrize(
     ("growth", "finds_unused", "command"),
     [
-        (1, True, f"sweep --group-sizes max --find-unused auto,off --gpus 2 train.py --lr 1{NONE}"),
+        (1, True, f"sweep --gpus 2 --group-sizes max --find-unused auto,off train.py --lr 1{NONE}"),
         (1, False, f"report {{folder}} --open{NONE}"),
-        (4, True, "explain --repetitions 67 --gpus 2 train.py --lr 1"),
+        (4, True, "explain --gpus 2 --repetitions 67 train.py --lr 1"),
     ],
 )
 def test_the_next_command_measures_the_remedy_or_again_or_opens_the_page(

@@ -129,7 +129,7 @@ def test_every_preset_is_a_sweep_that_says_what_it_is_for_and_what_it_asks(
 ) -> None:
     options = read({"preset": name, "warmup": "1", "name": "x"})
     assert options.warmup == (1,)
-    assert short_command(options).words == ["--preset", name, "--warmup", "1"]
+    assert short_command(options).words == ["--warmup", "1", "--preset", name]
     assert capsys.readouterr().err.startswith(f"dpbench: --preset {name}: --")
     first, *_ = preset_file(SweepOptions, name).read_text().splitlines()
     assert first.startswith("# ")

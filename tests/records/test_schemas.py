@@ -41,4 +41,4 @@ def test_the_files_of_a_results_folder_are_valid(tmp_path: Path) -> None:
             assert not validators[name].is_valid(json.loads(line) | {"unknown": 3})
     (environment,) = (folder / "environments").iterdir()
     validators["environment"].validate(json.loads(environment.read_text()))
-    validators["sweep-spec"].validate(json.loads((folder / "sweep.json").read_text())["sweep"])
+    validators["sweep-spec"].validate(json.loads((folder / "sweep.json").read_text())["spec"])

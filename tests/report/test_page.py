@@ -117,10 +117,14 @@ def test_failures_have_their_whole_reason_and_equal_ones_share_a_line() -> None:
     assert f"failed, {labels}: {reason.strip()}" in table.notes
 
 
-def planned(words: Sequence[str]) -> set[Configuration]:
-    """The configurations that a command measures on two cores."""
+def by_field(words: Sequence[str]) -> dict[str, str]:
+    """Options of a command line with their values."""
     pairs = zip(words[::2], words[1::2], strict=True)
-    typed = {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
+    return {name.lstrip("-").replace("-", "_"): value for name, value in pairs}
+
+
+def planned(typed: dict[str, str]) -> set[Configuration]:
+    """The configurations that these options measure on two cores."""
     host = Node(number=0, machine=MACHINE, devices=("cpu",) * 2, common={})
     spec, _ = build_sweep_spec(read_options(SweepOptions, typed), [host])
     return {*configurations(spec)}
@@ -128,19 +132,19 @@ def planned(words: Sequence[str]) -> set[Configuration]:
 
 def test_the_command_of_a_row_measures_that_row_alone() -> None:
     """Beside it only `single`, which its speedup is against."""
-    typed = shlex.split(
+    words = (
         "--name x --gpus 2 --arch mlp,mnist_cnn --implementations ddp,dp,local-sgd"
         " --backends gloo,shm --batch-sizes 8,16 --dtype f32,bf16 --sync-every 1,4"
         " --bucket-cap-mb auto,5 --scaling weak,strong --lr 0.1,0.01 --warmup 1 --steps 4"
     )
+    typed = by_field(words.split())
     measured = sorted(planned(typed), key=content_hash)
-    options = dict(zip(typed[::2], typed[1::2], strict=True))
-    command = CommandLine(name="sweep", options=options)
+    command = CommandLine(name="sweep", options=typed)
     assert len(measured) > 300
     for configuration in measured[:40]:
-        words = shlex.split(command_to_measure(command, [configuration]))
-        assert words[:2] == ["dpbench", "sweep"]
-        assert planned(words[2:]) == {configuration, configuration.single}
+        program, name, *again = shlex.split(command_to_measure(command, [configuration]))
+        assert (program, name) == ("dpbench", "sweep")
+        assert planned(by_field(again)) == {configuration, configuration.single}
     assert command_to_measure(command, []) == ""
     first, *_ = sample_records()
     assert command_to_measure(replace(command, name="check"), [first.configuration]) == ""

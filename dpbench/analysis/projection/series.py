@@ -188,7 +188,7 @@ def series_of(
             groups.setdefault(key, []).append(row)
     series: list[Series] = []
     notes: list[str] = []
-    noisy: list[Row] = []
+    noisy: dict[Row, None] = {}  # several curves may rest on one
     for group in groups.values():
         # Group sizes that were measured on several numbers of nodes count on the fewest.
         by_nodes = sorted(group, key=lambda row: -len(row.replicas_by_node))
@@ -202,7 +202,7 @@ def series_of(
         if curve.configuration is not None and curve.configuration.scaling == "strong":
             notes.append(f"{curve.label}: {NEEDS_WEAK_SCALING}")
         elif doubtful := [row for row in (single, *ordered) if row and row.noisy_estimates]:
-            noisy += doubtful
+            noisy |= dict.fromkeys(doubtful)
         else:
             series.append(curve)
     notes += noise_warnings(noisy, rows, "project")

@@ -81,7 +81,7 @@ def next_command(
         return command_to_measure(sweep.command, loaded)
     if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
         return ""
-    if typed and typed.options.get("--preset") == "quick":
+    if typed and typed.options.get("preset") == "quick":
         return "dpbench explain your_script.py"
     fastest = max(analysis.fastest, key=lambda one: one.speed)
     folder = shlex.quote(str(sweep.folder))

@@ -65,7 +65,7 @@ def for_verdict(plan: SweepPlan, options: SweepOptions, command: CommandLine) ->
     header, spec = plan.sweep.header, plan.sweep.spec
     base = replace(spec.base, is_instrumented=False)
     spec = replace(spec, base=base, implementations=options.measured_implementations)
-    header = replace(header, sweep=spec, command=command)
+    header = replace(header, spec=spec, command=command)
     return replace(plan, sweep=replace(plan.sweep, header=header))
 
 

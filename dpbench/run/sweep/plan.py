@@ -63,11 +63,10 @@ def plan_sweep(options: SweepOptions, cluster: Cluster | None = None) -> Iterato
     spec, notes = build_sweep_spec(options, nodes)
     if earlier is not None:
         _require_resumable(earlier, spec)
-    command = options.command("sweep", "as_json", "verbose", "quiet")
-    if cluster:  # all nodes name the folder of the first, and each has a rank of its own
-        rank = {"--node-rank": "N"} if options.node_rank is not None else {}
-        command = command.changed({"--name": nodes[0].folder} | rank)
-    header = Header(schema_version=SCHEMA_VERSION, command=command, sweep=spec)
+    command = options.command("sweep")
+    if cluster:  # all nodes name the folder of the first
+        command = command.again(name=nodes[0].folder)
+    header = Header(schema_version=SCHEMA_VERSION, command=command, spec=spec)
     sweep = earlier or Sweep(folder=folder, header=header)
     try:
         logs = folder_inside(folder, LOGS_FOLDER)

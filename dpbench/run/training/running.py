@@ -146,7 +146,7 @@ def ended_well(options: TrainOptions, folder: Path) -> Iterator[None]:
 
 def _next_step(options: TrainOptions, folder: Path) -> str:
     """How to go on with a training that has not completed."""
-    again = options.command("train", "resume", "name").changed({"--resume": str(folder)})
+    again = options.command("train").again(name=None, resume=str(folder))
     launcher = "the same launcher on every node, with " if "RANK" in os.environ else ""
     command = f"{launcher}{again.text}"
     checkpoint = latest_checkpoint(folder / CHECKPOINTS)

@@ -12,6 +12,7 @@ from dpbench.analysis.projection.law import ACROSS_NODES, continued, crosses, pr
 from dpbench.analysis.projection.series import ProjectedPoint, series_of
 from dpbench.analysis.rows import published_rows, summarize
 from dpbench.errors import UsageError
+from tests.analysis.builders import runs, trial
 from tests.analysis.projection.sweeps import PUBLISHED, curve, ddp_series, swept
 
 
@@ -88,6 +89,12 @@ def test_what_cannot_be_projected_is_refused_with_the_reason() -> None:
     assert "more than 4 × the largest measured group size (4)" in (beyond.reason or "")
     with pytest.raises(UsageError, match="expected a throughput at a fixed batch per replica"):
         series_of(published_rows(PUBLISHED / "tabtune_typical_speedups.csv"), lambda row: True)
+    records = runs(trial("single", "none"), (100, 1000, 400))
+    for name in ("ddp", "torch-ddp"):
+        records += runs(trial(name, group_size=2), (900, 1000, 950))
+    with pytest.raises(UsageError, match="too noisy to project: ") as refused:
+        series_of(summarize(records), lambda row: True)
+    assert str(refused.value).count("single") == 1, "both curves rest on it"
 
 
 RISE = math.log(1.2)

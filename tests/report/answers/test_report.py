@@ -32,7 +32,7 @@ def test_a_tie_has_the_command_that_decides_it_unless_the_rows_are_known_to_be_a
     ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (187, 170, 204))
     nearer = runs(trial(backend="shm"), (189, 174, 204))
     (fastest,) = analysis([*ours, *theirs, *nearer]).fastest
-    command = CommandLine(name="sweep", options={"--name": "x", "--backends": ["gloo", "shm"]})
+    command = CommandLine(name="sweep", options={"name": "x", "backends": ["gloo", "shm"]})
     deciding = command_to_decide(command, fastest)
     assert deciding.startswith("dpbench sweep --backends gloo --implementations ddp,torch-ddp ")
     assert 3 < int(deciding.rpartition(" --repetitions ")[2]) < 20
@@ -103,7 +103,7 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
     assert text.count("other processes used") == 1
     assert "before acting on this: all rows" in text
     assert "Next: dpbench sweep --implementations ddp,single " in text
-    typed = CommandLine(name="sweep", options={"--preset": "quick"})
+    typed = CommandLine(name="sweep", options={"preset": "quick"})
     assert next_command(sweep, typed) == "dpbench sweep --preset quick"
     assert next_command(analysis(records), typed) == "dpbench explain your_script.py"
     assert build_page(sweep).advice == ()
