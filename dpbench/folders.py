@@ -96,13 +96,8 @@ class Sweep(Stored):
         """The command that finishes it; None if another command than sweep began it."""
         if self.command.name != "sweep":
             return None
-        name = self.command.options.get("name", self.folder.name)
-        again = self.command.again(name=name, resume=True)
-        if not self.spec.devices_by_node:
-            return again.text
-        if "node_rank" in again.options:  # which each node has its own of
-            again = again.again(node_rank="N")
-        return f"on every node, as before: {again.text}"
+        again = self.command.again(name=self.folder.absolute().name, resume=True).text
+        return f"on every node, as before: {again}" if self.spec.devices_by_node else again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,8 +18,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run import explaining
 from dpbench.run.check.checking import run_check
-from dpbench.run.sweep.measuring import measure
-from dpbench.run.sweep.plan import plan_sweep
+from dpbench.run.sweep.answer import measure_here
 
 
 @takes_options(SweepOptions)
@@ -53,8 +52,7 @@ def sweep(
     """
     with python_call(progress=progress), measuring("dpbench.sweep"):
         measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
-        with plan_sweep(measured) as plan:
-            results = Results(measure(plan, TrialProgress(quiet=not progress)))
+        results = Results(measure_here(measured, TrialProgress(quiet=not progress)))
     if report:
         results.write_report(charts=measured.charts)
     return results

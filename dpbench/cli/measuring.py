@@ -31,9 +31,9 @@ def sweep(options: SweepOptions) -> Answer | None:
     """
     say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.sweep.sweeping import sweep
+    from dpbench.run.sweep.answer import sweep_answer
 
-    return sweep(options, TrialProgress(quiet=options.quiet))
+    return sweep_answer(options, TrialProgress(quiet=options.quiet))
 
 
 @command(ExplainOptions)

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic, sleep
@@ -54,7 +54,7 @@ class Node:
     machine: Machine
     devices: tuple[str, ...]
     """Devices for the sweep, in the order in which replicas take them."""
-    common: dict[str, str]
+    common: dict[str, str] = field(default_factory=dict)
     """Options, versions and kind of devices that all nodes must have in common, by name."""
     folder: str = ""
     """Name of its folder for the sweep: node 0's has the results, the others' logs."""

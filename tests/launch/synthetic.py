@@ -64,10 +64,17 @@ FIRST_FACTS = replace(FACTS, flops_per_item=1e8, verification=PASSED)
 def in_use() -> Iterator[None]:
     """Commands in this process, and those that it starts, use these runners inside."""
     paths = os.pathsep.join(filter(None, (PATHS, os.environ.get("PYTHONPATH"))))
+    replaced = {
+        "inspect_machine": lambda: machine(),
+        "prepared_datasets": lambda *_: nullcontext(),
+        "TrialRunner": lambda *_: SyntheticRunner(machine()),
+    }
     with (
         patch.dict(os.environ, VARIABLES | {"PYTHONPATH": paths}),
-        patch("dpbench.run.sweep.plan.inspect_machine", lambda: machine()),
-        patch("dpbench.run.sweep.plan.runner_for", lambda *_: nullcontext(trial_runner())),
+        patch.multiple("dpbench.run.sweep.plan", **replaced),
+        patch.multiple(
+            "dpbench.run.sweep.nodes", **replaced, ClusterRunner=replaced["TrialRunner"]
+        ),
         patch("dpbench.run.collectives.inspect_machine", lambda: machine()),
         patch("dpbench.run.collectives.run_collective", lambda *a, **b: run_collective(*a, **b)),
     ):
@@ -77,10 +84,6 @@ def in_use() -> Iterator[None]:
 def machine() -> Machine:
     """This machine, without its GPUs."""
     return Machine(environment=capture())
-
-
-def trial_runner() -> SyntheticRunner:
-    return SyntheticRunner(machine())
 
 
 class SyntheticRunner(TrialRunner):

@@ -1,52 +1,94 @@
-"""The nodes of a sweep, and where this process stands among them. Node 0 plans, measures, records
-and reports; the others run their ranks of each trial."""
+"""A sweep on several nodes, and the place of this process among them. Node 0 measures, records and
+reports; the others run their ranks of each trial."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
+from dpbench.codec import content_hash
 from dpbench.errors import UsageError
-from dpbench.launch.cluster import Cluster, follow_orders, open_cluster
+from dpbench.files import folder_inside
+from dpbench.folders import LOGS_FOLDER, Sweep
+from dpbench.launch.cluster import ClusterRunner, Node, NodeLost, follow_orders, open_cluster
+from dpbench.launch.machine import inspect_machine
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
-from dpbench.messages import escaped, option_words, say
+from dpbench.launch.trial_runner import TrialRunner
+from dpbench.messages import as_typed, escaped, option_words, say
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
+from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.plan import SweepPlan, this_node
+from dpbench.run.results import results_folder
+from dpbench.run.sweep.measuring import measure
+from dpbench.run.sweep.plan import SweepPlan, prepared_datasets, specified_sweep, sweep_folder
+from dpbench.run.this_machine import devices_for
 from dpbench.specs.sweep import plan_trials
 
+NODE_OPTIONS = ("gpus", "data_dir")
+"""Options in which the nodes of a sweep may differ."""
 
-@contextmanager
-def joined_nodes(
-    options: SweepOptions, placement: Placement | None, token: str
-) -> Iterator[Cluster | None]:
-    """The nodes of a sweep, which have joined each other while the context lasts; None without a
-    placement, for this node alone. `token` signs what they say.
 
-    Raises UsageError for a plan without a run, and what `this_node` and `open_cluster` raise.
+def measure_on_nodes(
+    options: SweepOptions, placement: Placement, token: str, progress: TrialProgress
+) -> Sweep | None:
+    """Join the nodes of a sweep, whose messages `token` signs. Node 0 measures the sweep; another
+    one runs its ranks of the trials that node 0 orders, and returns None.
+
+    Raises what `plan_sweep`, `measure` and `open_cluster` raise, and NodeLost, which says how to
+    finish.
     """
-    if placement is None:
-        yield None
-        return
-    if options.dry_run:
-        raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
-    node = this_node(options, placement)
-    with as_exceptions(), open_cluster(placement, token, node) as cluster:
-        yield cluster
+    here = _this_node(options, placement.node)
+    folder = options.results_dir / here.folder
+    with as_exceptions(), open_cluster(placement, token, here) as cluster:
+        results = options.results_dir / cluster.nodes[0].folder
+        sweep, notes = specified_sweep(options, results, here, cluster.nodes)
+        spec, trials = sweep.spec, plan_trials(sweep.spec)
+        logs = folder_inside(folder, LOGS_FOLDER)
+        try:
+            with prepared_datasets(spec, options.data_dir) as prepared:
+                if here.number:
+                    runner = TrialRunner(here.machine, logs, prepared)
+                else:
+                    runner = ClusterRunner(cluster, trials, logs, prepared)
+                cluster.agree_on_plan(content_hash([trial.trial_id for trial in trials]))
+                if here.number == 0:
+                    resumes = options.resume
+                    plan = SweepPlan(sweep=sweep, runner=runner, resumes=resumes, notes=notes)
+                    return measure(plan, progress)
+                say(*notes)
+                follow_orders(cluster, runner, trials, spec.time_limit_seconds)
+                return None
+        except NodeLost as lost:
+            raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None
+        finally:
+            if here.number:
+                with suppress(OSError):  # it stays if logs of failed trials are in it
+                    folder.rmdir()
 
 
-def follow(plan: SweepPlan, cluster: Cluster) -> None:
-    """Run this node's ranks of the trials that node 0 orders, until it has no more. Raises
-    NodeLost."""
-    say(*plan.notes)
-    spec = plan.sweep.spec
-    try:
-        follow_orders(cluster, plan.runner, plan_trials(spec), spec.time_limit_seconds)
-    finally:
-        with suppress(OSError):  # it stays if something was left in it
-            plan.sweep.folder.rmdir()
+def _this_node(options: SweepOptions, number: int) -> Node:
+    """The node of this process, with the devices that it offers and its folder, which has but logs
+    of failed trials on all nodes but the first.
+
+    Raises UsageError for devices that it does not have, FileError for a new folder that exists.
+    """
+    if number == 0:
+        folder = sweep_folder(options)
+    else:
+        name = options.name or f"dpbench-node{number}"
+        folder = results_folder(options.results_dir, name, otherwise="logs")
+    machine = inspect_machine()
+    devices = devices_for(machine, options.gpus, None, oversubscribe=options.oversubscribe)
+    values = options.model_dump(mode="json", exclude_unset=True)
+    common = {
+        info.name: as_typed(values[name])
+        for name, info in options.given.items()
+        if info.scope == "measured" and name not in NODE_OPTIONS
+    }
+    common |= {name: machine.environment.versions[name] for name in ("dpbench", "torch")}
+    common["devices"] = devices[0].partition(":")[0]
+    return Node(number=number, machine=machine, devices=devices, common=common, folder=folder.name)
 
 
 def node_placement(options: SweepOptions, placed: Placement | None) -> Placement | None:

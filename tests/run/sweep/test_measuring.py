@@ -14,10 +14,9 @@ from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
-from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.run.sweep.measuring import exit_status
-from dpbench.run.sweep.plan import runner_for, this_node
+from dpbench.run.sweep.plan import prepared_datasets
 from dpbench.specs import Configuration, TrialSpec, WorkloadSpec, plain_label
 from tests.analysis.builders import record, trial, varied
 from tests.builders import sweep_spec
@@ -38,12 +37,11 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
 ) -> None:
     Path("items.py").write_text(SPINNING_ITEMS)
     spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
-    node = this_node(SweepOptions())
-    with runner_for(spec, here, None, node):
+    with prepared_datasets(spec, None):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
     few = replace(spec, axes={"batch_size": (16,)})
     message = "2 replicas take 32 samples in one step, and items.py:items has 20; expected fewer"
-    with pytest.raises(UsageError, match=message), runner_for(few, here, None, node):
+    with pytest.raises(UsageError, match=message), prepared_datasets(few, None):
         pass
 
 

@@ -6,22 +6,25 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.reading import short_command
 from dpbench.rendezvous.placement import find_placement, remove_placement
 from dpbench.run.reporting import measured_answer
 
 if TYPE_CHECKING:
+    from dpbench.folders import Sweep
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.answer import Answer
     from dpbench.report.progress.trials import TrialProgress
 
 
-def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
+def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | None:
     """Measure the sweep of these options, or describe its plan; None in a process that leaves the
     answer to the first one of its node, or to node 0.
 
-    Raises what `plan_sweep` and `measure` raise, and UsageError for a plan of several nodes.
+    Raises what `plan_sweep`, `measure` and `measure_on_nodes` raise, and UsageError for a plan of
+    several nodes.
     """
     launched = find_placement(os.environ)
     remove_placement(os.environ)
@@ -30,30 +33,40 @@ def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
     if launched or options.nnodes is not None:  # before torch is imported
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
     from dpbench.run.sweep.dry_run import describe_plan
-    from dpbench.run.sweep.measuring import exit_status, measure
-    from dpbench.run.sweep.nodes import follow, joined_nodes, node_placement
+    from dpbench.run.sweep.measuring import exit_status
+    from dpbench.run.sweep.nodes import measure_on_nodes, node_placement
     from dpbench.run.sweep.plan import plan_sweep
 
     if launched and launched.local_size > 1 and options.gpus is None:
         options = options.model_copy(update={"gpus": launched.local_size})
     placement = node_placement(options, launched)
     token = _set_environment_of_ranks(options)
-    # A plan may be for a machine with more devices.
-    wanted = options.model_copy(update={"oversubscribe": True}) if options.dry_run else options
-    with (
-        joined_nodes(wanted, placement, token) as cluster,
-        plan_sweep(wanted, cluster) as plan,
-    ):
-        if options.dry_run:
+    if options.dry_run:
+        if placement is not None:
+            raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
+        # A plan may be for a machine with more devices.
+        with plan_sweep(options.model_copy(update={"oversubscribe": True})) as plan:
             return describe_plan(plan, options)
-        if cluster is not None and cluster.this_node.number:
-            follow(plan, cluster)
-            return None
-        stored = measure(plan, progress)
+    if placement is not None:
+        stored = measure_on_nodes(options, placement, token, progress)
+    else:
+        stored = measure_here(options, progress)
+    if stored is None:
+        return None
     typed = short_command(options)
     answer = measured_answer(stored, options, typed=typed, verbose=options.verbose)
     status = exit_status(stored.records, options.measured_implementations)
     return replace(answer, exit_status=status)
+
+
+def measure_here(options: SweepOptions, progress: TrialProgress) -> Sweep:
+    """Measure the sweep of these options on this node alone. Raises what `plan_sweep` and `measure`
+    raise."""
+    from dpbench.run.sweep.measuring import measure
+    from dpbench.run.sweep.plan import plan_sweep
+
+    with plan_sweep(options) as plan:
+        return measure(plan, progress)
 
 
 def _set_environment_of_ranks(options: SweepOptions) -> str:
