@@ -23,7 +23,7 @@ _HOMES = {
     "DataParallel": "dpbench.parallel",
     "DistributedDataParallel": "dpbench.parallel",
     "Results": "dpbench.api.results",
-    "Trained": "dpbench.api.trained",
+    "Trained": "dpbench.api.train",
     "TrainingResult": "dpbench.training.dp_train",
     "analyze_scaling": "dpbench.analysis.scaling",
     "check": "dpbench.api.commands",

@@ -9,7 +9,7 @@ from dpbench.report.answer import Answer as Answer
 from dpbench.parallel.dp.data_parallel import DataParallel as DataParallel
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel as DistributedDataParallel
 from dpbench.api.results import Results as Results
-from dpbench.api.trained import Trained as Trained
+from dpbench.api.train import Trained as Trained
 from dpbench.training.dp_train import TrainingResult as TrainingResult
 from dpbench.analysis.scaling import analyze_scaling as analyze_scaling
 from dpbench.api.dp_train import dp_train as dp_train

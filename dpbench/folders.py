@@ -35,7 +35,7 @@ from dpbench.files import (
 )
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
-from dpbench.records.trial import SchemaVersion, Status, TrialRecord
+from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion, Status, TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.sweep import plan_trials
@@ -69,27 +69,18 @@ class Stored:
     """A results folder and its content so far, with `warnings` of what could not be read."""
 
     folder: Path
-    header: Header
+    command: CommandLine
+    """The command that measured it."""
     environments: dict[str, Environment] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-
-    @property
-    def command(self) -> CommandLine:
-        """The command that measured it."""
-        return self.header.command
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep(Stored):
     """A sweep; one that is only planned has no records, and no folder yet."""
 
+    spec: SweepSpec
     records: tuple[TrialRecord, ...] = ()
-
-    @property
-    def spec(self) -> SweepSpec:
-        """The specification, which the header of every sweep has."""
-        assert self.header.spec is not None
-        return self.header.spec
 
     @property
     def to_finish(self) -> str | None:
@@ -120,11 +111,13 @@ class ResultsFolder(AbstractContextManager["ResultsFolder"]):
         )
 
     @classmethod
-    def create(cls, folder: Path, header: Header) -> Self:
-        """Make the folder; raises FileError if it exists and holds something."""
+    def create(cls, folder: Path, command: CommandLine, spec: SweepSpec | None = None) -> Self:
+        """Make the folder, of a sweep if it has a specification, else of collectives; raises
+        FileError if it exists and holds something."""
         require_free(folder, RESUME_REMEDY)
         make_folder(folder)
-        write_object(folder / (SWEEP_FILE if header.spec else COMM_FILE), header)
+        header = Header(schema_version=SCHEMA_VERSION, command=command, spec=spec)
+        write_object(folder / (SWEEP_FILE if spec else COMM_FILE), header)
         return cls(folder)
 
     def append(self, record: TrialRecord | CollectiveRecord) -> None:
@@ -149,9 +142,10 @@ def holds_collectives(folder: Path) -> bool:
 
 def load_sweep(folder: Path) -> Sweep:
     """Read a results folder; raises FileError if it is not one, or is of another dpbench."""
-    sweep = Sweep(**_read(folder, SWEEP_FILE, TRIALS_FILE, TrialRecord))
-    if sweep.header.spec is None:
+    header, content = _read(folder, SWEEP_FILE, TRIALS_FILE, TrialRecord)
+    if header.spec is None:
         raise FileError(f"{folder / SWEEP_FILE}: Header.spec: missing")
+    sweep = Sweep(spec=header.spec, **content)
     # An implementation may be a file of the user who measured it.
     used = {record.configuration.implementation for record in sweep.records}
     if unknown := {*used, *sweep.spec.implementations} - IMPLEMENTATIONS.keys():
@@ -165,7 +159,8 @@ def load_sweep(folder: Path) -> Sweep:
 def load_collectives(folder: Path) -> Collectives:
     """Read the collectives of a results folder; raises FileError if it holds none, or is of
     another dpbench."""
-    return Collectives(**_read(folder, COMM_FILE, COLLECTIVES_FILE, CollectiveRecord))
+    _, content = _read(folder, COMM_FILE, COLLECTIVES_FILE, CollectiveRecord)
+    return Collectives(**content)
 
 
 def check_name(name: str) -> None:
@@ -178,10 +173,12 @@ def check_name(name: str) -> None:
         )
 
 
-def _read(folder: Path, header: str, lines: str, record: type[Any]) -> dict[str, Any]:
-    """The fields of a `Stored`, from the files of this name with its header and its records."""
-    if not os.path.lexists(folder / header):
-        raise FileError(_missing(folder, header))
+def _read(
+    folder: Path, header_file: str, lines: str, record: type[Any]
+) -> tuple[Header, dict[str, Any]]:
+    """The header, and the other fields of a `Stored`, from files of these names."""
+    if not os.path.lexists(folder / header_file):
+        raise FileError(_missing(folder, header_file))
     path, warnings = folder / lines, tuple[str, ...]()
     reader = LineReader(path, lambda line: from_json(record, line))
     records = tuple(reader.new())
@@ -193,9 +190,10 @@ def _read(folder: Path, header: str, lines: str, record: type[Any]) -> dict[str,
             f"read the {len(records)} before",
         )
     environments = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
-    return {
+    header = read_object(folder / header_file, Header)
+    return header, {
         "folder": folder,
-        "header": read_object(folder / header, Header),
+        "command": header.command,
         "environments": {one.stem: read_object(one, Environment) for one in environments},
         "records": records,
         "warnings": warnings,

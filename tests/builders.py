@@ -6,10 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from dpbench.folders import Header
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Environment
-from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.specs import Configuration, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.command_line import CommandLine
 
@@ -99,7 +97,6 @@ def sweep_spec(**changes: Any) -> SweepSpec:
     return SweepSpec(base=base, **{"workloads": (base.workload,), **values})
 
 
-def header(spec: SweepSpec | None, name: str = "sweep", /, **options: Any) -> Header:
-    """The header of a folder that the command of this name has begun, with options by field."""
-    command = CommandLine(name=name, options=options)
-    return Header(schema_version=SCHEMA_VERSION, command=command, spec=spec)
+def command(name: str = "sweep", /, **options: Any) -> CommandLine:
+    """The command of this name, with options by field."""
+    return CommandLine(name=name, options=options)

@@ -13,7 +13,7 @@ from dpbench.errors import FileError, UsageError
 from dpbench.folders import ResultsFolder
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
-from tests.builders import header, sweep_spec
+from tests.builders import command, sweep_spec
 from tests.launch.synthetic import run_trials
 
 SPEC = sweep_spec()
@@ -21,7 +21,7 @@ RECORDS = tuple(run_trials(SPEC))
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:
-    with ResultsFolder.create(folder, header(SPEC, gpus=2)) as results:
+    with ResultsFolder.create(folder, command(gpus=2), SPEC) as results:
         for record in records:
             results.append(record)
     return folder
@@ -35,7 +35,7 @@ def test_what_was_appended_is_on_disk_at_once_and_read_back(tmp_path: Path) -> N
         results.append(RECORDS[3])
         stored = folders.load_sweep(folder)
     assert stored.records == RECORDS[:4]
-    assert stored.header == header(SPEC, gpus=2)
+    assert (stored.command, stored.spec) == (command(gpus=2), SPEC)
     assert stored.environments == {here.environment_id: here}
     assert stored.warnings == ()
 
@@ -92,7 +92,7 @@ def test_a_newer_schema_or_a_plan_for_no_machine_is_refused(
 def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Path) -> None:
     planned = replace(SPEC, implementations=("single", "mine"))
     with (
-        ResultsFolder.create(tmp_path / "s", header(planned)),
+        ResultsFolder.create(tmp_path / "s", command(), planned),
         pytest.raises(FileError, match="no implementation 'mine'; expected one of "),
     ):
         folders.load_sweep(tmp_path / "s")

@@ -10,14 +10,14 @@ from typing import cast
 from dpbench import folders, units
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
-from dpbench.folders import LOGS_FOLDER, Header, ResultsFolder
+from dpbench.folders import LOGS_FOLDER, ResultsFolder
 from dpbench.launch.collective_runner import run_collective
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
 from dpbench.options.comm import ELEMENT_BYTES, USUAL_SIZES, CommOptions
 from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.trial import SCHEMA_VERSION, Status
+from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
@@ -51,8 +51,7 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
         of_all = f"{len(records)} of {units.counted(len(specs), 'measurement')}"
         return f"{of_all} are stored in {folder}"
 
-    header = Header(schema_version=SCHEMA_VERSION, command=options.command("comm"))
-    opened = ResultsFolder.create(folder, header)
+    opened = ResultsFolder.create(folder, options.command("comm"))
     with opened as results, interruptible(stored_words), progress:
         results.add_environment(machine.environment)
         progress.planned(specs)

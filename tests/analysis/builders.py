@@ -24,7 +24,7 @@ from dpbench.records.trial import (
     Window,
 )
 from dpbench.specs import TrialSpec
-from tests.builders import HERE, header, sweep_spec, trial_spec
+from tests.builders import HERE, command, sweep_spec, trial_spec
 
 PASSED = Verification(passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8)
 WRONG = Verification(
@@ -199,7 +199,8 @@ def stored(records: Sequence[TrialRecord], name: str = "demo", **changes: Any) -
     """A sweep as if it were read from the folder `name`."""
     sweep = Sweep(
         folder=Path(name),
-        header=header(sweep_spec()),
+        command=command(),
+        spec=sweep_spec(),
         environments={"e0": capture()},
         records=tuple(records),
         warnings=(),

@@ -13,7 +13,7 @@ from dpbench.api.results import Results
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from tests.analysis.collective_records import collective_record, collective_spec
-from tests.builders import header, sweep_spec
+from tests.builders import command, sweep_spec
 from tests.launch import synthetic
 from tests.report.sample import stored_collectives
 
@@ -79,7 +79,7 @@ def test_collectives_alone_are_results_too() -> None:
 
 def test_a_sweep_without_trials_is_read(tmp_path: Path) -> None:
     spec = sweep_spec()
-    with folders.ResultsFolder.create(tmp_path / "new", header(spec)):
+    with folders.ResultsFolder.create(tmp_path / "new", command(), spec):
         found = dpbench.load(str(tmp_path / "new"))
     assert (found.spec, len(found.collectives)) == (spec, 0)
     assert found.summary == "No fastest configuration: no trial was recorded."

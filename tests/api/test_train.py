@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import dpbench
-from dpbench.api.trained import Trained
+from dpbench.api.train import Trained
 from dpbench.errors import FileError, UsageError
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.training.events import to_line

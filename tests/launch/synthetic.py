@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 from dpbench.codec import content_hash, encode
@@ -64,7 +65,7 @@ FIRST_FACTS = replace(FACTS, flops_per_item=1e8, verification=PASSED)
 def in_use() -> Iterator[None]:
     """Commands in this process, and those that it starts, use these runners inside."""
     paths = os.pathsep.join(filter(None, (PATHS, os.environ.get("PYTHONPATH"))))
-    replaced = {
+    replaced: dict[str, Any] = {
         "inspect_machine": lambda: machine(),
         "prepared_datasets": lambda *_: nullcontext(),
         "TrialRunner": lambda *_: SyntheticRunner(machine()),

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from dpbench.folders import ResultsFolder
 from dpbench.records.environment import capture
 from tests.analysis.collective_records import collective_record, collective_spec
-from tests.builders import header, sweep_spec
+from tests.builders import command, sweep_spec
 from tests.records.schemas import FOLDER, schemas, text
 from tests.report.sample import sample_records
 
@@ -23,12 +23,12 @@ def test_the_documented_schemas_are_current() -> None:
 
 def test_the_files_of_a_results_folder_are_valid(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    with ResultsFolder.create(folder, header(sweep_spec())) as store:
+    with ResultsFolder.create(folder, command(), sweep_spec()) as store:
         store.add_environment(capture())
         for trial in sample_records():
             store.append(trial)
     comm = tmp_path / "comm"
-    with ResultsFolder.create(comm, header(None, "comm")) as collectives:
+    with ResultsFolder.create(comm, command("comm")) as collectives:
         collectives.append(collective_record(collective_spec()))
     validators = {name: Draft202012Validator(schema) for name, schema in schemas().items()}
     files = {

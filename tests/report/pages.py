@@ -7,14 +7,14 @@ from html.parser import HTMLParser
 
 from dpbench.report.markup import render_template
 from dpbench.report.page import Page, build_page
-from tests.builders import header, sweep_spec
+from tests.builders import command
 from tests.report.sample import analysis, sample_records
 
 
 @cache
 def whole() -> Page:
     """A page with charts, of a sweep in which a row failed, some were skipped, one was wrong."""
-    sweep = analysis(sample_records(repetitions=2), header=header(sweep_spec(), name="a b"))
+    sweep = analysis(sample_records(repetitions=2), command=command(name="a b"))
     return build_page(sweep, charts=True)
 
 

@@ -24,7 +24,7 @@ from tests.analysis.builders import (
     trial,
     window,
 )
-from tests.builders import header
+from tests.builders import command
 
 COMMUNICATION_SECONDS = {"dp": 0.0031, "ddp": 0.0030, "torch-ddp": 0.0036}
 """Of two replicas in a step."""
@@ -91,7 +91,7 @@ def stored_collectives(
     """Collectives as if they were read from the folder `name`."""
     return Collectives(
         folder=Path(name),
-        header=header(None, "comm"),
+        command=command("comm"),
         records=tuple(records),
         warnings=warnings,
     )

@@ -62,11 +62,10 @@ def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepO
 def for_verdict(plan: SweepPlan, options: SweepOptions, command: CommandLine) -> SweepPlan:
     """The planned sweep of the options without what no verdict uses: `single`, steps without
     synchronization and the phases of a step; its folder names the command of the check."""
-    header, spec = plan.sweep.header, plan.sweep.spec
+    spec = plan.sweep.spec
     base = replace(spec.base, is_instrumented=False)
     spec = replace(spec, base=base, implementations=options.measured_implementations)
-    header = replace(header, spec=spec, command=command)
-    return replace(plan, sweep=replace(plan.sweep, header=header))
+    return replace(plan, sweep=replace(plan.sweep, spec=spec, command=command))
 
 
 def looks(options: CheckOptions, sides: Callable[[], Sides]) -> Iterator[int]:

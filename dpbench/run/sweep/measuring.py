@@ -55,7 +55,7 @@ def measure(
     opened = (
         ResultsFolder(sweep.folder)
         if plan.resumes
-        else ResultsFolder.create(sweep.folder, sweep.header)
+        else ResultsFolder.create(sweep.folder, sweep.command, sweep.spec)
     )
     with opened as results, interruptible(interrupted_words), progress:
         for machine in runner.machines:

@@ -14,14 +14,13 @@ from dpbench.codec import differing_fields
 from dpbench.data.registry import is_function, prepare_dataset
 from dpbench.errors import FileError, UsageError
 from dpbench.files import MAX_FOLDER_NAME, folder_inside, folder_name
-from dpbench.folders import LOGS_FOLDER, Header, Sweep
+from dpbench.folders import LOGS_FOLDER, Sweep
 from dpbench.launch.cluster import Node
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.messages import option_words
 from dpbench.options.sweep import SweepOptions
-from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes, devices_for
@@ -89,8 +88,7 @@ def specified_sweep(
     command = options.command("sweep")
     if options.node_rank is not None:  # every node has its own
         command = command.again(node_rank="N")
-    header = Header(schema_version=SCHEMA_VERSION, command=command, spec=spec)
-    return Sweep(folder=folder, header=header), notes
+    return Sweep(folder=folder, command=command, spec=spec), notes
 
 
 @contextmanager
