@@ -19,8 +19,7 @@ from dpbench.files import read_bytes
 from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 from dpbench.report.progress.training import TrainingProgress
-from dpbench.run.training.launched import train_in_launch
-from dpbench.run.training.running import train_here
+from dpbench.run.training import ranks
 from dpbench.training import checkpoint
 from dpbench.training.events import EndLine
 from dpbench.training.run_folder import RunManifest, follow_log, read_manifest
@@ -113,5 +112,5 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
     with python_call(progress=progress), nullcontext() if launched else measuring("dpbench.train"):
         training = read_options(TrainOptions, {"arch": arch, **options}, "dpbench.train")
         shown = TrainingProgress(sys.stderr if progress else None)
-        folder, finished = (train_in_launch if launched else train_here)(training, shown)
+        folder, finished = ranks.train(training, shown)
     return Trained(folder=folder, finished=finished)

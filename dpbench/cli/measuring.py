@@ -112,9 +112,8 @@ def train(options: TrainOptions) -> Answer | None:
     if "RANK" not in os.environ and (placed := find_placement(os.environ)):
         os.environ.update(placed.variables)
     from dpbench.report.progress.training import TrainingProgress
-    from dpbench.run.training.launched import train_in_launch
-    from dpbench.run.training.plan import describe_training
-    from dpbench.run.training.running import train_here
+    from dpbench.run.training import ranks
+    from dpbench.run.training.preparation import describe_training
 
     if options.dry_run:
         return describe_training(options)
@@ -125,5 +124,5 @@ def train(options: TrainOptions) -> Answer | None:
         json_lines=options.json_lines,
         as_json=options.as_json,
     )
-    (train_in_launch if "RANK" in os.environ else train_here)(options, progress)
+    ranks.train(options, progress)
     return None

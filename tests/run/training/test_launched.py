@@ -18,7 +18,7 @@ from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_ranks
 from dpbench.options.train import TrainOptions
-from dpbench.run.training.launched import RankDescription, spec_of_world
+from dpbench.run.training.preparation import RankDescription, spec_of_world
 from dpbench.training.events import StartLine
 from dpbench.training.run_folder import follow_log, read_manifest
 from tests.builders import TINY_TRAINING

@@ -12,7 +12,7 @@ from dpbench.cli.app import run
 from dpbench.messages import said_to
 from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
-from dpbench.run.training.plan import build_spec
+from dpbench.run.training.preparation import build_spec
 from dpbench.specs.training import TrainingRunOptions
 from tests.training.jobs import training_spec
 

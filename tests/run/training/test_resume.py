@@ -13,8 +13,8 @@ import pytest
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
 from dpbench.options.train import TrainOptions
-from dpbench.run.training.plan import place_training
-from dpbench.run.training.running import following
+from dpbench.run.training.preparation import place_training
+from dpbench.run.training.ranks import following
 from dpbench.specs.training import TrainingSpec
 from dpbench.training.events import Event, to_line
 from dpbench.training.run_folder import TrainingJob, follow_log

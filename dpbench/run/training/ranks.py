@@ -1,4 +1,9 @@
-"""Run the ranks of a training on this host, and record how it ended."""
+"""The ranks of a training, which run on this host or were started by a launcher: torchrun, dpbench
+launch, or one shell a rank. How it ended is recorded.
+
+Every rank of a launcher reads its own command line. One that cannot go on prints why and exits; the
+launcher then ends the others.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +15,37 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
 
+import torch
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
 from dpbench import units
 from dpbench.errors import DpbenchError, FileError, Interrupted, TrainingFailed, UsageError
 from dpbench.files import LineReader, folder_inside
-from dpbench.launch.failures import RanksFailed
+from dpbench.launch.failures import RanksFailed, is_of_lost_peer
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.ranks import POLL_SECONDS, remove_scratch, run_ranks
-from dpbench.messages import option_words, say
+from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore, given_token
+from dpbench.messages import option_words, said_to, say
 from dpbench.options.train import TrainOptions
-from dpbench.records.environment import Environment
+from dpbench.records.environment import Environment, capture
+from dpbench.rendezvous.barrier import wait_until
+from dpbench.rendezvous.placement import Placement
+from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainingProgress
-from dpbench.run.interrupts import interruptible
-from dpbench.run.training.plan import place_training, prepare_samples, spec_here
+from dpbench.run.interrupts import as_exceptions, interruptible
+from dpbench.run.training.preparation import (
+    RankDescription,
+    describe_rank,
+    place_training,
+    prepare_samples,
+    spec_here,
+    spec_of_world,
+)
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import EndLine, Event
 from dpbench.training.rank import train_rank
@@ -48,6 +68,16 @@ RANK_ERRORS: dict[str, type[DpbenchError]] = {
     "DpbenchError": TrainingFailed,
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
+TIMEOUT_PHRASES = ("timed out waiting", "did not come within")
+"""Words of gloo, and of `barrier`."""
+
+
+def train(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
+    """Train as the rank that the environment names or, without a launcher, in ranks of this host.
+    Returns the run folder and the end; raises DpbenchError."""
+    if "RANK" in os.environ:
+        return train_in_launch(options, progress)
+    return train_here(options, progress)
 
 
 def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
@@ -80,6 +110,73 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
         return finished
 
     return run_job(options, planned, machine.environment, train, progress)
+
+
+def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
+    """Train as the rank that the environment names.
+
+    Rank 0 decides, writes the run folder and shows what happens; each rank prepares the samples for
+    itself. Every rank returns the run folder and the end when all have trained, or raises
+    DpbenchError.
+    """
+    try:
+        placement = Placement.read(os.environ)
+        here = describe_rank(placement, os.environ)
+    except ValueError as error:
+        raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
+    try:
+        store = store_of_ranks(placement)
+        described = store.wait_for_members(here, ARRIVAL_SECONDS)
+    except RuntimeError as error:  # of torch
+        raise TrainingFailed(str(error)) from None
+    ranks = [RankDescription(*each) for each in described]
+    train = partial(train_as_rank, rank=placement.rank)
+    if placement.rank == 0:
+        planned = place_training(options, spec_of_world(options, ranks))
+        store.put("place", {"folder": str(planned.folder.absolute()), "resume": planned.resume})
+        return run_job(options, planned, capture(cuda=torch.version.cuda), train, progress)
+    with said_to(lambda message: None):
+        spec = spec_of_world(options, ranks)
+        try:
+            wait_until(lambda: store.get("place") is not None)
+            place = store.get("place")
+        except RuntimeError:  # of torch
+            raise TrainingFailed(
+                "the launch has ended; look at the output of its first rank"
+            ) from None
+        folder, resume = Path(place["folder"]), place["resume"]
+        job = TrainingJob(spec=spec, run=options.run, folder=folder, prepared=None, resume=resume)
+        with prepare_samples(options, spec) as (prepared, _), as_exceptions():
+            return folder, train(replace(job, prepared=prepared))
+
+
+def store_of_ranks(placement: Placement) -> SignedStore:
+    """The store in which the ranks of this training leave values for each other.
+
+    Raises RuntimeError if it is not there in time, UsageError for an invalid token.
+    """
+    token = given_token(os.environ) or ""
+    of_all = PrefixStore(
+        "dpbench train", open_store(placement, os.environ, timedelta(seconds=ARRIVAL_SECONDS))
+    )
+    # A program may train more than once in one launch, on every rank alike.
+    store = PrefixStore(f"training {of_all.add(f'trainings of {placement.rank}', 1)}", of_all)
+    return SignedStore(store, token, "rank", member=placement.rank, members=placement.world_size)
+
+
+def train_as_rank(job: TrainingJob, rank: int) -> EndLine:
+    """Train; if another rank has ended, the error is one line, as that rank reports the cause."""
+    try:
+        return train_rank(job, rank)
+    except RuntimeError as error:
+        words = str(error).partition("\n")[0]
+        if is_of_lost_peer(f"{type(error).__name__} {error}"):
+            raise TrainingFailed(f"another rank has ended: {words}") from None
+        if any(
+            phrase in words.lower() for phrase in TIMEOUT_PHRASES
+        ):  # it hangs, or its link is cut
+            raise TrainingFailed(f"another rank did not answer: {words}") from None
+        raise
 
 
 def run_job(

@@ -6,12 +6,16 @@ The command line and `dpbench.train` both go through here.
 from __future__ import annotations
 
 import os
+import platform
 import shlex
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from dpbench import architecture, units
 from dpbench.architecture.naming import with_files
@@ -26,6 +30,9 @@ from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words, say
 from dpbench.options.train import TrainOptions
+from dpbench.records.environment import usable_cores
+from dpbench.rendezvous.backends import missing_backends
+from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.report.answer import Answer
 from dpbench.report.progress.training import size_line
 from dpbench.run.results import results_folder
@@ -41,6 +48,15 @@ DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
 """As the MNIST example of torch has them."""
 DIGITS_LENGTH = {"epochs": 10, "gamma": 0.85}
 """The same for digits, of which two replicas would take too few steps in five epochs."""
+
+
+class RankDescription(NamedTuple):
+    """The report of a rank on itself."""
+
+    device: str
+    host: str
+    cores: int
+    """Cores of its host."""
 
 
 def describe_training(options: TrainOptions) -> Answer:
@@ -86,6 +102,54 @@ def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
     if reason := machine.unusable_reason(spec):
         implementation = option_words("implementation", spec.implementation)
         raise UsageError(f"{implementation} {option_words('backend', spec.backend)}: {reason}")
+    return spec
+
+
+def describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
+    """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any.
+
+    Raises ValueError for variables that name no GPU, UsageError for one that is not here.
+    """
+    index = local_gpu_index(placement.rank, placement.world_size, environ)
+    gpus = torch.cuda.device_count()
+    if gpus and index >= gpus:
+        raise UsageError(
+            f"rank {placement.rank}: there is no GPU {index}, but {gpus}; start fewer processes a "
+            "host"
+        )
+    return RankDescription(
+        device=f"cuda:{index}" if gpus else "cpu",
+        host=f"{environ.get('GROUP_RANK', '')} {platform.node()}".strip(),
+        cores=usable_cores(),
+    )
+
+
+def spec_of_world(options: TrainOptions, ranks: Sequence[RankDescription]) -> TrainingSpec:
+    """The training with a replica on each rank. Raises UsageError."""
+    size = len(ranks)
+    leave_out = ", or run dpbench train without a launcher"
+    if options.gpus is not None:
+        raise UsageError(
+            f"{option_words('gpus', options.gpus)}: the launcher has started {size} "
+            f"{'process' if size == 1 else 'processes'} and says which device each takes; leave "
+            f"it out{leave_out}"
+        )
+    if size > 1 and IMPLEMENTATIONS[options.implementation].one_process:
+        raise UsageError(
+            f"{option_words('implementation', options.implementation)}: one process drives all its "
+            f"replicas, but the launcher has started {size}; take ddp{leave_out}"
+        )
+    counts = Counter(rank.host for rank in ranks)
+    tightest = min(ranks, key=lambda rank: rank.cores / counts[rank.host])
+    threads = threads_for(
+        options.threads, tightest.cores, counts[tightest.host], oversubscribe=options.oversubscribe
+    )
+    spec = build_spec(options, [rank.device for rank in ranks], threads)
+    reason = missing_backends().get(spec.backend)
+    if spec.backend == "shm" and len(counts) > 1:
+        reason = f"it is for the ranks of one host, and these are on {len(counts)}"
+    if reason:
+        raise UsageError(f"{option_words('backend', spec.backend)}: {reason}")
     return spec
 
 
