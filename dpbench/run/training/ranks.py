@@ -89,7 +89,7 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
     machine = inspect_machine()
     planned = place_training(options, spec_here(options, machine))
 
-    def train(job: TrainingJob) -> EndLine:
+    def run_here(job: TrainingJob) -> EndLine:
         # What the ranks print is beside that of earlier starts.
         ranks = folder_inside(planned.folder, RANKS, make=True)
         scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
@@ -109,7 +109,7 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
             remove_scratch(scratch)
         return finished
 
-    return run_job(options, planned, machine.environment, train, progress)
+    return run_job(options, planned, machine.environment, run_here, progress)
 
 
 def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
@@ -130,11 +130,11 @@ def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[
     except RuntimeError as error:  # of torch
         raise TrainingFailed(str(error)) from None
     ranks = [RankDescription(*each) for each in described]
-    train = partial(train_as_rank, rank=placement.rank)
+    run = partial(train_as_rank, rank=placement.rank)
     if placement.rank == 0:
         planned = place_training(options, spec_of_world(options, ranks))
         store.put("place", {"folder": str(planned.folder.absolute()), "resume": planned.resume})
-        return run_job(options, planned, capture(cuda=torch.version.cuda), train, progress)
+        return run_job(options, planned, capture(cuda=torch.version.cuda), run, progress)
     with said_to(lambda message: None):
         spec = spec_of_world(options, ranks)
         try:
@@ -147,7 +147,7 @@ def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[
         folder, resume = Path(place["folder"]), place["resume"]
         job = TrainingJob(spec=spec, run=options.run, folder=folder, prepared=None, resume=resume)
         with prepare_samples(options, spec) as (prepared, _), as_exceptions():
-            return folder, train(replace(job, prepared=prepared))
+            return folder, run(replace(job, prepared=prepared))
 
 
 def store_of_ranks(placement: Placement) -> SignedStore:
@@ -172,9 +172,8 @@ def train_as_rank(job: TrainingJob, rank: int) -> EndLine:
         words = str(error).partition("\n")[0]
         if is_of_lost_peer(f"{type(error).__name__} {error}"):
             raise TrainingFailed(f"another rank has ended: {words}") from None
-        if any(
-            phrase in words.lower() for phrase in TIMEOUT_PHRASES
-        ):  # it hangs, or its link is cut
+        # It hangs, or its link is cut.
+        if any(phrase in words.lower() for phrase in TIMEOUT_PHRASES):
             raise TrainingFailed(f"another rank did not answer: {words}") from None
         raise
 
@@ -183,10 +182,10 @@ def run_job(
     options: TrainOptions,
     planned: TrainingJob,
     environment: Environment,
-    train: Callable[[TrainingJob], EndLine],
+    run: Callable[[TrainingJob], EndLine],
     progress: TrainingProgress,
 ) -> tuple[Path, EndLine]:
-    """Prepare the samples of a planned job, train, and store what happens. Returns and raises as
+    """Prepare the samples of a planned job, run its ranks, and store what happens. Returns and raises as
     `train_here`."""
     path, epochs = planned.folder, planned.spec.epochs
     with prepare_samples(options, planned.spec) as (samples, _):
@@ -197,7 +196,7 @@ def run_job(
             progress.begin(planned)
             goes_on = partial(_next_step, options, path)
             with interruptible(goes_on), following(log, progress.hear):
-                finished = train(replace(planned, folder=path.absolute(), prepared=samples))
+                finished = run(replace(planned, folder=path.absolute(), prepared=samples))
     if finished.epochs >= epochs:
         set_status(path, "completed")
     else:

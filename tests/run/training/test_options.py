@@ -14,18 +14,11 @@ from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 from dpbench.run.training.preparation import build_spec
 from dpbench.specs.training import TrainingRunOptions
-from tests.training.jobs import training_spec
 
 
 def options(**given: Any) -> TrainOptions:
     """Options as they would be typed."""
     return read_options(TrainOptions, given)
-
-
-def written(folder: Path, text: str, name: str = "options.yaml") -> Path:
-    path = folder / name
-    path.write_text(text)
-    return path
 
 
 def test_defaults_are_those_of_the_mnist_example() -> None:
@@ -41,12 +34,6 @@ def test_the_preset_torch_ddp_has_the_defaults_of_that_script_below_what_is_type
     assert (found.batch_size, found.optimizer, found.log_interval) == (32, "adadelta", 20)
     assert found.checkpoint == Path("/tmp/mnist_ddp_checkpoint.pt")
     assert not found.download  # nothing is downloaded unless it is asked for
-
-
-def test_what_is_typed_goes_before_the_file_and_that_before_the_default(tmp_path: Path) -> None:
-    config = written(tmp_path, "dtype: bf16\nepochs: 3\nbatch-size: 8\n")
-    found = options(config=config, epochs="5")
-    assert (found.dtype, found.epochs, found.batch_size, found.lr) == ("bf16", 5, 8, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -76,16 +63,6 @@ def test_epochs_and_gamma_default_to_what_the_data_need(
 )
 def test_a_dtype_has_several_names(dtype: str, names: tuple[str, ...]) -> None:
     assert {options(dtype=name).dtype for name in names} == {dtype}
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "accumulation", "replicas", "effective"), [(2, 4, 2, 16), (32, 4, 1, 128)]
-)
-def test_the_effective_batch_counts_replicas_and_accumulation(
-    batch_size: int, accumulation: int, replicas: int, effective: int
-) -> None:
-    spec = training_spec(batch_size=batch_size, accumulate=accumulation, group_size=replicas)
-    assert spec.effective_batch_size == effective
 
 
 @pytest.mark.usefixtures("signals", "here")
