@@ -185,8 +185,8 @@ def run_job(
     run: Callable[[TrainingJob], EndLine],
     progress: TrainingProgress,
 ) -> tuple[Path, EndLine]:
-    """Prepare the samples of a planned job, run its ranks, and store what happens. Returns and raises as
-    `train_here`."""
+    """Prepare the samples of a planned job, run its ranks, and store what happens. Returns and
+    raises as `train_here`."""
     path, epochs = planned.folder, planned.spec.epochs
     with prepare_samples(options, planned.spec) as (samples, _):
         begin_run(planned, ("train", *options.command("train").words), environment)
@@ -217,27 +217,26 @@ def ended_well(options: TrainOptions, folder: Path) -> Iterator[None]:
     """
     try:
         yield
-        return
+    except UsageError as refused:
+        if len(read_manifest(folder).starts) > 1 or follow_log(folder).new():
+            set_status(folder, "failed", str(refused))
+        else:
+            shutil.rmtree(folder)  # nothing was trained: the name stays free
+        raise
     except Interrupted:
         set_status(folder, "interrupted")
         raise
-    except DpbenchError as raised:
-        error = raised
+    except DpbenchError as failed:
+        words = str(failed)
+        try:
+            set_status(folder, "failed", words)
+        except FileError as trouble:  # on a full disk; the first error is still the cause
+            words += f"; {trouble}"
+        failed.args = (f"{words}; {_next_step(options, folder)}",)
+        raise
     except BaseException as defect:
         set_status(folder, "failed", f"{type(defect).__name__}: {defect}")
         raise
-    words, refused = str(error), isinstance(error, UsageError)
-    if refused and len(read_manifest(folder).starts) == 1 and not follow_log(folder).new():
-        shutil.rmtree(folder)  # nothing was trained: the name stays free
-        raise error from None
-    try:
-        set_status(folder, "failed", words)
-    except FileError as trouble:  # on a full disk; the first error is still the cause
-        words += f"; {trouble}"
-    if not refused:
-        words += f"; {_next_step(options, folder)}"
-    error.args = (words,)
-    raise error from None
 
 
 def _next_step(options: TrainOptions, folder: Path) -> str:
