@@ -17,7 +17,6 @@ from dpbench.messages import said_to, to_stderr
 from dpbench.options.model import Options, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-NAMES_OF_MAIN = ("__spec__", "__file__")
 PYTHON_TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
 """Types of Python by those of JSON; null leaves an option out."""
 _measuring = threading.Lock()
@@ -47,10 +46,17 @@ def measuring(name: str) -> Iterator[None]:
             "script that is imported for its architecture puts its call under "
             '`if __name__ == "__main__":`'
         )
+    # multiprocessing would import the caller's script again in every rank, to find in it what was
+    # pickled: without `if __name__ == "__main__"` that is the sweep once more. Ranks need nothing
+    # of it, and it is found by these two names.
+    names = vars(sys.modules["__main__"])
+    hidden = {key: names[key] for key in ("__spec__", "__file__") if key in names}
+    names.pop("__file__", None)
+    names["__spec__"] = None
     try:
-        with _main_module_unseen():
-            yield
+        yield
     finally:
+        names.update(hidden)
         _measuring.release()
 
 
@@ -58,22 +64,6 @@ def as_path(place: Any) -> Any:
     """The path of a folder that is given as a path or as its `Results`; anything else as it is."""
     place = getattr(place, "folder", place)
     return os.fspath(place) if isinstance(place, os.PathLike) else place
-
-
-@contextmanager
-def _main_module_unseen() -> Iterator[None]:
-    """multiprocessing would import the caller's script again in every rank, to find in it what
-    was pickled: without `if __name__ == "__main__"` that is the sweep once more. Ranks need
-    nothing of it, and it is found by these two names."""
-    main = sys.modules["__main__"]
-    names = vars(main)
-    hidden = {name: names[name] for name in NAMES_OF_MAIN if name in names}
-    names.pop("__file__", None)
-    names["__spec__"] = None
-    try:
-        yield
-    finally:
-        names.update(hidden)
 
 
 def takes_options(model: type[Options]) -> Callable[[F], F]:
