@@ -17,7 +17,6 @@ from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 import torch
@@ -91,8 +90,8 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
 
     def run_here(job: TrainingJob) -> EndLine:
         # What the ranks print is beside that of earlier starts.
-        ranks = folder_inside(planned.folder, RANKS, make=True)
-        scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
+        number = len(read_manifest(planned.folder).starts)
+        scratch = folder_inside(planned.folder, RANKS, make=True) / str(number)
         scratch.mkdir()
         try:
             work = partial(train_rank, job)
