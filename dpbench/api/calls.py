@@ -50,7 +50,7 @@ def measuring(name: str) -> Iterator[None]:
     # pickled: without `if __name__ == "__main__"` that is the sweep once more. Ranks need nothing
     # of it, and it is found by these two names.
     names = vars(sys.modules["__main__"])
-    hidden = {key: names[key] for key in ("__spec__", "__file__") if key in names}
+    hidden: dict[str, Any] = {key: names[key] for key in ("__spec__", "__file__") if key in names}
     names.pop("__file__", None)
     names["__spec__"] = None
     try:
