@@ -56,8 +56,10 @@ class Analysis:
 
     @cached_property
     def machine_load(self) -> MachineLoad:
-        """Other load on the machine."""
-        return machine_load(self.sweep.records if self.sweep else ())
+        """Other load on the machine while these rows were measured."""
+        measured = {row.configuration for row in self.rows}
+        records = self.sweep.records if self.sweep else ()
+        return machine_load([record for record in records if record.configuration in measured])
 
     @property
     def by_work(self) -> tuple[Analysis, ...]:

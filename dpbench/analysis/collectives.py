@@ -83,6 +83,7 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="algbw (GB/s)",
         style="gigabytes alone",
+        leaves=1,
     ),
     Metric(
         "bus_bytes_per_second",
@@ -92,6 +93,7 @@ COLLECTIVE_METRICS = (
         has_interval=True,
         header="busbw (GB/s)",
         style="gigabytes",
+        leaves=3,
     ),
     Metric(
         "repetitions",
@@ -99,6 +101,7 @@ COLLECTIVE_METRICS = (
         "integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
+        leaves=2,
     ),
     Metric("status", attrgetter("status.value"), "text"),
     Metric("reason", attrgetter("reason"), "text"),

@@ -18,12 +18,12 @@ from typing import Any, Literal, Self, get_type_hints
 import numpy as np
 
 from dpbench.analysis import resources, throughput
-from dpbench.analysis.estimate import Estimate, geometric_mean, mean, single_value
-from dpbench.analysis.losses import finite_losses, loss_slope_per_second
+from dpbench.analysis.estimate import Estimate, geometric_mean, mean
+from dpbench.analysis.losses import SLOPE_BLOCKS, finite_losses, loss_slope_per_second
 from dpbench.analysis.published import CLAIM_END
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import serial_fraction
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AXES, Configuration, WorkloadSpec, plain_label
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import INDEPENDENT
@@ -42,6 +42,7 @@ Style = Literal[
     "fraction",
     "time",
     "significant",
+    "three digits",
     "memory",
     "gigabytes",
     "gigabytes alone",
@@ -91,8 +92,21 @@ class Metric(Reader):
     words: Callable[[Row], str] | None = None
     """What tables write in a row that has a value, instead of the value in its style; None if they
     write the value."""
+    beside: tuple[str, Style] | None = None
+    """The column with the same relative interval, and the style without an interval in which the
+    value is written beside it."""
+    follows_throughput: bool = False
+    """Whether it is too noisy wherever the throughput is; other values have their own noise."""
+    without_interval: str = "single values (n = 1), which have no interval"
+    """Why an estimate may have no interval."""
     by_default: bool = False
-    """Whether a table has the column without --columns, if a row has a value."""
+    """Whether a table has the column without --columns, if the value of a row `says_something`."""
+    says_something: Callable[[Row, Any], bool] = lambda row, value: True
+    """Whether a row's value is worth a column."""
+    note: str = ""
+    """Line below a table that has the column."""
+    leaves: int = 0
+    """Order in which the column leaves a terminal that is too narrow; 0 stays."""
     better: Literal["", "higher", "lower"] = ""
     """Which direction is better; "" if `compare` and `check` do not compare it."""
     is_speed: bool = True
@@ -124,9 +138,9 @@ def of_losses(
     return if_timed(read)
 
 
-def mean_of_a_seed(values: Sequence[float], unit: str) -> Estimate:
+def mean_of_a_seed(values: Sequence[float], unit: str) -> float:
     """The mean of losses, which has no interval, as repetitions share a seed and its batches."""
-    return single_value(fmean(values), unit)
+    return fmean(values)
 
 
 def step_percentile(percent: int) -> Callable[[TrialRecord], float | None]:
@@ -146,6 +160,12 @@ def series_words(row: Row) -> str:
 def with_remark(number: str, remark: str | None) -> str:
     """Writes a number with what belongs to it, if anything does: "0.02 (linear)", "3 (2+1)"."""
     return number if remark in (None, "", "none") else f"{number} ({remark})"
+
+
+def is_surely_not_zero(_: Row, estimate: Estimate) -> bool:
+    """Whether the interval of a row's estimate lies above or below 0."""
+    low, high = estimate.ends
+    return not low <= 0 <= high
 
 
 def lr_words(row: Row) -> str:
@@ -306,6 +326,7 @@ METRICS: tuple[Metric, ...] = (
         header="Time",
         style="time",
         by_default=True,
+        leaves=10,
     ),
     Metric(
         "speedup",
@@ -317,6 +338,7 @@ METRICS: tuple[Metric, ...] = (
         header="Speedup",
         style="ratio",
         by_default=True,
+        leaves=9,
     ),
     Metric(
         "speedup_relative",
@@ -334,7 +356,9 @@ METRICS: tuple[Metric, ...] = (
         has_interval=True,
         header="Eff.",
         style="percent",
+        beside=("speedup", "share"),
         by_default=True,
+        leaves=7,
     ),
     Metric(
         "serial_fraction",
@@ -348,6 +372,7 @@ METRICS: tuple[Metric, ...] = (
         header="Serial",
         style="fraction",
         by_default=True,
+        leaves=2,
     ),
     Metric(
         "exposed_communication_seconds",
@@ -359,7 +384,9 @@ METRICS: tuple[Metric, ...] = (
         has_interval=True,
         header="Exposed comm",
         style="time",
+        follows_throughput=True,
         by_default=True,
+        leaves=5,
     ),
     Metric(
         "loss_slope_per_second",
@@ -369,7 +396,13 @@ METRICS: tuple[Metric, ...] = (
         has_interval=True,
         header="Loss/s",
         style="significant",
+        follows_throughput=True,
+        without_interval=f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})",
         by_default=True,
+        says_something=is_surely_not_zero,
+        note="Loss/s: fall of the training loss per second at a fixed learning rate, which favors "
+        "few replicas",
+        leaves=6,
     ),
     repeated(
         "loss_delta_per_step",
@@ -379,7 +412,7 @@ METRICS: tuple[Metric, ...] = (
         "mini-batches.",
         unit="per step",
         header="Loss delta/step",
-        style="significant",
+        style="three digits",
     ),
     repeated(
         "loss_delta_per_second",
@@ -389,7 +422,7 @@ METRICS: tuple[Metric, ...] = (
         "noisy mini-batches; without an interval, as repetitions share these batches.",
         unit="per s",
         header="Loss delta/s",
-        style="significant",
+        style="three digits",
     ),
     repeated(
         "final_loss",
@@ -399,7 +432,7 @@ METRICS: tuple[Metric, ...] = (
         "interval, as repetitions share a seed.",
         unit="loss",
         header="Final loss",
-        style="significant",
+        style="three digits",
     ),
     Metric(
         "mfu",
@@ -413,6 +446,7 @@ METRICS: tuple[Metric, ...] = (
         header="MFU",
         style="percent",
         by_default=True,
+        leaves=4,
     ),
     repeated(
         "peak_memory_bytes",
@@ -426,6 +460,7 @@ METRICS: tuple[Metric, ...] = (
         header="Memory",
         style="memory",
         by_default=True,
+        leaves=3,
         better="lower",
         is_speed=False,
     ),
@@ -515,6 +550,8 @@ METRICS: tuple[Metric, ...] = (
         header="Status",
         words=attrgetter("status.words"),
         by_default=True,
+        says_something=lambda row, _: row.status is not Status.COMPLETED or row.reason is not None,
+        leaves=8,
     ),
     Metric(
         "reason",
@@ -549,4 +586,5 @@ def _claimed_metric(name: str) -> Metric:
         header=f"{header} (claimed)",
         style="as stated",
         by_default=True,
+        leaves=1,
     )

@@ -30,7 +30,7 @@ MAX_LISTED = 8
 def warnings_on(rows: Sequence[Row], of_folder: Sequence[str], load: MachineLoad) -> Iterator[str]:
     """Warnings before a number of these rows is believed, the most important first."""
     if wrong := [row for row in rows if row.verified is False]:
-        yield f"wrong gradients, so their speeds do not count: {some_of(wrong, rows)}"
+        yield f"wrong gradients, so their speeds do not count: {labels_of(wrong, rows)}"
     yield from of_folder
     unchecked = [
         row
@@ -39,16 +39,16 @@ def warnings_on(rows: Sequence[Row], of_folder: Sequence[str], load: MachineLoad
         if row.configuration and not row.configuration.workload.script
     ]
     if unchecked:
-        yield f"gradients were not compared with one process: {some_of(unchecked, rows)}"
+        yield f"gradients were not compared with one process: {labels_of(unchecked, rows)}"
     if note := load.note:
         loaded = [row for row in rows if row.is_under_load]
-        yield f"{note}: {some_of(loaded, rows)}" if load.spoils_speeds else note
+        yield f"{note}: {labels_of(loaded, rows)}" if loaded and load.spoils_speeds else note
     # Under load, slow first steps say nothing about warming up.
     warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_under_load]
     if warming:
         longer = units.percent(max(slow.change for _, slow in warming))
         enough = max(row.records[0].configuration.warmup + slow.steps for row, slow in warming)
-        which = some_of([row for row, _ in warming], rows)
+        which = labels_of([row for row, _ in warming], rows)
         yield (
             f"still warming up: {which}; the first steps of a window take up to {longer} longer "
             f"than the rest; try --warmup {enough}"
@@ -142,7 +142,7 @@ def notes_on(rows: Sequence[Row], environments: Mapping[str, Environment]) -> It
         reference = f"{relative_to(larger)} at the same batch size and settings"
         yield f"speedup is {reference}; efficiency = speedup ÷ group size, with the same relative ±"
     for note in dict.fromkeys(note for row in rows for note in row.notes):
-        yield f"{some_of([row for row in rows if note in row.notes], rows)}: {note}"
+        yield f"{labels_of([row for row in rows if note in row.notes], rows)}: {note}"
     yield from machine_notes(rows, environments)
 
 
@@ -157,7 +157,7 @@ def reasons(rows: Sequence[Row]) -> Iterator[str]:
     ended = [row for row in rows if row.reason or row.status is Status.WRONG_GRADIENTS]
     for status, reason in dict.fromkeys((row.status, row.reason) for row in ended):
         same = [row for row in ended if (row.status, row.reason) == (status, reason)]
-        yield f"{status.words}, {some_of(same, rows)}{f': {reason}' if reason else ''}"
+        yield f"{status.words}, {labels_of(same, rows)}{f': {reason}' if reason else ''}"
 
 
 def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) -> Iterator[str]:
@@ -201,7 +201,7 @@ def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) 
             )
 
 
-def some_of(some: Sequence[Row], rows: Sequence[Row]) -> str:
+def labels_of(some: Sequence[Row], rows: Sequence[Row]) -> str:
     """The labels of some rows of a table; "all rows" where it has no others."""
     if len(some) == len(rows) > 1:
         return "all rows"

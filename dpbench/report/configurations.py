@@ -9,17 +9,22 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.losses import SLOPE_BLOCKS
-from dpbench.analysis.metrics import TABLE_METRICS, UNDER_LOAD, Metric, Value, claimed_metrics
+from dpbench.analysis.metrics import (
+    ITEM_PLACEHOLDER,
+    TABLE_METRICS,
+    UNDER_LOAD,
+    Metric,
+    Value,
+    claimed_metrics,
+)
 from dpbench.analysis.rows import Row
 from dpbench.analysis.sentences import noise_warnings, reasons
 from dpbench.errors import UsageError, unknown_name
 from dpbench.messages import one_line, option_words
-from dpbench.records.trial import Status
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
-from dpbench.report.formatting import SPEED_STYLES, TOO_NOISY, metric_column, quantity, write
+from dpbench.report.formatting import TOO_NOISY, metric_column, quantity, write
 from dpbench.report.table import MISSING, Column, Table, text_column
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import INDEPENDENT
@@ -32,22 +37,6 @@ GEM_COLUMNS = "gem"
 IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 """Columns that identify a row; every table for people has them unless --columns names one of
 them."""
-STAYING_COLUMNS = (*IDENTITY_COLUMNS, "images_per_second")
-"""Columns that every terminal has room for."""
-LAST_TO_LEAVE = (
-    *("duration_seconds", "speedup", "status", "efficiency", "loss_slope_per_second"),
-    *("exposed_communication_seconds", "mfu", "peak_memory_bytes"),
-)
-"""Columns that a narrow terminal keeps longest; the others leave first, from the right."""
-SLOPE_KEY = "loss_slope_per_second"
-MULTIPLES_OF_THROUGHPUT = ("exposed_communication_seconds", SLOPE_KEY, "mfu")
-"""Values that are too noisy where the throughput is."""
-SINGLE_VALUES = "single values (n = 1), which have no interval"
-TOO_FEW_STEPS = f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})"
-SLOPE_NOTE = (
-    "Loss/s: fall of the training loss per second at a fixed learning rate, which favors few "
-    "replicas"
-)
 COMMAND_KEY = "command"
 """Key of the column with the command that measures a row."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -94,44 +83,40 @@ def configurations_table(
     chosen = () if columns is None else _chosen_keys(columns, known)
     # Headers name what the rows count; if they count several items, each speed has its unit.
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
-    keys = dict.fromkeys((*chosen, *known))
-    values = {key: [known[key].read(row) for row in rows] for key in keys}
-    filled = [key for key in keys if key in chosen or any(v is not None for v in values[key])]
-    shown = chosen or [
-        key for key in filled if known[key].by_default and _matters(key, values[key], rows)
+    metrics = [
+        known[key].counting(map(one_line, items)) for key in dict.fromkeys((*chosen, *known))
     ]
-    leaving = () if chosen else [*dict.fromkeys((*LAST_TO_LEAVE, *known))][::-1]
-    laid_out, bare = list[Column](), list[str]()
-    for key in filled:
-        metric = known[key].counting(map(one_line, items))
-        if key == "efficiency" and "speedup" in shown:
-            # It has the same relative interval, which is written once.
-            metric = replace(metric, style="share")
-        elif key in shown and metric.by_default and any(map(_is_bare, values[key])):
-            bare.append(metric.header)
-        pairs = zip(rows, values[key], strict=True)
-        texts = [cell(metric, row, value, with_rate=len(items) > 1) for row, value in pairs]
-        leaves = leaving.index(key) + 1 if leaving and key not in STAYING_COLUMNS else 0
-        look = {"leaves": leaves, "by_default": key in shown}
-        laid_out.append(metric_column(metric, values[key], texts, **look))
+    values = {metric.key: [metric.read(row) for row in rows] for metric in metrics}
+    shown = chosen or [one.key for one in metrics if _is_shown(one, rows, values[one.key])]
+    laid_out = list[Column]()
+    bare = list[Metric]()
+    for metric in metrics:
+        read = values[metric.key]
+        is_empty = all(value is None for value in read)
+        if is_empty and metric.key not in chosen:
+            continue
+        if metric.beside and metric.beside[0] in shown:
+            metric = replace(metric, style=metric.beside[1])
+        elif metric.key in shown and metric.by_default and any(map(_is_bare, read)):
+            bare.append(metric)
+        texts = [cell(metric, row, value) for row, value in zip(rows, read, strict=True)]
+        look = {"leaves": 0 if chosen else metric.leaves, "by_default": metric.key in shown}
+        laid_out.append(metric_column(metric, read, texts, **look))
     common = [one for one in laid_out if not chosen and _is_common(one)]
     laid_out = [replace(one, by_default=False) if one in common else one for one in laid_out]
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
         laid_out.append(text_column("", again, key=COMMAND_KEY, by_default=False))
-    notes = [SLOPE_NOTE] if SLOPE_KEY in shown else []
+    sizes = ", ".join(f"{one.key.replace('_', ' ')} {one.cells[0]}" for one in common)
+    notes = [f"All {len(rows):,} rows: {sizes}"] if common else []
+    notes += _mark_notes(rows)
     if bare:
         # Where speeds are single values, so is what is computed from them, further right.
-        is_slope = known[SLOPE_KEY].header == bare[0]
-        why = TOO_FEW_STEPS if is_slope else SINGLE_VALUES
-        notes.insert(0, f"{', '.join(bare)} without ±: {why}")
-    sizes = ", ".join(f"{one.key.replace('_', ' ')} {one.cells[0]}" for one in common)
-    all_rows = [f"All {len(rows):,} rows: {sizes}"] if common else []
-    return Table(
-        columns=tuple(laid_out),
-        notes=(*all_rows, *_mark_notes(rows), *notes, *_row_notes(rows)),
-        rules=_rules(rows),
-    )
+        headers = ", ".join(metric.header for metric in bare)
+        notes.append(f"{headers} without ±: {bare[0].without_interval}")
+    notes += [known[key].note for key in shown if known[key].note]
+    notes += _row_notes(rows)
+    return Table(columns=tuple(laid_out), notes=tuple(notes), rules=_rules(rows))
 
 
 def _is_common(size: Column) -> bool:
@@ -161,14 +146,12 @@ def _chosen_keys(columns: str, known: Iterable[str]) -> tuple[str, ...]:
     return keys if {*keys} & {*IDENTITY_COLUMNS} else (*IDENTITY_COLUMNS, *keys)
 
 
-def _matters(key: str, values: Sequence[Value], rows: Sequence[Row]) -> bool:
-    """Whether a column says anything: a loss that falls or rises, a trial that did not complete."""
-    if key == "status":
-        return any(row.status is not Status.COMPLETED or row.reason for row in rows)
-    if key == SLOPE_KEY:
-        ends = [slope.ends for slope in values if isinstance(slope, Estimate)]
-        return any(not low <= 0 <= high for low, high in ends)
-    return True
+def _is_shown(metric: Metric, rows: Sequence[Row], values: Sequence[Value]) -> bool:
+    """Whether a table has the column without --columns."""
+    pairs = zip(rows, values, strict=True)
+    return metric.by_default and any(
+        value is not None and metric.says_something(row, value) for row, value in pairs
+    )
 
 
 def _rules(rows: Sequence[Row]) -> tuple[int, ...]:
@@ -198,18 +181,18 @@ def _is_bare(value: Value) -> bool:
     return isinstance(value, Estimate) and value.basis == "single value"
 
 
-def cell(metric: Metric, row: Row, value: Value, *, with_rate: bool = False) -> str:
-    """The text of a row's value of the metric; a speed has its unit if `with_rate`."""
+def cell(metric: Metric, row: Row, value: Value) -> str:
+    """The text of a row's value of the metric; a speed has its unit where the metric lacks it."""
     if value is None:
         return MISSING
     if metric.words is not None:
         return metric.words(row)
     # A ratio without an interval would look the most exact of all beside a speed that is too noisy.
-    is_ratio = _is_bare(value) and metric.style in SPEED_STYLES
-    follows = metric.key in MULTIPLES_OF_THROUGHPUT or is_ratio
+    follows = metric.follows_throughput or _is_bare(value)
     if follows and row.throughput is not None and row.throughput.is_too_noisy:
         return TOO_NOISY
-    return quantity(value, metric.style) if with_rate else write(value, metric.style)
+    is_any_item = ITEM_PLACEHOLDER in metric.unit
+    return quantity(value, metric.style) if is_any_item else write(value, metric.style)
 
 
 def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> str:

@@ -143,28 +143,36 @@ def _places(size: float, digits: int) -> int:
     return digits - 1 - math.floor(math.log10(size)) if size > 0 else digits - 1
 
 
-ESTIMATE_WRITERS: Mapping[Style, Callable[[Estimate], str]] = {
-    "rate": plus_minus,
-    "ratio": lambda e: plus_minus(e, two_after_one=False),
-    "percent": percentage,
-    "share": lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %",
+def speed_writer(writer: Callable[[Estimate], str]) -> Callable[[Estimate], str]:
+    """Writes values that are compared by ratio, of which some are too noisy to print."""
+    return lambda estimate: TOO_NOISY if estimate.is_too_noisy else writer(estimate)
+
+
+def memory(size: Estimate | float) -> str:
+    """Writes bytes, "1.44 GiB", without an interval."""
+    return units.bytes_binary(size.value if isinstance(size, Estimate) else size)
+
+
+WRITERS: Mapping[Style, Callable[[Any], str]] = {
+    "plain": lambda number: f"{number:g}" if isinstance(number, float) else str(number),
+    "as stated": str,
+    "rate": speed_writer(plus_minus),
+    "ratio": speed_writer(lambda e: plus_minus(e, two_after_one=False)),
+    "percent": speed_writer(percentage),
+    "share": speed_writer(
+        lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %"
+    ),
+    "fraction": lambda number: f"{number:.3f}",
     "time": time_text,
     "significant": significant,
+    "three digits": units.three_digits,
+    "memory": memory,
     "gigabytes": gigabytes,
     "gigabytes alone": lambda e: gigabytes(single_value(e.value, e.unit)),
-    "memory": lambda e: units.bytes_binary(e.value),
+    "grouped": lambda number: f"{number:,}",
+    "error": lambda number: f"{number:.0e}" if number else "0",
 }
-"""Styles of values with an interval."""
-NUMBER_WRITERS: Mapping[Style, Callable[[float], str]] = {
-    "time": units.seconds,
-    "memory": units.bytes_binary,
-    "fraction": lambda value: f"{value:.3f}",
-    "grouped": lambda value: f"{value:,}",
-    "error": lambda value: f"{value:.0e}" if value else "0",
-}
-"""Styles of plain numbers."""
-SPEED_STYLES: tuple[Style, ...] = ("rate", "ratio", "percent", "share")
-"""Styles of values that are compared by ratio, of which some are too noisy to print."""
+"""What writes the values of each style, estimates or numbers."""
 
 
 def metric_column(
@@ -180,21 +188,14 @@ def metric_column(
         # What is stated is mostly numbers, whose digits are left alone.
         is_text=metric.value_type in ("text", "boolean") and metric.style != "as stated",
         sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
-        **look,
+        **{"leaves": metric.leaves, **look},
     )
 
 
 def write(value: Value, style: Style = "plain") -> str:
     """The text of a table's cell."""
-    if isinstance(value, Estimate):
-        is_noisy = style in SPEED_STYLES and value.is_too_noisy
-        return TOO_NOISY if is_noisy else ESTIMATE_WRITERS[style](value)
     if value is None:
         return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, str):
-        return value
-    if style in NUMBER_WRITERS:
-        return NUMBER_WRITERS[style](value)
-    return str(value) if isinstance(value, int) else f"{value:g}"
+    return value if isinstance(value, str) else WRITERS[style](value)

@@ -33,7 +33,6 @@ UNLIMITED_WIDTH = 100_000
 """Width of a terminal that has room for all columns."""
 COLUMN_GAP = 2
 """Spaces between columns on a terminal."""
-tabulate.MIN_PADDING = 0  # headers as wide as their words; it has no argument for it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,12 +137,9 @@ class Table:
         for place, line in enumerate(lines):
             if place in self.rules:
                 found.append(tabulate.SEPARATING_LINE)
-            n = (
-                self.groups
-                if place and line[: self.groups] == lines[place - 1][: self.groups]
-                else 0
-            )
-            found.append([*[""] * n, *line[n:]])
+            group = line[: self.groups]
+            is_same = place > 0 and group == lines[place - 1][: self.groups]
+            found.append([*[""] * len(group), *line[len(group) :]] if is_same else line)
         return found
 
     @property
@@ -167,13 +163,19 @@ def _tabulated(
     lines: Iterable[Sequence[str]],
     format: str,
 ) -> str:
-    text: str = tabulate.tabulate(
-        lines,
-        headers=headers if any(headers) else (),
-        tablefmt=format if any(headers) else "plain",
-        disable_numparse=True,
-        colalign=["left" if column.is_text else "right" for column in columns],
-    )
+    """The text of a table, with headers as wide as their words."""
+    padding = tabulate.MIN_PADDING  # there is no argument for it
+    tabulate.MIN_PADDING = 0
+    try:
+        text: str = tabulate.tabulate(
+            lines,
+            headers=headers if any(headers) else (),
+            tablefmt=format if any(headers) else "plain",
+            disable_numparse=True,
+            colalign=["left" if column.is_text else "right" for column in columns],
+        )
+    finally:
+        tabulate.MIN_PADDING = padding
     return text
 
 

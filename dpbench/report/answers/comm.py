@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY_RATIO, Estimate
-from dpbench.analysis.metrics import Style, Value
+from dpbench.analysis.metrics import Metric, Value
 from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.formatting import TOO_NOISY, metric_column, write
 from dpbench.report.table import Table
-
-LEAVING_KEYS = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
-"""Columns that leave where the table is too wide for a terminal, in their order."""
 
 
 def collectives_table(stored: Collectives) -> Table:
@@ -26,16 +23,15 @@ def collectives_table(stored: Collectives) -> Table:
     columns = []
     for metric in COLLECTIVE_METRICS:
         if metric.header:
-            leaves = LEAVING_KEYS.index(metric.key) + 1 if metric.key in LEAVING_KEYS else 0
             values = [metric.read(row) for row in measured]
-            texts = [_cell_text(value, metric.style) for value in values]
-            columns.append(metric_column(metric, values, texts, leaves=leaves))
+            texts = [_cell_text(metric, value) for value in values]
+            columns.append(metric_column(metric, values, texts))
     return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(stored)))
 
 
-def _cell_text(value: Value, style: Style) -> str:
+def _cell_text(metric: Metric, value: Value) -> str:
     is_noisy = isinstance(value, Estimate) and value.is_too_noisy
-    return TOO_NOISY if is_noisy else write(value, style)
+    return TOO_NOISY if is_noisy else write(value, metric.style)
 
 
 def _notes(stored: Collectives) -> Iterator[str]:
