@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
 from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.rows import Row, summarize
 from dpbench.analysis.sentences import environment_warnings, notes_on, warnings_on
-from dpbench.folders import Collectives, Sweep, unfinished_warning
+from dpbench.folders import Collectives, Stored, Sweep, unfinished_warning
 from dpbench.messages import one_line
-from dpbench.records.trial import NOT_A_MEAN
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import NOT_A_MEAN, TrialRecord
+from dpbench.specs import Configuration
+from dpbench.specs.collective import CollectiveSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached values
 class Analysis:
-    """The rows of a table, and known reasons for their values.
+    """What is known about results, and reasons for their values.
 
-    A published table only has `name` and `rows`; collectives have no rows.
+    A sweep has trials and a row for each configuration, a published table rows alone; a folder of
+    collectives has only these.
     """
 
     name: str
     rows: tuple[Row, ...] = ()
+    trials: tuple[TrialRecord, ...] = ()
+    """The records of these rows, usable or not."""
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
-    stored: Sweep | Collectives | None = None
-    """The content of the results folder."""
+    collectives: tuple[CollectiveRecord, ...] = ()
+    stored: Stored | None = None
+    """The results folder; None for a published table."""
     folder_warnings: tuple[str, ...] = ()
     """Warnings on all rows: trials that are missing, files that could not be read, the model's
     loss, and machines."""
@@ -35,12 +48,26 @@ class Analysis:
     """The work of its rows, where it is one of several; their names leave it out."""
 
     @property
-    def sweep(self) -> Sweep | None:
-        return self.stored if isinstance(self.stored, Sweep) else None
+    def environments(self) -> Mapping[str, Environment]:
+        """The environments of all records, by their identifiers."""
+        return self.stored.environments if self.stored else {}
 
     @property
-    def collectives(self) -> Collectives | None:
-        return self.stored if isinstance(self.stored, Collectives) else None
+    def frame(self) -> pd.DataFrame:
+        """The rows for programs: one per configuration, or per message size of a collective."""
+        from dpbench.analysis.frames import collective_frame, row_frame
+
+        return collective_frame(self.collectives) if self.collectives else row_frame(self.rows)
+
+    def keeping(self, is_kept: Callable[[Row | Configuration | CollectiveSpec], bool]) -> Analysis:
+        """The analysis of some of its rows or collectives."""
+        return replace(
+            self,
+            rows=tuple(row for row in self.rows if is_kept(row)),
+            trials=tuple(one for one in self.trials if is_kept(one.configuration)),
+            explanations=tuple(one for one in self.explanations if is_kept(one.row)),
+            collectives=tuple(one for one in self.collectives if is_kept(one.spec)),
+        )
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -51,15 +78,12 @@ class Analysis:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """How to read the numbers, and what deserves a second look: one line each."""
-        environments = self.stored.environments if self.stored else {}
-        return tuple(map(one_line, notes_on(self.rows, environments)))
+        return tuple(map(one_line, notes_on(self.rows, self.environments)))
 
     @cached_property
     def machine_load(self) -> MachineLoad:
         """Other load on the machine while these rows were measured."""
-        measured = {row.configuration for row in self.rows}
-        records = self.sweep.records if self.sweep else ()
-        return machine_load([record for record in records if record.configuration in measured])
+        return machine_load(self.trials)
 
     @property
     def by_work(self) -> tuple[Analysis, ...]:
@@ -74,19 +98,20 @@ class Analysis:
     @cached_property
     def fastest(self) -> tuple[Fastest, ...]:
         """The fastest row of each work and batch size of a sweep."""
-        parts, spoiled = self.by_work if self.sweep else (), self.machine_load.spoils_speeds
-        return tuple(
-            fastest
-            for one in parts
-            for fastest in fastest_by_batch_size(one.rows, work=one.work, is_spoiled=spoiled)
-        )
+        found = list[Fastest]()
+        is_spoiled = self.machine_load.spoils_speeds
+        for part in self.by_work if self.trials else ():
+            found += fastest_by_batch_size(part.rows, work=part.work, is_spoiled=is_spoiled)
+        return tuple(found)
 
 
 def analyze(stored: Sweep | Collectives) -> Analysis:
     """Analyze the content of a results folder."""
     name = stored.folder.resolve().name
     if isinstance(stored, Collectives):
-        return Analysis(name=name, stored=stored, folder_warnings=stored.warnings)
+        return Analysis(
+            name=name, collectives=stored.records, stored=stored, folder_warnings=stored.warnings
+        )
     records, environments = stored.records, stored.environments
     rows = summarize(records, environments=environments)
     means = [one.is_sample_mean for record in records if (one := record.facts.verification)]
@@ -94,6 +119,7 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
     return Analysis(
         name=name,
         rows=rows,
+        trials=records,
         explanations=explain_rows(rows),
         stored=stored,
         folder_warnings=(

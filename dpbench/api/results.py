@@ -75,8 +75,7 @@ class Results:
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row per collective, backend, group size and message size."""
-        stored = self._analysis.collectives
-        return frames.collective_frame(stored.records if stored else ())
+        return frames.collective_frame(self._analysis.collectives)
 
     def table(
         self,

@@ -153,11 +153,11 @@ def _sections(
     if clear := [each for each in analysis.explanations if not each.is_too_noisy]:
         tables[PageSection.TIME] = factors_table(clear)
         below[PageSection.TIME] = [READING_NOTE]
-    if timings := analysis.collectives:
-        tables[PageSection.COMMUNICATION] = collectives_table(timings)
-    if analysis.stored and analysis.stored.environments:
+    if analysis.collectives:
+        tables[PageSection.COMMUNICATION] = collectives_table(analysis.collectives)
+    if analysis.environments:
         # Warnings tell how other environments differ from the first.
-        first, *_ = analysis.stored.environments.values()
+        first, *_ = analysis.environments.values()
         tables[PageSection.ENVIRONMENT] = environment_table(environment_lines(first))
     for kind in PageSection:
         table = tables.get(kind)
@@ -173,23 +173,23 @@ def _sections(
 
 
 def _about(analysis: Analysis) -> Iterator[str]:
-    stored, sweep = analysis.stored, analysis.sweep
+    stored = analysis.stored
     if stored is None:
         yield f"{units.counted(len(analysis.rows), 'row')} of published numbers, not measured here"
         return
-    if sweep is not None:
+    if stored.header.sweep:
         names = (
             shlex.join(w.script) if w.script else f"{w.architecture} on {w.dataset}"
-            for w in sweep.spec.workloads
+            for w in stored.header.sweep.workloads
         )
         yield "; ".join(dict.fromkeys(names))
     yield environment_line(stored.environments, {*stored.environments})
-    first = min((record.started_utc for record in stored.records), default="")
-    if first:
+    times = (one.started_utc for one in (*analysis.trials, *analysis.collectives))
+    if first := min(times, default=""):
         yield f"{first[:10]} {first[11:16]} UTC"
-    if sweep is None:
+    if not stored.header.sweep:
         return
-    ran = {one.trial.trial_id for one in sweep.records if one.status is not Status.SKIPPED}
+    ran = {one.trial.trial_id for one in analysis.trials if one.status is not Status.SKIPPED}
     yield units.counted(len(ran), "trial")
     if any(row.verified is not None for row in analysis.rows):
         right = sum(row.verified is True for row in analysis.rows)

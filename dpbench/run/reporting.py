@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from typing import TYPE_CHECKING
 
-from dpbench.errors import UsageError
+from dpbench.errors import FileError, UsageError
 from dpbench.files import write_output
 from dpbench.folders import LOGS_FOLDER
 from dpbench.messages import say, warn
 from dpbench.options.results import ALL_CHARTS
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.run.results import (
+    first_free,
     is_table,
     last_measured,
     latest_folder,
@@ -45,24 +47,44 @@ def measured_answer(
     records and the output of failures are."""
     from dpbench.analysis.analyze import analyze
     from dpbench.records.trial import Status
+    from dpbench.report.answer import Answer
     from dpbench.report.answers.report import report_answer
-    from dpbench.report.page import page_path, write_page
+    from dpbench.report.configurations import plain_rows
 
-    analysis, page = analyze(stored), page_path(stored.folder)
-    write_page(page, analysis, charts=options.charts, typed=typed)
-    logs, fine = stored.folder / LOGS_FOLDER, (Status.COMPLETED, Status.SKIPPED)
+    analysis = analyze(stored)
+    page = _page_in_results(stored.folder, analysis, charts=options.charts, typed=typed)
+    logs = stored.folder / LOGS_FOLDER
+    fine = (Status.COMPLETED, Status.SKIPPED)
     if logs.is_dir() and any(record.status not in fine for record in stored.records):
         say(f"the output of trials that failed is in {logs}")
     if not options.as_json:
         return report_answer(analysis, page=page, typed=typed, verbose=verbose)
-    from dpbench.analysis.frames import collective_frame, row_frame
-    from dpbench.report.answer import Answer
-    from dpbench.report.configurations import plain_rows
-
     say(f"records are in {stored.folder}")
-    measured = analysis.collectives
-    frame = collective_frame(measured.records) if measured else row_frame(analysis.rows)
-    return Answer(paragraphs=(), data=plain_rows(frame))
+    return Answer(paragraphs=(), data=plain_rows(analysis.frame))
+
+
+def _page_in_results(
+    results: Path,
+    analysis: Analysis,
+    *,
+    charts: bool,
+    keeps_current: bool = False,
+    typed: CommandLine | None = None,
+) -> Path | None:
+    """Write the page into a results folder, unless a current one stays; returns its path. Where it
+    cannot be written, a warning says why, and the path is None."""
+    from dpbench.report.page import page_path, write_page
+
+    try:
+        page = page_path(results)
+        is_there = page.is_file() and not page.is_symlink()
+        is_current = is_there and page.stat().st_mtime >= last_measured(results)
+        if keeps_current and is_current:
+            return page
+        return write_page(page, analysis, charts=charts, typed=typed)
+    except FileError as error:
+        warn(f"no page was written: {error}")
+        return None
 
 
 def report(options: ReportOptions) -> Answer | str | None:
@@ -96,18 +118,19 @@ def report(options: ReportOptions) -> Answer | str | None:
 def _report_page(options: ReportOptions, path: Path, analysis: Analysis) -> Answer:
     """The table of the rows that are asked for; the page of all rows is written, and opened."""
     from dpbench.report.answers.report import report_answer
-    from dpbench.report.page import page_path, page_path_in, write_page
+    from dpbench.report.page import page_path_in, write_page
 
+    chosen = select_rows(analysis, options)
     page = None
     if options.output is not None:
         page = options.file or page_path_in(options.output)
-    elif not is_table(path):
-        page = page_path(path)
-    chosen = select_rows(analysis, options)
-    answer = report_answer(chosen, page=page, columns=options.columns, verbose=options.verbose)
-    # A current page in the results folder may have charts; any other may show another sweep.
-    if page and (options.output or options.charts or not _is_current(page, path)):
         write_page(page, analysis, charts=options.charts)
+    elif not is_table(path):
+        # A current page may have charts, which stay without --charts.
+        page = _page_in_results(
+            path, analysis, charts=options.charts, keeps_current=not options.charts
+        )
+    answer = report_answer(chosen, page=page, columns=options.columns, verbose=options.verbose)
     if page and options.open:
         import webbrowser
 
@@ -115,12 +138,6 @@ def _report_page(options: ReportOptions, path: Path, analysis: Analysis) -> Answ
         if not webbrowser.open(address):
             say(f"no browser was found; open {address} in one")
     return answer
-
-
-def _is_current(page: Path, results: Path) -> bool:
-    """Whether the page in a results folder was written after its last measurement."""
-    is_there = page.is_file() and not page.is_symlink()
-    return is_there and page.stat().st_mtime >= last_measured(results)
 
 
 def _rows_as(format: str, analysis: Analysis, columns: str | None) -> str:
@@ -131,10 +148,8 @@ def _rows_as(format: str, analysis: Analysis, columns: str | None) -> str:
     warn(*analysis.warnings)
     for note in () if format in DATA_FORMATS else analysis.notes:
         print(note, file=sys.stderr)
-    if analysis.collectives:
-        from dpbench.analysis.frames import collective_frame
-
-        return frame_text(collective_frame(analysis.collectives.records), format, columns)
+    if format in DATA_FORMATS or analysis.collectives:
+        return frame_text(analysis.frame, format, columns)
     return rows_text(analysis.rows, format=format, columns=columns)
 
 
@@ -158,12 +173,11 @@ def plot(options: PlotOptions) -> str:
     warn(*analysis.warnings)
     analysis = select_rows(analysis, options)
     folder = options.output or charts_folder(path)
-    charts = [(kind, shown) for kind in kinds for shown in analysis.by_work]
     drawn: dict[str, Figure] = {}
     empty = list[str]()
     with house_style():
-        for kind, shown in charts:
-            stem = stem_of(kind.name, shown.work)
+        for kind, shown in product(kinds, analysis.by_work):
+            stem = first_free(stem_of(kind.name, shown.work), lambda free: free in drawn)
             try:
                 drawn[stem] = kind.draw(shown)
             except NothingToDraw as reason:

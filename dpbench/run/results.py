@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import UTC, datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +33,15 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
         folders.check_name(name)
         return results_dir / name
     time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    names = (f"{time}-{otherwise}{'' if number == 1 else f'-{number}'}" for number in count(1))
-    return next(folder for each in names if not (folder := results_dir / each).exists())
+    return results_dir / first_free(
+        f"{time}-{otherwise}", lambda free: (results_dir / free).exists()
+    )
+
+
+def first_free(name: str, is_taken: Callable[[str], bool]) -> str:
+    """The name, with the first number behind it that makes it free: "mlp", "mlp-2"."""
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(free for free in chain([name], numbered) if not is_taken(free))
 
 
 def new_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
@@ -93,19 +100,11 @@ def read_analysis(path: Path) -> Analysis:
 
 def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
     """The analysis with the wanted rows alone; raises UsageError if there are none."""
-    collectives = analysis.collectives
-    measured = [record.spec for record in collectives.records] if collectives else []
+    measured = [record.spec for record in analysis.collectives]
     there: list[Row | CollectiveSpec] = [*analysis.rows, *measured]
     if there and not any(map(wanted.keeps, there)):
         raise UsageError(f"{analysis.name}: no such row; there are {wanted.choices(there)}")
-    if collectives:
-        kept = tuple(one for one in collectives.records if wanted.keeps(one.spec))
-        return replace(analysis, stored=replace(collectives, records=kept))
-    return replace(
-        analysis,
-        rows=tuple(row for row in analysis.rows if wanted.keeps(row)),
-        explanations=tuple(one for one in analysis.explanations if wanted.keeps(one.row)),
-    )
+    return analysis.keeping(wanted.keeps)
 
 
 def load_sides(*texts: str) -> tuple[list[Side], list[str]]:

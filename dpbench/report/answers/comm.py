@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY_RATIO, Estimate
 from dpbench.analysis.metrics import Metric, Value
-from dpbench.folders import Collectives
 from dpbench.messages import one_line
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
 from dpbench.report.formatting import TOO_NOISY, metric_column, write
 from dpbench.report.table import Table
 
 
-def collectives_table(stored: Collectives) -> Table:
+def collectives_table(records: Sequence[CollectiveRecord]) -> Table:
     """A row for each collective, backend, group size and message size that has numbers; below it
     what failed, on what the others ran, and how to read them."""
-    measured = [row for row in collective_rows(stored.records) if row.nbytes is not None]
+    measured = [row for row in collective_rows(records) if row.nbytes is not None]
     columns = []
     for metric in COLLECTIVE_METRICS:
         if metric.header:
             values = [metric.read(row) for row in measured]
             texts = [_cell_text(metric, value) for value in values]
             columns.append(metric_column(metric, values, texts))
-    return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(stored)))
+    return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(records)))
 
 
 def _cell_text(metric: Metric, value: Value) -> str:
@@ -34,16 +34,16 @@ def _cell_text(metric: Metric, value: Value) -> str:
     return TOO_NOISY if is_noisy else write(value, metric.style)
 
 
-def _notes(stored: Collectives) -> Iterator[str]:
+def _notes(records: Sequence[CollectiveRecord]) -> Iterator[str]:
     failed = Counter(
         (record.spec.label, record.status, record.reason)
-        for record in stored.records
+        for record in records
         if record.status is not Status.COMPLETED
     )
     for (label, status, reason), count in failed.items():
         why = f": {one_line(reason)}" if reason else ""
         yield f"{label}: {status.words} ({units.counted(count, 'repetition')}){why}"
-    rows = collective_rows(stored.records)
+    rows = collective_rows(records)
     times = [row.seconds for row in rows if row.seconds is not None]
     if not times:
         return

@@ -71,22 +71,22 @@ def next_command(
     `typed` is the command that has just measured, as short as it can be. It is the next one, too,
     if most rows were under load; after a first look at the machine a script is explained.
     """
-    sweep = analysis.sweep
-    if sweep is None:
+    stored = analysis.stored
+    if stored is None:
         return ""
     if analysis.machine_load.spoils_speeds:
         loaded = [row.configuration for row in analysis.rows if row.is_under_load]
         if typed and 2 * len(loaded) > len(analysis.rows):
             return typed.text
-        return command_to_measure(sweep.command, loaded)
+        return command_to_measure(stored.command, loaded)
     if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
         return ""
     if typed and typed.options.get("preset") == "quick":
         return "dpbench explain your_script.py"
     fastest = max(analysis.fastest, key=lambda one: one.speed)
-    folder = shlex.quote(str(sweep.folder))
+    folder = shlex.quote(str(stored.folder))
     reading = f"dpbench report {folder} --open" if is_explained else f"dpbench explain {folder}"
-    return command_to_decide(sweep.command, fastest) or reading
+    return command_to_decide(stored.command, fastest) or reading
 
 
 def headline_sentences(found: Iterable[Fastest]) -> Iterator[str]:

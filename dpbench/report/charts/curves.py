@@ -214,7 +214,7 @@ def loss(analysis: Analysis) -> Drawn:
 def bandwidth(analysis: Analysis) -> Drawn:
     """One panel per collective and group size, one line per backend."""
     lines: dict[CollectiveSpec, dict[int, Estimate]] = {}
-    for row in collective_rows(analysis.collectives.records if analysis.collectives else ()):
+    for row in collective_rows(analysis.collectives):
         if row.nbytes is not None and row.bus_bytes_per_second is not None:
             lines.setdefault(row.spec, {})[row.nbytes] = row.bus_bytes_per_second
     groups: dict[str, list[CollectiveSpec]] = {}

@@ -131,7 +131,7 @@ def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
     figure, estimates, remarks = drawn
     whole = f"{title}: {one_line(analysis.work)}" if analysis.work else title
     figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    environments = analysis.stored.environments if analysis.stored else {}
+    environments = analysis.environments
     words = []
     repeated = [one.sample_size for one in estimates if one.basis == "repetitions"]
     if repeated:
