@@ -1,4 +1,4 @@
-"""Plain numbers with their units; numbers with intervals are written by `report.formatting`."""
+"""Plain numbers with their units; numbers with intervals are written by `analysis.formatting`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import NOT_A_MEAN, TrialRecord
-from dpbench.specs import Configuration
+from dpbench.specs import Configuration, Labels
 from dpbench.specs.collective import CollectiveSpec
 
 if TYPE_CHECKING:
@@ -88,9 +88,14 @@ class Analysis:
     @property
     def by_work(self) -> tuple[Analysis, ...]:
         """The analysis of each work of its rows, of which a sweep of one architecture has one."""
+        configurations = [row.configuration for row in self.rows if row.configuration]
+        labels = Labels.among(configurations).within_work
         groups: dict[str, list[Row]] = {}
         for row in self.rows:
-            named = replace(row, labels=row.labels.within_work) if row.work else row
+            named = row
+            if row.work and row.configuration:
+                label = labels.implementation(row.configuration)
+                named = replace(row, implementation_label=label)
             groups.setdefault(row.work, []).append(named)
         parts = [replace(self, rows=(*rows,), work=work) for work, rows in groups.items()]
         return tuple(parts) or (self,)

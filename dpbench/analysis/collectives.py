@@ -15,7 +15,8 @@ from functools import partial
 from operator import attrgetter, truediv
 from statistics import median
 
-from dpbench.analysis.estimate import Estimate, geometric_mean
+from dpbench.analysis import formatting
+from dpbench.analysis.estimate import Estimate, geometric_mean, single_value
 from dpbench.analysis.metrics import Metric
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
@@ -40,6 +41,14 @@ class CollectiveRow:
     largest_error: float | None = None
 
 
+def _error(size: float) -> str:
+    return f"{size:.0e}" if size else "0"
+
+
+def _gigabytes_alone(estimate: Estimate) -> str:
+    return formatting.gigabytes(single_value(estimate.value, estimate.unit))
+
+
 COLLECTIVE_METRICS = (
     Metric("collective", attrgetter("spec.collective"), "text", header="Collective"),
     Metric("backend", attrgetter("spec.backend"), "text", header="Backend"),
@@ -57,7 +66,7 @@ COLLECTIVE_METRICS = (
         meaning="Size of the message in bytes, as nccl-tests counts it: of all_gather and "
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
-        style="grouped",
+        write="{:,}".format,
     ),
     Metric(
         "seconds",
@@ -66,7 +75,7 @@ COLLECTIVE_METRICS = (
         "over repetitions.",
         has_interval=True,
         header="Time",
-        style="time",
+        write=formatting.time_text,
     ),
     Metric(
         "largest_error",
@@ -74,7 +83,7 @@ COLLECTIVE_METRICS = (
         meaning="Largest error of a result on values that have to be rounded, over all ranks, "
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
-        style="error",
+        write=_error,
     ),
     Metric(
         "algorithm_bytes_per_second",
@@ -82,7 +91,7 @@ COLLECTIVE_METRICS = (
         meaning="Size ÷ time (algbw); tables show 10⁹ bytes per second.",
         has_interval=True,
         header="algbw (GB/s)",
-        style="gigabytes alone",
+        write=_gigabytes_alone,
         leaves=1,
     ),
     Metric(
@@ -92,7 +101,7 @@ COLLECTIVE_METRICS = (
         "defines it (busbw); tables show 10⁹ bytes per second.",
         has_interval=True,
         header="busbw (GB/s)",
-        style="gigabytes",
+        write=formatting.gigabytes,
         leaves=3,
     ),
     Metric(

@@ -17,7 +17,8 @@ from typing import Any, Literal, Self, get_type_hints
 
 import numpy as np
 
-from dpbench.analysis import resources, throughput
+from dpbench import units
+from dpbench.analysis import formatting, resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean
 from dpbench.analysis.losses import SLOPE_BLOCKS, finite_losses, loss_slope_per_second
 from dpbench.analysis.published import CLAIM_END
@@ -32,24 +33,6 @@ PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
 ValueType = Literal["text", "integer", "number", "boolean"]
 VALUE_TYPES: dict[type, ValueType] = {str: "text", int: "integer", float: "number"}
-Style = Literal[
-    "plain",
-    "as stated",
-    "rate",
-    "ratio",
-    "percent",
-    "share",
-    "fraction",
-    "time",
-    "significant",
-    "three digits",
-    "memory",
-    "gigabytes",
-    "gigabytes alone",
-    "grouped",
-    "error",
-]
-"""Style in which a value is printed; `report.formatting` has the writer of each."""
 ITEM_PLACEHOLDER = "items"
 """Stands in units for images, tokens or whatever a row counts; it stays where rows differ in it."""
 
@@ -88,13 +71,13 @@ class Metric(Reader):
     """Unit of its value in a trial; "items" stands for the architecture's item: images, tokens."""
     header: str = ""
     """Column header; empty if no table has it; "Items" stands for the architecture's item."""
-    style: Style = "plain"
+    write: Callable[[Any], str] = formatting.plain
+    """What writes a value."""
     words: Callable[[Row], str] | None = None
-    """What tables write in a row that has a value, instead of the value in its style; None if they
-    write the value."""
-    beside: tuple[str, Style] | None = None
-    """The column with the same relative interval, and the style without an interval in which the
-    value is written beside it."""
+    """What tables write in a row that has a value, instead of the value; None if they write the
+    value."""
+    beside: tuple[str, Callable[[Any], str]] | None = None
+    """The column with the same relative interval, and what writes the value alone beside it."""
     follows_throughput: bool = False
     """Whether it is too noisy wherever the throughput is; other values have their own noise."""
     without_interval: str = "single values (n = 1), which have no interval"
@@ -313,7 +296,7 @@ METRICS: tuple[Metric, ...] = (
         unit="items/s",
         has_interval=True,
         header="Items/s",
-        style="rate",
+        write=formatting.rate,
         by_default=True,
         better="higher",
     ),
@@ -324,7 +307,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
         header="Time",
-        style="time",
+        write=formatting.time_text,
         by_default=True,
         leaves=10,
     ),
@@ -336,7 +319,7 @@ METRICS: tuple[Metric, ...] = (
         "of the same implementation at group size 1.",
         has_interval=True,
         header="Speedup",
-        style="ratio",
+        write=formatting.ratio,
         by_default=True,
         leaves=9,
     ),
@@ -346,7 +329,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
         has_interval=True,
         header="Relative speedup",
-        style="ratio",
+        write=formatting.ratio,
     ),
     Metric(
         "efficiency",
@@ -355,8 +338,8 @@ METRICS: tuple[Metric, ...] = (
         "relative interval.",
         has_interval=True,
         header="Eff.",
-        style="percent",
-        beside=("speedup", "share"),
+        write=formatting.clear_percentage,
+        beside=("speedup", formatting.whole_percentage),
         by_default=True,
         leaves=7,
     ),
@@ -370,7 +353,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
         "(1/S − 1/n) ÷ (1 − 1/n).",
         header="Serial",
-        style="fraction",
+        write="{:.3f}".format,
         by_default=True,
         leaves=2,
     ),
@@ -383,7 +366,7 @@ METRICS: tuple[Metric, ...] = (
         "in rows, the share of the step that `explain` shows × the step.",
         has_interval=True,
         header="Exposed comm",
-        style="time",
+        write=formatting.time_text,
         follows_throughput=True,
         by_default=True,
         leaves=5,
@@ -395,7 +378,7 @@ METRICS: tuple[Metric, ...] = (
         "steps × steps per second.",
         has_interval=True,
         header="Loss/s",
-        style="significant",
+        write=formatting.significant,
         follows_throughput=True,
         without_interval=f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})",
         by_default=True,
@@ -412,7 +395,7 @@ METRICS: tuple[Metric, ...] = (
         "mini-batches.",
         unit="per step",
         header="Loss delta/step",
-        style="three digits",
+        write=units.three_digits,
     ),
     repeated(
         "loss_delta_per_second",
@@ -422,7 +405,7 @@ METRICS: tuple[Metric, ...] = (
         "noisy mini-batches; without an interval, as repetitions share these batches.",
         unit="per s",
         header="Loss delta/s",
-        style="three digits",
+        write=units.three_digits,
     ),
     repeated(
         "final_loss",
@@ -432,19 +415,15 @@ METRICS: tuple[Metric, ...] = (
         "interval, as repetitions share a seed.",
         unit="loss",
         header="Final loss",
-        style="three digits",
+        write=units.three_digits,
     ),
     Metric(
         "mfu",
-        lambda row: (
-            row.peak_items_per_second
-            and row.throughput
-            and row.throughput.scaled(1 / row.peak_items_per_second, unit="of peak")
-        ),
+        attrgetter("mfu"),
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
         header="MFU",
-        style="percent",
+        write=formatting.clear_percentage,
         by_default=True,
         leaves=4,
     ),
@@ -458,7 +437,7 @@ METRICS: tuple[Metric, ...] = (
         "process).",
         unit="B",
         header="Memory",
-        style="memory",
+        write=formatting.memory,
         by_default=True,
         leaves=3,
         better="lower",
@@ -473,7 +452,7 @@ METRICS: tuple[Metric, ...] = (
             unit="s",
             has_interval=True,
             header=f"Step p{percent}",
-            style="time",
+            write=formatting.time_text,
             better="lower",
         )
         for percent, meaning in (
@@ -490,7 +469,7 @@ METRICS: tuple[Metric, ...] = (
         unit="of the median rank",
         has_interval=True,
         header="Rank skew",
-        style="percent",
+        write=formatting.clear_percentage,
     ),
     repeated(
         "reduced_bytes_per_step",
@@ -503,7 +482,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
         unit="B",
         header="Reduced/step",
-        style="memory",
+        write=formatting.memory,
     ),
     repeated(
         "setup_seconds",
@@ -512,7 +491,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Time from the start of the slowest rank to its first warmup step.",
         has_interval=True,
         unit="s",
-        style="time",
+        write=formatting.time_text,
         better="lower",
     ),
     Metric(
@@ -584,7 +563,6 @@ def _claimed_metric(name: str) -> Metric:
         "text",
         meaning="As the source of the numbers states it; not measured here.",
         header=f"{header} (claimed)",
-        style="as stated",
         by_default=True,
         leaves=1,
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.change import change_between
+from dpbench.analysis.change import Costs, change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
 from dpbench.analysis.noise import is_under_load
 from dpbench.analysis.published import PublishedLine, read_lines
@@ -49,56 +49,48 @@ class Row:
 
     implementation: str
     """The name as it is registered or published."""
+    implementation_label: str
+    """The implementation as people read it, with settings: "ddp(bf16)"."""
     backend: str | None
     group_size: int
+    replicas_by_node: tuple[int, ...] = ()
+    """Number of replicas on each node; () if all are on one."""
     batch_size: int | None
     """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
     global_batch_size: int | None = None
     """Samples of all replicas in a micro-step; None where it is not known."""
+    work: str = ""
+    """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
     item: str
     """The items that its speed counts: images, tokens."""
     throughput: Estimate | None = None
     """Items per second of all replicas."""
+    speeds: Costs = field(default_factory=dict)
+    """Items per second in each usable repetition."""
+    duration: Estimate | None = None
+    """Seconds for a fixed amount of work, which published tables state."""
+    speedup: Estimate | None = None
+    """How many times as fast it is as its reference."""
+    relative_speedup: Estimate | None = None
+    """The speedup over its own group size 1."""
+    reference: Row | None = None
+    """The other row that its speedup is over, if there is one."""
+    mfu: Estimate | None = None
+    """Throughput ÷ that at the peak of its GPUs, if that is known."""
     status: Status = Status.COMPLETED
     reason: str | None = None
     verified: bool | None = None
     """Whether gradients were compared with one process and agreed; None if never compared."""
     repetitions: int = 0
     """Number of completed repetitions."""
-    configuration: Configuration | None = None
-    """The settings that its repetitions share."""
-    labels: Labels = field(default_factory=Labels)
-    """Which of its settings its names tell."""
-    records: tuple[TrialRecord, ...] = ()
-    """Usable repetitions, see `usable_repetitions`."""
-    is_reference: bool = False
-    """Whether speedups are over it."""
-    reference: Row | None = None
-    """The other row that its speedup is over, if there is one."""
-    one_replica: Row | None = None
-    """The row of the same implementation and backend at group size 1; None there."""
     notes: tuple[str, ...] = ()
     """Notes on its values."""
-    peak_items_per_second: float | None = None
-    """The throughput that would use its GPUs' peak, if that is known."""
+    configuration: Configuration | None = None
+    """The settings that its repetitions share."""
+    records: tuple[TrialRecord, ...] = ()
+    """Usable repetitions, see `usable_repetitions`."""
     published: PublishedLine | None = None
     """The line that states it; None if dpbench measured it."""
-
-    @cached_property
-    def speedup(self) -> Estimate | None:
-        """How many times as fast it is as its reference."""
-        return self.speedup_over(self if self.is_reference else self.reference)
-
-    @cached_property
-    def relative_speedup(self) -> Estimate | None:
-        """The speedup over its own group size 1."""
-        return self.speedup_over(self if self.group_size == 1 else self.one_replica)
-
-    @property
-    def duration(self) -> Estimate | None:
-        """Seconds for a fixed amount of work, which published tables state."""
-        stated = self.published.duration if self.published else 0.0
-        return single_value(stated, "s") if stated else None
 
     @property
     def efficiency(self) -> Estimate | None:
@@ -107,43 +99,25 @@ class Row:
 
     def speedup_over(self, other: Row | None) -> Estimate | None:
         """How many times as fast it is as another row, within each repetition if they ran in turn;
-        1 over itself. None if one of them has no speed. A published speedup is over one replica."""
-        if self.published and self.published.speedup:
-            return single_value(self.published.speedup, "×")
-        if other is None or not (self.records or self.published):
+        1 over itself. None if one of them has no speed."""
+        if other is None:
             return None
         if other is self:
-            return UNITY
+            return UNITY if self.speeds else None
         paired = self.ran_in_turn_with(other)
-        if change := change_between(other.speeds, self.speeds, paired=paired):
-            return change.estimate
-        # Published rows have their values alone: speeds, or times of the same work.
-        if self.throughput and other.throughput:
-            return single_value(self.throughput.value / other.throughput.value, "×")
-        if self.duration and other.duration:
-            return single_value(other.duration.value / self.duration.value, "×")
-        return None
+        change = change_between(other.speeds, self.speeds, paired=paired)
+        return change.estimate if change else None
 
     def ran_in_turn_with(self, other: Row) -> bool:
         """Whether both have the same repetitions, passes of the palindrome, and enough to be
         paired."""
         return len(self.speeds) >= MIN_PAIRS and self.speeds.keys() == other.speeds.keys()
 
-    @cached_property
-    def speeds(self) -> dict[int, float]:
-        """Items per second in each usable repetition."""
-        return {record.trial.repetition: items_per_second(record) for record in self.records}
-
     @property
     def speedup_reference(self) -> str:
         """The reference of its speedup, in words: "single", or OWN_ONE_REPLICA."""
         reference = self.reference or self
         return SINGLE if reference.implementation == SINGLE else OWN_ONE_REPLICA
-
-    @property
-    def replicas_by_node(self) -> tuple[int, ...]:
-        """Number of replicas on each node; () if all are on one."""
-        return () if self.configuration is None else self.configuration.replicas_by_node
 
     @property
     def ranks(self) -> tuple[RankMeasurement, ...]:
@@ -165,17 +139,6 @@ class Row:
     def warm_up(self) -> WarmUp | None:
         """Slow steps at the start of its windows."""
         return warm_up([slowest_of_each_step(record) for record in self.records])
-
-    @cached_property
-    def implementation_label(self) -> str:
-        """The implementation as people read it, with settings: "ddp(bf16)"."""
-        used = self.configuration
-        return self.labels.implementation(used) if used else self.implementation
-
-    @property
-    def work(self) -> str:
-        """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
-        return self.labels.work_label(self.configuration) if self.configuration else ""
 
     @property
     def series(self) -> str:
@@ -262,6 +225,9 @@ def summarize(
         group, measured = groups[configuration], usable[configuration]
         one_replica = configuration.of_one_replica
         reference = configuration.single if has_single else one_replica
+        item = next((record for record in group if record.ranks), group[0]).facts.item
+        speeds = {record.trial.repetition: items_per_second(record) for record in measured}
+        throughput = geometric_mean([*speeds.values()], f"{item}/s") if speeds else None
         peak, peak_note = None, ""
         if measured:
             hosts = map((environments or {}).get, measured[-1].environment_ids)
@@ -271,28 +237,33 @@ def summarize(
         if measured and not usable.get(reference):
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
         status, reason = worst_status(group)
-        item = next((record for record in group if record.ranks), group[0]).facts.item
-        speeds = [*map(items_per_second, measured)]
-        rows[configuration] = Row(
+        row = Row(
             implementation=configuration.implementation,
+            implementation_label=labels.implementation(configuration),
             backend=configuration.backend,
             group_size=configuration.group_size,
+            replicas_by_node=configuration.replicas_by_node,
             batch_size=configuration.batch_size,
             global_batch_size=configuration.global_batch_size or None,
+            work=labels.work_label(configuration),
             item=item,
-            throughput=geometric_mean(speeds, f"{item}/s") if speeds else None,
+            throughput=throughput,
+            speeds=speeds,
+            mfu=throughput.scaled(1 / peak, unit="of peak") if throughput and peak else None,
             status=status,
             reason=reason,
             verified=_verified(group),
             repetitions=sum(record.status is Status.COMPLETED for record in group),
-            configuration=configuration,
-            labels=labels,
-            records=measured,
-            is_reference=configuration == reference,
-            reference=rows.get(reference),
-            one_replica=rows.get(one_replica),
             notes=tuple(filter(None, notes)),
-            peak_items_per_second=peak,
+            configuration=configuration,
+            records=measured,
+        )
+        rows[configuration] = row  # which may be its own reference
+        rows[configuration] = replace(
+            row,
+            speedup=row.speedup_over(rows.get(reference)),
+            relative_speedup=row.speedup_over(rows.get(one_replica)),
+            reference=None if reference == configuration else rows.get(reference),
         )
     return in_order(rows.values())
 
@@ -337,6 +308,7 @@ def published_rows(path: Path) -> tuple[Row, ...]:
             notes.append(f"no speedup, no {missing}")
         rows[line.key] = Row(
             implementation=line.implementation,
+            implementation_label=line.implementation,
             backend=line.backend,
             group_size=line.group_size,
             batch_size=batch,
@@ -344,11 +316,25 @@ def published_rows(path: Path) -> tuple[Row, ...]:
             global_batch_size=line.group_size * batch if line.rate and batch else None,
             item=line.item,
             throughput=single_value(line.rate, f"{line.item}/s") if line.rate else None,
-            repetitions=1,
-            is_reference=line is reference,
+            speeds={0: line.rate} if line.rate else {},
+            duration=single_value(line.duration, "s") if line.duration else None,
+            speedup=_stated_speedup(line, reference),
+            relative_speedup=_stated_speedup(line, one_replica),
             reference=rows.get(reference.key) if reference else None,
-            one_replica=rows.get(one_replica.key) if one_replica else None,
+            repetitions=1,
             notes=tuple(notes),
             published=line,
         )
     return in_order(rows.values())
+
+
+def _stated_speedup(line: PublishedLine, reference: PublishedLine | None) -> Estimate | None:
+    """The speedup of a published line: as it states it, or by speeds, or by times of one work."""
+    if line.speedup:
+        return single_value(line.speedup, "×")
+    if reference is None:
+        return None
+    if reference is line:
+        return UNITY
+    gain = line.rate / reference.rate if line.rate else reference.duration / line.duration
+    return single_value(gain, "×")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dpbench.cli.signature import command
 from dpbench.options.results import CompareOptions, PlotOptions, ProjectOptions, ReportOptions
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.run import projection, reporting
+from dpbench.run import projection, results
 
 if TYPE_CHECKING:
     from dpbench.report.answer import Answer
@@ -24,7 +24,7 @@ def report(options: ReportOptions) -> Answer | str | None:
     With --format or a file for rows, it writes rows and no page. Options that choose rows apply to
     the printed output; the page always has all rows.
     """
-    return reporting.report(options)
+    return results.report(options)
 
 
 @command(PlotOptions)
@@ -37,7 +37,7 @@ def plot(options: PlotOptions) -> str:
 
     Charts: {charts}. 'dpbench list charts' describes them.
     """
-    return reporting.plot(options)
+    return results.plot(options)
 
 
 plot.__doc__ = (plot.__doc__ or "").format(charts=", ".join(CHARTS))
@@ -54,7 +54,7 @@ def compare(options: CompareOptions) -> Answer:
     Exit status: 0 compared, whatever the result (dpbench check is the gate); 2 usage; 5 the two
     cannot be compared.
     """
-    return reporting.compare(options)
+    return results.compare(options)
 
 
 @command(ProjectOptions)

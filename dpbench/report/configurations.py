@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.formatting import TOO_NOISY, rate_with_unit
 from dpbench.analysis.metrics import (
     ITEM_PLACEHOLDER,
     TABLE_METRICS,
@@ -17,6 +18,7 @@ from dpbench.analysis.metrics import (
     Value,
     claimed_metrics,
 )
+from dpbench.analysis.published import CLAIM_END
 from dpbench.analysis.rows import Row
 from dpbench.analysis.sentences import noise_warnings, reasons
 from dpbench.errors import UsageError, unknown_name
@@ -24,8 +26,7 @@ from dpbench.messages import one_line, option_words
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
-from dpbench.report.formatting import TOO_NOISY, metric_column, quantity, write
-from dpbench.report.table import MISSING, Column, Table, text_column
+from dpbench.report.table import MISSING, Column, Table, column, text_column
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import INDEPENDENT
 
@@ -96,7 +97,7 @@ def configurations_table(
         if is_empty and metric.key not in chosen:
             continue
         if metric.beside and metric.beside[0] in shown:
-            metric = replace(metric, style=metric.beside[1])
+            metric = replace(metric, write=metric.beside[1])
         elif metric.key in shown and metric.by_default and any(map(_is_bare, read)):
             bare.append(metric)
         texts = [cell(metric, row, value) for row, value in zip(rows, read, strict=True)]
@@ -117,6 +118,23 @@ def configurations_table(
     notes += [known[key].note for key in shown if known[key].note]
     notes += _row_notes(rows)
     return Table(columns=tuple(laid_out), notes=tuple(notes), rules=_rules(rows))
+
+
+def metric_column(
+    metric: Metric, values: Iterable[Value], texts: Iterable[str], **look: Any
+) -> Column:
+    """The column of a metric with its value and text in each row, sorted by plain values; `look`
+    has other fields of Column."""
+    return column(
+        metric.header,
+        texts,
+        key=metric.key,
+        meaning=metric.meaning,
+        # What is claimed is mostly numbers, whose digits are left alone.
+        is_text=metric.value_type in ("text", "boolean") and not metric.key.endswith(CLAIM_END),
+        sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
+        **look,
+    )
 
 
 def _is_common(size: Column) -> bool:
@@ -191,8 +209,9 @@ def cell(metric: Metric, row: Row, value: Value) -> str:
     follows = metric.follows_throughput or _is_bare(value)
     if follows and row.throughput is not None and row.throughput.is_too_noisy:
         return TOO_NOISY
-    is_any_item = ITEM_PLACEHOLDER in metric.unit
-    return quantity(value, metric.style) if is_any_item else write(value, metric.style)
+    if isinstance(value, Estimate) and ITEM_PLACEHOLDER in metric.unit:
+        return rate_with_unit(value)
+    return metric.write(value)
 
 
 def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> str:

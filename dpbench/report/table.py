@@ -7,12 +7,14 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tabulate
 
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.formatting import AT_MOST
 from dpbench.messages import one_line
 
 TEXT_WIDTH = 100
@@ -26,8 +28,6 @@ _REFERENCE = re.compile(r"[@#](?=\w)")
 _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
 SortValue = float | str | None
 MISSING = "–"
-AT_MOST = "≤"
-"""Begins a cell that has the upper end alone of an interval that includes 0."""
 AT_MOST_MEANS = f"{AT_MOST}: the interval includes 0, and this is its upper end"
 UNLIMITED_WIDTH = 100_000
 """Width of a terminal that has room for all columns."""
@@ -188,6 +188,11 @@ def column(header: str, cells: Iterable[str], *, key: str = "", **look: Any) -> 
 def text_column(header: str, cells: Iterable[str], **look: Any) -> Column:
     """A column of words."""
     return column(header, cells, is_text=True, **look)
+
+
+def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> str:
+    """The text of a cell."""
+    return MISSING if estimate is None else write(estimate)
 
 
 def terminal_width() -> int | None:

@@ -21,8 +21,7 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.run.reporting import measured_answer
-from dpbench.run.results import new_folder
+from dpbench.run.results import measured_answer, new_folder
 from dpbench.run.this_machine import (
     default_group_sizes,
     device_notes,

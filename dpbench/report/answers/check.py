@@ -12,11 +12,11 @@ from dpbench.analysis.change import Change
 from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import Verdict, deciding
 from dpbench.analysis.estimate import CONFIDENCE
+from dpbench.analysis.formatting import decimals
 from dpbench.analysis.noise import FREE_THE_MACHINE, repetitions_advice
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
 from dpbench.report.answers.compare import plain_comparison, sample_sizes, side_columns
-from dpbench.report.formatting import decimals
 from dpbench.report.markup import render_template
 from dpbench.report.table import MISSING, Table, column, text_column
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
-from dpbench.analysis.metrics import COMPARED_METRICS, Metric, PlainValue
+from dpbench.analysis.formatting import plus_minus, rate_with_unit
+from dpbench.analysis.metrics import COMPARED_METRICS, ITEM_PLACEHOLDER, Metric, PlainValue
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
-from dpbench.report.formatting import or_missing, plus_minus, quantity, write
-from dpbench.report.table import MISSING, Column, Table, column, text_column
+from dpbench.report.table import MISSING, Column, Table, column, or_missing, text_column
 
 
 def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: float) -> Answer:
@@ -87,11 +87,13 @@ def side_columns(
     such as images/s, stands in both headers, after a `gap`."""
     rates = {row.unit for row in rows if row.baseline or row.candidate}
     rate = one_line(rates.pop()) if len(rates) == 1 and min(rates).endswith("/s") else ""
-    text, style = write if rate else quantity, COMPARED_METRICS[rows[0].metric].style
+    metric = COMPARED_METRICS[rows[0].metric]
+    needs_unit = not rate and ITEM_PLACEHOLDER in metric.unit
+    write = rate_with_unit if needs_unit else metric.write
     sides = [row.baseline for row in rows], [row.candidate for row in rows]
     for name, averages in zip(names, sides, strict=True):
         header = f"{name}{gap}({rate})" if rate else name
-        yield column(header, [text(average, style) for average in averages], leaves=leaves)
+        yield column(header, [or_missing(average, write) for average in averages], leaves=leaves)
 
 
 def sample_sizes(row: ComparedRow) -> str:

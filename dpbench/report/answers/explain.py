@@ -13,14 +13,22 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.causes import Cause, causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import LARGE_LOSS, Factor, Part
+from dpbench.analysis.formatting import (
+    AT_MOST,
+    TOO_NOISY,
+    clear_percentage,
+    percentage,
+    plus_minus,
+    ratio,
+    time_text,
+)
 from dpbench.analysis.noise import FREE_THE_MACHINE
 from dpbench.analysis.sentences import MAX_LISTED, reasons
 from dpbench.errors import INCONCLUSIVE
 from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.answers.report import tied_with
-from dpbench.report.formatting import TOO_NOISY, percentage, plus_minus, time_text, write
-from dpbench.report.table import AT_MOST, Table, column, text_column
+from dpbench.report.table import Table, column, or_missing, text_column
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -93,8 +101,8 @@ def explanation_answer(
 def _compared(others: Sequence[Explanation], shown: Explanation) -> Iterator[str]:
     """How fast other configurations of a training script are, against the one that is shown."""
     for other in others:
-        if other.trains_together and (ratio := other.row.speedup_over(shown.row)):
-            yield f"{other.row.label}: {write(ratio, 'ratio')} × as fast as {shown.row.label}"
+        if other.trains_together and (gain := other.row.speedup_over(shown.row)):
+            yield f"{other.row.label}: {ratio(gain)} × as fast as {shown.row.label}"
 
 
 def _phases(explanation: Explanation) -> str:
@@ -120,11 +128,11 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
         subject = f"{name} on {units.counted(row.group_size, 'rank')}"
     if row.efficiency is None or (is_script and row.group_size == 1):
         return f"{subject}: {time_text(explanation.breakdown.step_seconds)} a step."
-    said = f"{subject} reaches {write(row.efficiency, 'percent')} of linear scaling from "
+    said = f"{subject} reaches {clear_percentage(row.efficiency)} of linear scaling from "
     said += row.speedup_reference
     if is_script:
-        said = f"{subject} is {write(row.speedup, 'ratio')} × as fast as one rank, "
-        said += f"{write(row.efficiency, 'percent')} of linear scaling"
+        said = f"{subject} is {or_missing(row.speedup, ratio)} × as fast as one rank, "
+        said += f"{clear_percentage(row.efficiency)} of linear scaling"
     said += f", and ties with {ties}" if ties else ""
     if explanation.is_spoiled:
         return f"{said}; {FREE_THE_MACHINE}."
@@ -174,7 +182,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             ),
             column(
                 "Ratio\n(< 1 = loss)",
-                [write(factor.value, "ratio") for factor in factors],
+                [ratio(factor.value) for factor in factors],
                 meaning="Step time without this loss ÷ with it, no share; above 1 is a gain.",
                 sort=tuple(factor.value.value for factor in factors),
             ),

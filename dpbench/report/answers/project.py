@@ -8,13 +8,13 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
+from dpbench.analysis.formatting import percentage, plus_minus, time_text
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.analysis.projection.series import Projection
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
-from dpbench.report.formatting import or_missing, percentage, plus_minus, time_text
-from dpbench.report.table import MISSING, Table, column, text_column
+from dpbench.report.table import MISSING, Table, column, or_missing, text_column
 
 VERBOSE_HINT = "--verbose lists the assumptions"
 LAW_TITLE = "Predicted by a scaling law from the measured group sizes"

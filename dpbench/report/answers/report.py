@@ -10,13 +10,13 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.fastest import Fastest
+from dpbench.analysis.formatting import percentage, plus_minus, rate_with_unit
 from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.answers.comm import collectives_table
 from dpbench.report.commands import command_to_decide, command_to_measure
 from dpbench.report.configurations import configurations_table
-from dpbench.report.formatting import percentage, plus_minus, quantity
 from dpbench.report.table import keep_on_line
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.labels import row_name
@@ -112,7 +112,7 @@ def _sentence(fastest: Fastest) -> str:
     at = f" at batch {fastest.batch_size:,}" if fastest.batch_size else ""
     if row is None or speed is None or fastest.reason:
         return f"no fastest configuration{at}: {fastest.reason}"
-    label, value = _name(row, fastest), quantity(speed, "rate")
+    label, value = _name(row, fastest), rate_with_unit(speed)
     load = f", but {fastest.load}" if fastest.load else ""
     if ties := fastest.ties:
         speeds = [rival.throughput.value for rival in ties if rival.throughput]

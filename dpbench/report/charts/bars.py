@@ -12,12 +12,12 @@ from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.phases import PhaseName, step_phases
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.formatting import TOO_NOISY, plus_minus, time_text
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY
 from dpbench.messages import one_line
 from dpbench.report.charts.figures import INK, MAX_PANELS, MUTED, Drawn, first_of, series_styles
 from dpbench.report.charts.kinds import NothingToDraw
-from dpbench.report.formatting import TOO_NOISY, plus_minus, time_text
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 
 MAX_BARS = 14

@@ -10,7 +10,7 @@ from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.reading import short_command
 from dpbench.rendezvous.placement import find_placement, remove_placement
-from dpbench.run.reporting import measured_answer
+from dpbench.run.results import measured_answer
 
 if TYPE_CHECKING:
     from dpbench.folders import Sweep

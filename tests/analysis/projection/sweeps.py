@@ -65,6 +65,7 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
     rows = (
         Row(
             implementation="ddp",
+            implementation_label="ddp",
             backend="gloo",
             group_size=n,
             batch_size=1,

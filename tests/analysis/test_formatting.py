@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.report.formatting import percentage, plus_minus, significant, time_text
+from dpbench.analysis.formatting import percentage, plus_minus, significant, time_text
 
 
 def between(value: float, low: float, high: float) -> Estimate:

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate, single_value
-from dpbench.analysis.metrics import Metric, Style, Value
+from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
-from dpbench.report.table import AT_MOST, MISSING, Column, column
 from dpbench.units import CLOCK_SECONDS, GIGA
 
 MAX_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
 EQUAL_VALUES_SHARE = 1e-6
 """Repetitions are equal if their interval is at most this share of the value."""
+AT_MOST = "≤"
+"""Begins a text that has the upper end alone of an interval that includes 0."""
 TOO_NOISY = "too noisy"
 """Text of a speed whose interval says nothing, see `Estimate.is_too_noisy`."""
 LOPSIDED_RATIO = 1.25
@@ -76,10 +76,6 @@ def _at_most(estimate: Estimate, scale: float) -> str:
     return f"{AT_MOST} {end:,.{max(places, 0)}f}"
 
 
-def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> str:
-    return MISSING if estimate is None else write(estimate)
-
-
 def significant(estimate: Estimate) -> str:
     """Writes "0.693 ± 0.002", "-1.2e-5 ± 0.3e-5" for small ones; alone, "0.693"."""
     largest = max(abs(estimate.value), *estimate.sides)
@@ -119,12 +115,31 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     return max(0, min(supported, _places(abs(value), MAX_DIGITS)))
 
 
-def quantity(value: Value, style: Style) -> str:
-    """Writes it as `write` does, and a rate with its unit: "1,337 ± 15 images/s"."""
-    number = write(value, style)
-    if isinstance(value, Estimate) and style == "rate" and number != TOO_NOISY:
-        return f"{number} {one_line(value.unit)}"
-    return number
+def plain(value: str | float) -> str:
+    """Writes a value that is no estimate: "ddp", "yes", "32", "0.01"."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def unless_too_noisy(write: Callable[[Estimate], str]) -> Callable[[Estimate], str]:
+    """Writes a value that is compared by ratio, or that it is too noisy."""
+    return lambda estimate: TOO_NOISY if estimate.is_too_noisy else write(estimate)
+
+
+rate = unless_too_noisy(plus_minus)
+rate_with_unit = unless_too_noisy(lambda e: f"{plus_minus(e)} {one_line(e.unit)}")
+ratio = unless_too_noisy(partial(plus_minus, two_after_one=False))
+clear_percentage = unless_too_noisy(percentage)
+whole_percentage = unless_too_noisy(
+    lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %"
+)
+"""Leaves out the interval, which stands elsewhere."""
+
+
+def memory(size: Estimate | float) -> str:
+    """Writes bytes, "1.44 GiB", without an interval."""
+    return units.bytes_binary(size.value if isinstance(size, Estimate) else size)
 
 
 def _rounded(value: float, places: int) -> str:
@@ -141,61 +156,3 @@ def _supported(half_width: float, *, two_after_one: bool = True) -> int:
 def _places(size: float, digits: int) -> int:
     """Decimals that show so many significant digits."""
     return digits - 1 - math.floor(math.log10(size)) if size > 0 else digits - 1
-
-
-def speed_writer(writer: Callable[[Estimate], str]) -> Callable[[Estimate], str]:
-    """Writes values that are compared by ratio, of which some are too noisy to print."""
-    return lambda estimate: TOO_NOISY if estimate.is_too_noisy else writer(estimate)
-
-
-def memory(size: Estimate | float) -> str:
-    """Writes bytes, "1.44 GiB", without an interval."""
-    return units.bytes_binary(size.value if isinstance(size, Estimate) else size)
-
-
-WRITERS: Mapping[Style, Callable[[Any], str]] = {
-    "plain": lambda number: f"{number:g}" if isinstance(number, float) else str(number),
-    "as stated": str,
-    "rate": speed_writer(plus_minus),
-    "ratio": speed_writer(lambda e: plus_minus(e, two_after_one=False)),
-    "percent": speed_writer(percentage),
-    "share": speed_writer(
-        lambda e: percentage(e) if e.interval is None else f"{100 * e.value:.0f} %"
-    ),
-    "fraction": lambda number: f"{number:.3f}",
-    "time": time_text,
-    "significant": significant,
-    "three digits": units.three_digits,
-    "memory": memory,
-    "gigabytes": gigabytes,
-    "gigabytes alone": lambda e: gigabytes(single_value(e.value, e.unit)),
-    "grouped": lambda number: f"{number:,}",
-    "error": lambda number: f"{number:.0e}" if number else "0",
-}
-"""What writes the values of each style, estimates or numbers."""
-
-
-def metric_column(
-    metric: Metric, values: Iterable[Value], texts: Iterable[str], **look: Any
-) -> Column:
-    """The column of a metric with its value and text in each row, sorted by plain values; `look`
-    has other fields of Column."""
-    return column(
-        metric.header,
-        texts,
-        key=metric.key,
-        meaning=metric.meaning,
-        # What is stated is mostly numbers, whose digits are left alone.
-        is_text=metric.value_type in ("text", "boolean") and metric.style != "as stated",
-        sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
-        **{"leaves": metric.leaves, **look},
-    )
-
-
-def write(value: Value, style: Style = "plain") -> str:
-    """The text of a table's cell."""
-    if value is None:
-        return MISSING
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value if isinstance(value, str) else WRITERS[style](value)
