@@ -17,7 +17,7 @@ from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import NOT_A_MEAN, TrialRecord
-from dpbench.specs import Configuration, Labels
+from dpbench.specs import Labels
 from dpbench.specs.collective import CollectiveSpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Analysis:
     name: str
     rows: tuple[Row, ...] = ()
     trials: tuple[TrialRecord, ...] = ()
-    """The records of these rows, usable or not."""
+    """All records of the sweep, on which its references rest."""
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
     collectives: tuple[CollectiveRecord, ...] = ()
@@ -59,12 +59,11 @@ class Analysis:
 
         return collective_frame(self.collectives) if self.collectives else row_frame(self.rows)
 
-    def keeping(self, is_kept: Callable[[Row | Configuration | CollectiveSpec], bool]) -> Analysis:
-        """The analysis of some of its rows or collectives."""
+    def keeping(self, is_kept: Callable[[Row | CollectiveSpec], bool]) -> Analysis:
+        """The analysis of some of its rows or collectives; their references stay."""
         return replace(
             self,
             rows=tuple(row for row in self.rows if is_kept(row)),
-            trials=tuple(one for one in self.trials if is_kept(one.configuration)),
             explanations=tuple(one for one in self.explanations if is_kept(one.row)),
             collectives=tuple(one for one in self.collectives if is_kept(one.spec)),
         )
@@ -82,7 +81,7 @@ class Analysis:
 
     @cached_property
     def machine_load(self) -> MachineLoad:
-        """Other load on the machine while these rows were measured."""
+        """Other load on the machine during the whole sweep."""
         return machine_load(self.trials)
 
     @property
@@ -104,8 +103,9 @@ class Analysis:
     def fastest(self) -> tuple[Fastest, ...]:
         """The fastest row of each work and batch size of a sweep."""
         found = list[Fastest]()
+        is_sweep = self.stored is not None and self.stored.header.sweep is not None
         is_spoiled = self.machine_load.spoils_speeds
-        for part in self.by_work if self.trials else ():
+        for part in self.by_work if is_sweep else ():
             found += fastest_by_batch_size(part.rows, work=part.work, is_spoiled=is_spoiled)
         return tuple(found)
 

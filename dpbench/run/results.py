@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, count, product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -177,7 +178,7 @@ def measured_answer(
     from dpbench.report.configurations import plain_rows
 
     analysis = analyze(stored)
-    page = _page_in_results(stored.folder, analysis, charts=options.charts, typed=typed)
+    page = _write_page(stored.folder, analysis, charts=options.charts, typed=typed)
     logs = stored.folder / folders.LOGS_FOLDER
     fine = (Status.COMPLETED, Status.SKIPPED)
     if logs.is_dir() and any(record.status not in fine for record in stored.records):
@@ -188,25 +189,15 @@ def measured_answer(
     return Answer(paragraphs=(), data=plain_rows(analysis.frame))
 
 
-def _page_in_results(
-    results: Path,
-    analysis: Analysis,
-    *,
-    charts: bool,
-    keeps_current: bool = False,
-    typed: CommandLine | None = None,
+def _write_page(
+    results: Path, analysis: Analysis, *, charts: bool, typed: CommandLine | None = None
 ) -> Path | None:
-    """Write the page into a results folder, unless a current one stays; returns its path. Where it
-    cannot be written, a warning says why, and the path is None."""
+    """Write the page into a results folder and return its path; None, with a warning that says why,
+    if it cannot be written."""
     from dpbench.report.page import page_path, write_page
 
     try:
-        page = page_path(results)
-        is_there = page.is_file() and not page.is_symlink()
-        is_current = is_there and page.stat().st_mtime >= last_measured(results)
-        if keeps_current and is_current:
-            return page
-        return write_page(page, analysis, charts=charts, typed=typed)
+        return write_page(page_path(results), analysis, charts=charts, typed=typed)
     except FileError as error:
         warn(f"no page was written: {error}")
         return None
@@ -253,26 +244,35 @@ def report(options: ReportOptions) -> Answer | str | None:
 def _report_page(options: ReportOptions, path: Path, analysis: Analysis) -> Answer:
     """The table of the rows that are asked for; the page of all rows is written, and opened."""
     from dpbench.report.answers.report import report_answer
-    from dpbench.report.page import page_path_in, write_page
+    from dpbench.report.page import page_path, page_path_in, write_page
 
-    chosen = select_rows(analysis, options)
     page = None
     if options.output is not None:
         page = options.file or page_path_in(options.output)
-        write_page(page, analysis, charts=options.charts)
     elif not is_table(path):
-        # A current page may have charts, which stay without --charts.
-        page = _page_in_results(
-            path, analysis, charts=options.charts, keeps_current=not options.charts
-        )
-    answer = report_answer(chosen, page=page, columns=options.columns, verbose=options.verbose)
+        page = page_path(path)
+    chosen = select_rows(analysis, options)
+    answer = partial(report_answer, chosen, columns=options.columns, verbose=options.verbose)
+    shown = answer(page=page)
+    # A current page in the results folder may have charts; any other may show another sweep.
+    if page and options.output:
+        write_page(page, analysis, charts=options.charts)
+    elif page and (options.charts or not _is_current(page, path)):
+        page = _write_page(path, analysis, charts=options.charts)
+        shown = shown if page else answer()
     if page and options.open:
         import webbrowser
 
         address = page.resolve().as_uri()
         if not webbrowser.open(address):
             say(f"no browser was found; open {address} in one")
-    return answer
+    return shown
+
+
+def _is_current(page: Path, results: Path) -> bool:
+    """Whether the page in a results folder was written after its last measurement."""
+    is_there = page.is_file() and not page.is_symlink()
+    return is_there and page.stat().st_mtime >= last_measured(results)
 
 
 def plot(options: PlotOptions) -> str:

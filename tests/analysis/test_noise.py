@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpbench.analysis.noise import MachineLoad, is_under_load, machine_load
 from dpbench.analysis.rows import summarize
-from dpbench.analysis.sentences import noise_warnings
+from dpbench.analysis.sentences import noise_warnings, warnings_on
 from dpbench.records.trial import HostLoad, TrialRecord
 from tests.analysis.builders import run, runs, trial
 
@@ -33,6 +33,7 @@ def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> N
         "measure again before acting on this"
     )
     assert (found.spoils_speeds, found.spoils_differences) == (True, False)
+    assert [*warnings_on(summarize(trials([None])), (), found)][-1] == found.note, "no row had it"
     for loaded, spoiled in ((1, False), (6, True)):  # of ten: 0.1 and 0.57 of the cores
         found = machine_load(trials([load(1.9)] * loaded + [load(0.0)] * (10 - loaded)))
         assert (found.spoils_speeds, found.spoils_differences) == (True, spoiled)

@@ -8,7 +8,8 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.shipped import RESULTS
-from tests.analysis.builders import weak_sweep
+from tests.analysis.builders import run as run_of
+from tests.analysis.builders import trial, varied, weak_sweep
 from tests.cli.stored import stored
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -32,6 +33,15 @@ def test_charts_go_into_the_report_and_their_paths_to_stdout(
     assert capsys.readouterr().out.splitlines() == [str(file) for file in files]
     assert files[0].read_bytes().startswith(b"\x89PNG")
     assert "ddp/gloo" in files[1].read_text()
+
+
+def test_works_whose_names_give_one_file_have_a_chart_each(tmp_path: Path) -> None:
+    names = ("甲.py:make", "乙.py:make")
+    specs = [varied(trial(group_size=n), architecture=name) for name in names for n in (1, 2)]
+    sweep = stored(tmp_path / "s", [run_of(spec, 100.0) for spec in specs])
+    assert run(["plot", "throughput", str(sweep), "--format", "svg"]) == 0
+    drawn = sorted(path.name for path in (sweep / "report" / "charts").iterdir())
+    assert drawn == ["throughput-py-make-2.svg", "throughput-py-make.svg"]
 
 
 def test_a_chart_in_another_folder_of_rows_that_are_wanted(folder: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import tabulate
 
 from dpbench.report.table import AT_MOST_MEANS, Table, column, text_column, wrap_text
 
@@ -55,6 +56,7 @@ def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:
 
 def test_a_mark_is_explained_below_a_table_that_has_it() -> None:
     assert AT_MOST_MEANS not in TABLE.text()
+    assert tabulate.MIN_PADDING == 2, "that of other tables in this process"
     table = Table(columns=(column("n", ["≤ 3 ms"]),))
     assert table.text().endswith(f"\n{AT_MOST_MEANS}")
     assert table.markdown.endswith(f"\n\n{AT_MOST_MEANS}")
