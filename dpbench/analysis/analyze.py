@@ -103,9 +103,8 @@ class Analysis:
     def fastest(self) -> tuple[Fastest, ...]:
         """The fastest row of each work and batch size of a sweep."""
         found = list[Fastest]()
-        is_sweep = self.stored is not None and self.stored.header.sweep is not None
         is_spoiled = self.machine_load.spoils_speeds
-        for part in self.by_work if is_sweep else ():
+        for part in self.by_work if isinstance(self.stored, Sweep) else ():
             found += fastest_by_batch_size(part.rows, work=part.work, is_spoiled=is_spoiled)
         return tuple(found)
 

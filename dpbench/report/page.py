@@ -12,6 +12,7 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import Explanation, fastest_of
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
+from dpbench.folders import Sweep
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
@@ -177,17 +178,17 @@ def _about(analysis: Analysis) -> Iterator[str]:
     if stored is None:
         yield f"{units.counted(len(analysis.rows), 'row')} of published numbers, not measured here"
         return
-    if stored.header.sweep:
+    if isinstance(stored, Sweep):
         names = (
             shlex.join(w.script) if w.script else f"{w.architecture} on {w.dataset}"
-            for w in stored.header.sweep.workloads
+            for w in stored.spec.workloads
         )
         yield "; ".join(dict.fromkeys(names))
     yield environment_line(stored.environments, {*stored.environments})
     times = (one.started_utc for one in (*analysis.trials, *analysis.collectives))
     if first := min(times, default=""):
         yield f"{first[:10]} {first[11:16]} UTC"
-    if not stored.header.sweep:
+    if not isinstance(stored, Sweep):
         return
     ran = {one.trial.trial_id for one in analysis.trials if one.status is not Status.SKIPPED}
     yield units.counted(len(ran), "trial")
