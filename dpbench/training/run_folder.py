@@ -12,7 +12,6 @@ Nothing in it is ever executed.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,6 +32,7 @@ from dpbench.files import (
 from dpbench.messages import option_words
 from dpbench.records.environment import Environment
 from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion
+from dpbench.specs.command_line import CommandLine
 from dpbench.specs.training import RESUME_LATEST, TrainingRunOptions, TrainingSpec
 from dpbench.training.events import Event, from_line
 
@@ -67,8 +67,7 @@ class TrainingJob:
 class RunStart:
     """The beginning or a resumption of a training."""
 
-    command: tuple[str, ...]
-    """The command line after "dpbench"."""
+    command: CommandLine
     environment: Environment
     started_utc: str
     """Time in ISO 8601. It has no default: one that equals the value is not stored."""
@@ -101,7 +100,7 @@ def read_manifest(folder: Path) -> RunManifest:
     return read_object(file, RunManifest)
 
 
-def begin_run(job: TrainingJob, command: Sequence[str], environment: Environment) -> None:
+def begin_run(job: TrainingJob, command: CommandLine, environment: Environment) -> None:
     """Write the specification of a job that starts in a new folder, or goes on in it.
 
     Raises FileError: a new one exists or cannot be made, or another training writes to the log.
@@ -113,7 +112,7 @@ def begin_run(job: TrainingJob, command: Sequence[str], environment: Environment
         require_free(folder, OTHERWISE)
         make_folder(folder)
     start = RunStart(
-        command=tuple(command),
+        command=command,
         environment=environment,
         started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )

@@ -47,7 +47,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
 def test_a_training_leaves_a_model(trained: Trained) -> None:
     assert (trained.folder, trained.finished.steps) == (Path("runs/one"), 12)
     assert trained.manifest.status == "completed"
-    assert sorted(trained.manifest.starts[0].command) == sorted(("train", *COMMAND.split()))
+    command = trained.manifest.starts[0].command
+    assert (command.name, sorted(command.words)) == ("train", sorted(COMMAND.split()))
     random_numbers = torch.get_rng_state()
     model = trained.load_model(arch=TINY["arch"])
     assert torch.equal(torch.get_rng_state(), random_numbers), "the caller's go on as they were"

@@ -18,7 +18,7 @@ from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
 from dpbench.training.checkpoint import Checkpoint, Position, from_bytes
 from dpbench.training.run_folder import TrainingJob, begin_run
-from tests.builders import HERE
+from tests.builders import HERE, command
 
 OF_WORKLOAD = ("optimizer", "lr", "lr_scaling", "seed", "dtype", "compile")
 QUIET = TrainingRunOptions(evaluation="off", log_interval=1000)
@@ -53,7 +53,7 @@ def training_job(
 ) -> TrainingJob:
     """With a new run folder."""
     job = TrainingJob(spec=spec, run=run, folder=folder, prepared=None)
-    begin_run(job, ("train",), HERE)
+    begin_run(job, command("train"), HERE)
     return replace(job, resume=resume)
 
 

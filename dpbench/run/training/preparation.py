@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -240,8 +239,7 @@ def _going_on(job: TrainingJob) -> TrainingJob:
     if differences := differing_fields(job.spec, theirs):
         raise UsageError(
             f"{option_words('resume')}: {job.folder} holds another training "
-            f"({'; '.join(differences)}); it was started with: "
-            f"{shlex.join(['dpbench', *run.starts[0].command])}"
+            f"({'; '.join(differences)}); it was started with: {run.starts[0].command.text}"
         )
     return replace(job, resume=RESUME_LATEST)
 

@@ -188,7 +188,7 @@ def run_job(
     raises as `train_here`."""
     path, epochs = planned.folder, planned.spec.epochs
     with prepare_samples(options, planned.spec) as (samples, _):
-        begin_run(planned, ("train", *options.command("train").words), environment)
+        begin_run(planned, options.command("train"), environment)
         with ended_well(options, path):
             log = follow_log(path)
             log.new()  # skips the events before the resumption
