@@ -16,7 +16,7 @@ from operator import attrgetter, truediv
 from statistics import median
 
 from dpbench.analysis import formatting
-from dpbench.analysis.estimate import Estimate, geometric_mean, single_value
+from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.metrics import Metric
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
@@ -39,14 +39,6 @@ class CollectiveRow:
     algorithm_bytes_per_second: Estimate | None = None
     bus_bytes_per_second: Estimate | None = None
     largest_error: float | None = None
-
-
-def _error(size: float) -> str:
-    return f"{size:.0e}" if size else "0"
-
-
-def _gigabytes_alone(estimate: Estimate) -> str:
-    return formatting.gigabytes(single_value(estimate.value, estimate.unit))
 
 
 COLLECTIVE_METRICS = (
@@ -75,7 +67,7 @@ COLLECTIVE_METRICS = (
         "over repetitions.",
         has_interval=True,
         header="Time",
-        write=formatting.time_text,
+        write=formatting.unless_too_noisy(formatting.time_text),
     ),
     Metric(
         "largest_error",
@@ -83,7 +75,7 @@ COLLECTIVE_METRICS = (
         meaning="Largest error of a result on values that have to be rounded, over all ranks, "
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
-        write=_error,
+        write=lambda error: f"{error:.0e}" if error else "0",
     ),
     Metric(
         "algorithm_bytes_per_second",
@@ -91,7 +83,7 @@ COLLECTIVE_METRICS = (
         meaning="Size ÷ time (algbw); tables show 10⁹ bytes per second.",
         has_interval=True,
         header="algbw (GB/s)",
-        write=_gigabytes_alone,
+        write=formatting.gigabytes_alone,
         leaves=1,
     ),
     Metric(

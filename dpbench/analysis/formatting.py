@@ -86,11 +86,6 @@ def significant(estimate: Estimate) -> str:
     return _NUMBER.sub(rf"\g<0>e{exponent}", number)
 
 
-def gigabytes(estimate: Estimate) -> str:
-    """Writes bytes per second in GB/s, without the unit: "1.31 ± 0.07"; alone, to three digits."""
-    return significant(estimate.scaled(1 / GIGA, unit="GB/s"))
-
-
 def time_text(estimate: Estimate) -> str:
     """Writes seconds in the unit that fits: "1.23 ± 0.04 ms"; alone, "1.23 ms"; "≤ 8 ms" if the
     interval includes 0."""
@@ -127,6 +122,8 @@ def unless_too_noisy(write: Callable[[Estimate], str]) -> Callable[[Estimate], s
     return lambda estimate: TOO_NOISY if estimate.is_too_noisy else write(estimate)
 
 
+gigabytes = unless_too_noisy(lambda speed: significant(speed.scaled(1 / GIGA, unit="GB/s")))
+gigabytes_alone = unless_too_noisy(lambda speed: units.three_digits(speed.value / GIGA))
 rate = unless_too_noisy(plus_minus)
 rate_with_unit = unless_too_noisy(lambda e: f"{plus_minus(e)} {one_line(e.unit)}")
 ratio = unless_too_noisy(partial(plus_minus, two_after_one=False))

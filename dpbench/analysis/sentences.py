@@ -147,9 +147,9 @@ def notes_on(rows: Sequence[Row], environments: Mapping[str, Environment]) -> It
 
 
 def relative_to(rows: Sequence[Row]) -> str:
-    """The reference of their speedups, in words; empty without speedups."""
-    references = dict.fromkeys(row.speedup_reference for row in rows if row.speedup_reference)
-    return f"relative to {' or '.join(references)}" if references else ""
+    """The reference of their speedups, in words."""
+    references = dict.fromkeys(row.speedup_reference for row in rows)
+    return f"relative to {' or '.join(references)}"
 
 
 def reasons(rows: Sequence[Row]) -> Iterator[str]:

@@ -6,9 +6,7 @@ import contextlib
 import os
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -16,7 +14,7 @@ from dpbench.cli.app import run
 from dpbench.errors import FileError, UsageError
 from dpbench.folders import load_sweep
 from dpbench.report.charts.kinds import CHARTS, PageSection
-from dpbench.run.results import latest_folder, results_folder
+from dpbench.run.results import latest_folder
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -64,15 +62,6 @@ def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> 
 def test_a_folder_is_suggested_where_results_usually_are(folders: Path) -> None:
     with pytest.raises(FileError, match=rf"^one does not exist; did you mean {folders}/one\?$"):
         load_sweep(Path("one"))
-
-
-def test_names_of_one_second_differ(tmp_path: Path) -> None:
-    with patch("dpbench.run.results.datetime") as clock:
-        clock.now.return_value = datetime(2026, 1, 2, tzinfo=UTC)
-        for name in ("20260102-000000-mlp", "20260102-000000-mlp-2"):
-            folder = results_folder(tmp_path, None, otherwise="mlp")
-            assert folder.name == name
-            folder.mkdir()
 
 
 @pytest.mark.usefixtures("here")

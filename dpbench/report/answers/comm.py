@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
-from dpbench.analysis.estimate import TOO_NOISY_RATIO, Estimate
-from dpbench.analysis.formatting import TOO_NOISY
-from dpbench.analysis.metrics import Metric, Value
+from dpbench.analysis.estimate import TOO_NOISY_RATIO
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
@@ -25,14 +23,9 @@ def collectives_table(records: Sequence[CollectiveRecord]) -> Table:
     for metric in COLLECTIVE_METRICS:
         if metric.header:
             values = [metric.read(row) for row in measured]
-            texts = [_cell_text(metric, value) for value in values]
+            texts = map(metric.write, values)
             columns.append(metric_column(metric, values, texts, leaves=metric.leaves))
     return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(records)))
-
-
-def _cell_text(metric: Metric, value: Value) -> str:
-    is_noisy = isinstance(value, Estimate) and value.is_too_noisy
-    return TOO_NOISY if is_noisy else metric.write(value)
 
 
 def _notes(records: Sequence[CollectiveRecord]) -> Iterator[str]:
