@@ -37,20 +37,20 @@ def check(
     oversubscribe: bool | None = ...,
     results_dir: str | PathLike[str] | None = ...,
     name: str | None = ...,
-    threads: int | None = ...,
-    warmup: int | None = ...,
-    steps: int | None = ...,
     tolerance: str | None = ...,
     metric: str | Sequence[str] | None = ...,
     strict: bool | None = ...,
     force: bool | None = ...,
-    budget: float | str | None = ...,
     against: str | None = ...,
     against_ref: str | None = ...,
     against_python: str | PathLike[str] | None = ...,
-    config: str | PathLike[str] | None = ...,
     junit: str | PathLike[str] | None = ...,
     markdown: str | PathLike[str] | None = ...,
+    threads: int | None = ...,
+    warmup: int | None = ...,
+    steps: int | None = ...,
+    budget: float | str | None = ...,
+    config: str | PathLike[str] | None = ...,
     arguments: str | Sequence[str] | None = ...,
 ) -> Answer:
     """Check for a performance regression, like `dpbench check`.
@@ -87,20 +87,20 @@ def check(
         oversubscribe (bool): Allow more replicas than cores or GPUs.
         results_dir (str | PathLike[str]): Directory for results folders.
         name (str): Name of the results folder.
-        threads (int): CPU threads per replica.
-        warmup (int): Warm-up steps.
-        steps (int): Timed steps.
         tolerance (str): Slowdown to accept.
         metric (str | Sequence[str]): Metric, e.g. peak_memory_bytes=5%; may be repeated.
         strict (bool): Fail if the verdict is inconclusive.
         force (bool): Compare even if the environments differ.
-        budget (float | str): Time after which no runs are added.
         against (str): Compare with this implementation.
         against_ref (str): Compare with this Git revision of your code.
         against_python (str | PathLike[str]): Compare with this Python and its packages.
-        config (str | PathLike[str]): Read options from a TOML or YAML file.
         junit (str | PathLike[str]): Write the verdict as JUnit XML.
         markdown (str | PathLike[str]): Write the verdict as Markdown.
+        threads (int): CPU threads per replica.
+        warmup (int): Warm-up steps.
+        steps (int): Timed steps.
+        budget (float | str): Time after which no runs are added.
+        config (str | PathLike[str]): Read options from a TOML or YAML file.
         arguments (str | Sequence[str]): Arguments of the script."""
 
 def explain(
@@ -108,15 +108,15 @@ def explain(
     *,
     progress: bool = ...,
     module: bool | None = ...,
-    implementations: str | Sequence[str] | None = ...,
-    backends: str | Sequence[str] | None = ...,
-    batch_sizes: int | Sequence[int] | None = ...,
-    group_sizes: int | Sequence[int] | None = ...,
     repetitions: int | None = ...,
     time_limit: float | str | None = ...,
     oversubscribe: bool | None = ...,
     results_dir: str | PathLike[str] | None = ...,
     name: str | None = ...,
+    implementations: str | Sequence[str] | None = ...,
+    backends: str | Sequence[str] | None = ...,
+    batch_sizes: int | Sequence[int] | None = ...,
+    group_sizes: int | Sequence[int] | None = ...,
     gpus: int | Sequence[int] | None = ...,
     warmup: int | None = ...,
     steps: int | None = ...,
@@ -143,15 +143,15 @@ def explain(
 
     Options:
         module (bool): The script is a module, as in python -m.
-        implementations (str | Sequence[str]): Show only these implementations.
-        backends (str | Sequence[str]): Show only these backends.
-        batch_sizes (int | Sequence[int]): Show only these batch sizes.
-        group_sizes (int | Sequence[int]): Show only these numbers of replicas.
         repetitions (int): Runs of each row in fresh processes.
         time_limit (float | str): Time limit of each run.
         oversubscribe (bool): Allow more replicas than cores or GPUs.
         results_dir (str | PathLike[str]): Directory for results folders.
         name (str): Name of the results folder.
+        implementations (str | Sequence[str]): Show only these implementations.
+        backends (str | Sequence[str]): Show only these backends.
+        batch_sizes (int | Sequence[int]): Show only these batch sizes.
+        group_sizes (int | Sequence[int]): Show only these numbers of replicas.
         gpus (int | Sequence[int]): Number of GPUs, or ids (0,1); without CUDA, CPU replicas.
         warmup (int): Warm-up steps.
         steps (int): Timed steps.

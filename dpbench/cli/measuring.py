@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from dpbench.cli.signature import command
 from dpbench.cli.streams import say_preparing
-from dpbench.options.check import CheckOptions
+from dpbench.options.check import CheckOptions, CheckStored
 from dpbench.options.comm import CommOptions
-from dpbench.options.explain import ExplainOptions
+from dpbench.options.explain import ExplainOptions, ExplainResults, ExplainScript
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.train import TrainOptions
 
@@ -37,7 +37,7 @@ def sweep(options: SweepOptions) -> Answer | None:
 
 
 @command(ExplainOptions)
-def explain(options: ExplainOptions) -> Answer:
+def explain(options: ExplainResults | ExplainScript) -> Answer:
     """Show where scaling efficiency is lost, and what to try.
 
     dpbench explain --gpus 4 train.py --epochs 1
@@ -51,7 +51,7 @@ def explain(options: ExplainOptions) -> Answer:
     Exit status: 0 explained; 1 the script failed; 2 usage; 4 inconclusive: too
     noisy for an efficiency; 130 interrupted.
     """
-    if options.script_and_arguments:
+    if isinstance(options, ExplainScript):
         say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.explaining import explain
@@ -60,7 +60,7 @@ def explain(options: ExplainOptions) -> Answer:
 
 
 @command(CheckOptions)
-def check(options: CheckOptions) -> Answer:
+def check(options: CheckStored) -> Answer:
     """Check for a performance regression, in CI or by hand.
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
@@ -73,7 +73,7 @@ def check(options: CheckOptions) -> Answer:
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one
     that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
-    if options.baseline is None:
+    if isinstance(options, CheckOptions):
         say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.check.checking import run_check

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.cli.help import Command
 from dpbench.options.model import ALWAYS_OURS
-from dpbench.options.script import is_script
+from dpbench.options.shared import is_script
 
 
 class ScriptCommand(Command):
@@ -22,9 +22,11 @@ class ScriptCommand(Command):
         names_script = is_script(named, is_module=is_module)
         ctx.allow_interspersed_args = not names_script
         left = super().parse_args(ctx, args)
+        script = ctx.params.get("arguments") or []
         if names_script:
-            script = ctx.params.get("arguments") or []
             self._refuse_ours(ctx, named, typed[: len(typed) - len(script)], script)
+        elif script:
+            ctx.fail(f"unexpected argument {script[0]}; only a script has arguments")
         return left
 
     def _first_word(self, ctx: Any, typed: list[str]) -> tuple[str, bool]:

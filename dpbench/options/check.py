@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WrapSerializer, model_validator
 
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Panel, Subject, option
-from dpbench.options.script import TrainingScript
-from dpbench.options.shared import ImplementationName
+from dpbench.options.model import Options, Panel, option
+from dpbench.options.shared import ImplementationName, is_script
 from dpbench.options.types import (
     ArchitectureList,
     CommaList,
@@ -26,9 +25,6 @@ from dpbench.options.types import (
 )
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
-
-judged = partial(Panel.VERDICT.option, affects=ALL_SUBJECTS)
-side = partial(option, affects=ALL_SUBJECTS)
 
 
 def _metric_and_tolerance(text: Any) -> tuple[str, str | None]:
@@ -45,13 +41,64 @@ JudgedMetric = Annotated[
 """A metric and its own tolerance, or None."""
 
 
-class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
-    """Every option of `dpbench check`: few rows by default, and a fixed number of steps."""
+class CheckStored(Options):
+    """What is compared, and how it is judged: all that a check of stored sweeps has."""
 
-    subjects = (Subject.MODEL, Subject.SCRIPT, Subject.RESULTS)
-    named_by = "candidate"
+    subject = "stored results"
+    tolerance: Percent = option("Slowdown to accept.", "P%", default=0.03)
+    metric: CommaList[JudgedMetric] = Panel.VERDICT.option(
+        "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
+        "NAME[=P%]",
+        default=(("images_per_second", None),),
+        repeated=True,
+    )
+    strict: bool = Panel.VERDICT.option("Fail if the verdict is inconclusive.", default=False)
+    force: bool = Panel.VERDICT.option("Compare even if the environments differ.", default=False)
+    candidate: str | None = option(
+        "Stored sweep to check, with --baseline; or a training script to measure.",
+        "CANDIDATE|SCRIPT",
+        argument=True,
+    )
+    baseline: str | None = option("Stored sweep to compare CANDIDATE with.", "DIR")
+    against: ImplementationName | None = option("Compare with this implementation.", "NAME")
+    against_ref: str | None = option("Compare with this Git revision of your code.", "REV")
+    against_python: FilePath | None = option("Compare with this Python and its packages.", "PATH")
+    junit: OutputFile | None = Panel.OUTPUT.option("Write the verdict as JUnit XML.", "FILE")
+    markdown: OutputFile | None = Panel.OUTPUT.option("Write the verdict as Markdown.", "FILE")
+    quiet: bool = shared.quiet_option()
+    as_json: bool = shared.json_option()
+
+    @property
+    def tolerances(self) -> dict[str, float]:
+        """The accepted slowdown of each metric: 0.03 for 3 %."""
+        return {name: self.tolerance if own is None else own for name, own in self.metric}
+
+    @model_validator(mode="after")
+    def _names_one_baseline(self) -> Self:
+        """Raise UsageError unless there is one thing to compare with."""
+        if len(self.tolerances) < len(self.metric):
+            raise UsageError("--metric: expected each metric once")
+        baselines = ("baseline", "against_ref", "against_python", "against")
+        given = [name for name in baselines if getattr(self, name) is not None]
+        is_stored = type(self) is CheckStored
+        if len(given) != 1 or is_stored != (given == ["baseline"]):
+            got = [option_words(name, getattr(self, name)) for name in given]
+            if self.candidate is not None:
+                got.append(f"the candidate {self.candidate}")
+            raise UsageError(
+                f"got {' and '.join(got) or 'nothing to compare with'}; expected one of "
+                "--against-ref REV (your code at a Git revision), --against-python PATH (another "
+                "environment) and --against NAME (another implementation), or two stored sweeps: "
+                "dpbench check CANDIDATE --baseline DIR"
+            )
+        return self
+
+
+class CheckOptions(CheckStored, shared.Measuring, shared.MeasuredRows, shared.TrainingScript):
+    """Every option of `dpbench check`, which measures few rows, in a fixed number of steps."""
+
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
-        shared.HELP["arch"], "NAME", default=(shared.DEFAULT_ARCHITECTURE,), affects=ONLY_MODELS
+        shared.HELP["arch"], "NAME", default=(shared.DEFAULT_ARCHITECTURE,)
     )
     implementations: CommaList[ImplementationName] | None = option(
         "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
@@ -65,67 +112,31 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     )
     warmup: Number = Panel.SETTINGS.option("Warm-up steps.", "N", default=10)
     steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50)
-    tolerance: Percent = option("Slowdown to accept.", "P%", default=0.03, affects=ALL_SUBJECTS)
-    metric: CommaList[JudgedMetric] = judged(
-        "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
-        "NAME[=P%]",
-        default=(("images_per_second", None),),
-        repeated=True,
-    )
-    strict: bool = judged("Fail if the verdict is inconclusive.", default=False)
-    force: bool = judged("Compare even if the environments differ.", default=False)
     repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
         "Initial runs of each row; more while inconclusive.", "N", default=5
     )
     budget: Duration = Panel.MEASUREMENT.option(
         "Time after which no runs are added.", "TIME", default=300.0, usual="5m"
     )
-    candidate: str | None = side(
-        "Stored sweep to check, with --baseline; or a training script to measure.",
-        "CANDIDATE|SCRIPT",
-        argument=True,
-    )
-    baseline: str | None = side("Stored sweep to compare CANDIDATE with.", "DIR")
-    against: ImplementationName | None = side("Compare with this implementation.", "NAME")
-    against_ref: str | None = side("Compare with this Git revision of your code.", "REV")
-    against_python: FilePath | None = side("Compare with this Python and its packages.", "PATH")
     config: FilePath | None = shared.config_option()
-    junit: OutputFile | None = Panel.OUTPUT.option(
-        "Write the verdict as JUnit XML.", "FILE", affects=ALL_SUBJECTS
-    )
-    markdown: OutputFile | None = Panel.OUTPUT.option(
-        "Write the verdict as Markdown.", "FILE", affects=ALL_SUBJECTS
-    )
+
+    @classmethod
+    def model_for(cls, values: Mapping[str, Any]) -> Any:
+        named = values.get("candidate")
+        is_module = bool(values.get("module"))
+        is_stored = named is not None and not is_script(str(named), is_module=is_module)
+        return CheckStored if is_stored else cls
 
     @property
     def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are checked: those given, a script as it is, dpbench's ddp
         against another one, or what most people train with."""
         usual = "ddp" if self.against else "torch-ddp"
-        return self.implementations or (SCRIPT if self.subject is Subject.SCRIPT else usual,)
-
-    @property
-    def tolerances(self) -> dict[str, float]:
-        """The accepted slowdown of each metric: 0.03 for 3 %."""
-        return {name: self.tolerance if own is None else own for name, own in self.metric}
+        return self.implementations or (usual if self.candidate is None else SCRIPT,)
 
     @model_validator(mode="after")
-    def _names_one_baseline(self) -> CheckOptions:
-        """Raise UsageError unless there is one thing to compare with."""
-        if len(self.tolerances) < len(self.metric):
-            raise UsageError("--metric: expected each metric once")
-        baselines = ("baseline", "against_ref", "against_python", "against")
-        given = [name for name in baselines if getattr(self, name) is not None]
-        is_stored = self.subject is Subject.RESULTS
-        if len(given) != 1 or is_stored != (given == ["baseline"]):
-            got = [option_words(name, getattr(self, name)) for name in given]
-            got += [f"the candidate {self.candidate}"] if is_stored else []
-            raise UsageError(
-                f"got {' and '.join(got) or 'nothing to compare with'}; expected one of "
-                "--against-ref REV (your code at a Git revision), --against-python PATH (another "
-                "environment) and --against NAME (another implementation), or two stored sweeps: "
-                "dpbench check CANDIDATE --baseline DIR"
-            )
+    def _names_another_implementation(self) -> Self:
+        """Raise UsageError unless an implementation is compared with one other."""
         checked = self.measured_implementations
         if self.against is not None and (len(checked) > 1 or self.against in checked):
             raise UsageError(

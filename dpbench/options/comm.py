@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
 
 from dpbench.options.model import Panel, option
-from dpbench.options.shared import HELP, BackendName, Measuring
+from dpbench.options.shared import HELP, BackendName, Measuring, gpus_option
 from dpbench.options.types import CommaList, Count, Gpus, one_of, split_commas
 from dpbench.specs.collective import COLLECTIVES
 
@@ -42,7 +42,7 @@ USUAL_SIZES = TypeAdapter(MessageSizes).validate_python("4B-256MB")
 class CommOptions(Measuring):
     """Every option of `dpbench comm`; None leaves it to dpbench."""
 
-    gpus: Gpus | None = option(HELP["gpus"], "N|I,J", usual="all, or one per core")
+    gpus: Gpus | None = gpus_option()
     collectives: Annotated[
         CommaList[Annotated[str, one_of(COLLECTIVES)]],
         BeforeValidator(lambda value: list(COLLECTIVES) if value == "all" else value),

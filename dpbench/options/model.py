@@ -7,7 +7,8 @@ A field is `name: type = Panel.SETTINGS.option("Help.", "METAVAR", default=...)`
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
@@ -22,17 +23,6 @@ trained, and comes from files, presets and Python, too; "call" belongs to one ca
 it; "shell" is for the command line only, so Python does not have it either."""
 
 
-class Subject(StrEnum):
-    """What a command is about: a model or a training script, which it measures, or stored results,
-    which it reads."""
-
-    MODEL = "a model"
-    SCRIPT = "a training script"
-    RESULTS = "stored results"
-
-
-ALL_SUBJECTS = tuple(Subject)
-ONLY_MODELS = (Subject.MODEL,)
 ALWAYS_OURS = (
     *("--gpus", "--dry-run", "--oversubscribe", "--repetitions"),
     *("--implementations", "--backends", "--group-sizes", "--batch-sizes"),
@@ -88,8 +78,6 @@ class OptionInfo:
     usual: str | None = None
     """The default in words, if the command chooses it."""
     scope: Scope = "measured"
-    affects: tuple[Subject, ...] = (Subject.MODEL, Subject.SCRIPT)
-    """The subjects that it has an effect on; for another one it is refused."""
     argument: bool = False
     repeated: bool = False
     """Whether it may be given more than once; a repeated argument takes everything that follows."""
@@ -111,18 +99,14 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
     presets: ClassVar[tuple[str, ...]] = ()
     """The values of --preset."""
+    subject: ClassVar[str] = "this command"
+    """What the options have an effect on, in the words of errors."""
 
-    @property
-    def given(self) -> dict[str, OptionInfo]:
-        """The options that are not left at their defaults, by field."""
-        options = options_of(type(self))
-        return {name: options[name] for name in sorted(self.model_fields_set)}
-
-    def same_named(self, spec: type[Any]) -> dict[str, Any]:
-        """The values of the fields that a specification has by the same names; None is left out,
-        so that its own default holds."""
-        names = [field.name for field in fields(spec) if field.name in type(self).model_fields]
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+    @classmethod
+    def model_for(cls, values: Mapping[str, Any]) -> Any:
+        """The model that reads these values: this one, or the part of it whose options have an
+        effect on what the first argument of the command names."""
+        return cls
 
     def command(self, name: str) -> CommandLine:
         """The command of this name that gives these options again, with the values of its preset;

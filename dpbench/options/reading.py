@@ -63,13 +63,20 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
         source = f"--preset {preset}: "
         layers[source] = _by_field(model, source, read_file(preset_file(model, preset)))
         say(f"{source}{shlex.join(model(**layers[source]).command('').words)}")
+    values = {**ChainMap(*layers.values())}
+    chosen: type[M] = model.model_for(values)
     try:
-        return model.model_validate({**ChainMap(*layers.values())})
+        return chosen.model_validate(values)
     except ValidationError as error:
-        field = str(error.errors()[0]["loc"][0])
+        first = error.errors()[0]
+        field = str(first["loc"][0])
         name = options_of(model)[field].name if call is None else field
         source = next((one for one, content in layers.items() if field in content), "")
-        raise UsageError(f"{source}{name}: {_problem(error)}") from None
+        if first["type"] == "extra_forbidden":
+            problem = f"no effect on {chosen.subject}; leave it out"
+        else:
+            problem = _problem(error)
+        raise UsageError(f"{source}{name}: {problem}") from None
 
 
 def short_command(options: SweepOptions) -> CommandLine:
@@ -80,7 +87,8 @@ def short_command(options: SweepOptions) -> CommandLine:
         return command
     model = type(options)
     asked = model(**_by_field(model, "", read_file(preset_file(model, options.preset))))
-    same = [name for name in asked.given if getattr(asked, name) == getattr(options, name)]
+    fields = asked.model_fields_set
+    same = [name for name in fields if getattr(asked, name) == getattr(options, name)]
     return command.again(**dict.fromkeys(same))
 
 
@@ -139,17 +147,18 @@ def _by_field(
     fields = {
         name.lstrip("-").replace("-", "_"): field
         for field, info in options.items()
-        for name in (field, *info.names)
+        for name in (f"--{field}", *info.names)
+        if name.startswith("--")
     }
     by_field: dict[str, Any] = {}
     for name, value in given.items():
         key = str(name).lstrip("-").replace("-", "_")
         if key not in fields:
-            known = [key for key, field in fields.items() if options[field].scope not in elsewhere]
-            what, between = ("argument of", "_") if is_call else ("key in", "-")
-            raise unknown_name(
-                f"{what} {source.rstrip(': ')}", name, [k.replace("_", between) for k in known]
-            )
+            known = [field for field, info in options.items() if info.scope not in elsewhere]
+            if is_call:
+                raise unknown_name(f"argument of {source.rstrip(': ')}", name, known)
+            keys = [field.replace("_", "-") for field in known]
+            raise unknown_name(f"key in {source.rstrip(': ')}", name, keys)
         field = fields[key]
         if reason := elsewhere.get(options[field].scope):
             raise UsageError(f"{source}{name} {reason}")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -126,10 +125,7 @@ class CompareOptions(Options):
 class ProjectOptions(shared.RowFilter):
     """What to project, and on which network; its group sizes choose no rows."""
 
-    filters: ClassVar[Mapping[str, str]] = {
-        name: value for name, value in shared.RowFilter.filters.items() if name != "group_sizes"
-    }
-
+    filters = ("implementation", "backend", "batch_size")
     topology: str | None = Panel.NETWORK.option(
         "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
         "NAME|FILE.toml",

@@ -5,17 +5,17 @@ A class here is a part; the class of a command is called `…Options` and stands
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import UsageError, expected_name
 from dpbench.messages import as_typed, option_words
-from dpbench.options.model import ALL_SUBJECTS, ONLY_MODELS, Options, Panel, Subject, option
+from dpbench.options.model import Options, Panel, option
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -30,19 +30,23 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
-print_option = partial(Panel.OUTPUT.option, default=False, scope="shell", affects=ALL_SUBJECTS)
-filter_option = partial(Panel.ROWS.option, affects=(Subject.RESULTS,))
+print_option = partial(Panel.OUTPUT.option, default=False, scope="shell")
+quiet_option = partial(print_option, "Show no progress.", names=("-q",))
+filter_option = Panel.ROWS.option
 
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
 DEFAULT_ARCHITECTURE = "mnist_cnn"
 DEFAULT_BATCH_SIZES = (32, 64, 128)
+DEFAULT_SCRIPT_WARMUP = 10
+"""Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
+MIN_SCRIPT_STEPS = 20
+"""Fewest steps that are timed as they are: two segments of a round."""
 DEFAULT_REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
 HELP = {
     "arch": "Model: a name from 'dpbench list', or file.py:function.",
     "backends": "gloo, shm or nccl; 'dpbench list backends' has all.",
-    "gpus": "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
     "threads": "CPU threads per replica.",
     "optimizer": "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.",
     "dtype": "Dtype of the forward pass: f32, bf16, f16 or tf32.",
@@ -78,15 +82,23 @@ def _dataset(name: str) -> str:
 DatasetName = Annotated[Code, AfterValidator(_dataset)]
 """A dataset of dpbench's, or a user's "file.py:function"."""
 
+
+def is_script(word: str, *, is_module: bool) -> bool:
+    """Whether a word names a training script, as a file or after -m, and no results folder."""
+    return is_module or (word.endswith(".py") and not Path(word).is_dir())
+
+
 config_option = partial(
     option, "Read options from a TOML or YAML file.", "FILE", names=("-f",), scope="call"
 )
-json_option = partial(
+gpus_option = partial(
     option,
-    "Print JSON on stdout, the rest on stderr.",
-    default=False,
-    scope="shell",
-    affects=ALL_SUBJECTS,
+    "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
+    "N|I,J",
+    usual="all, or one per core",
+)
+json_option = partial(
+    option, "Print JSON on stdout, the rest on stderr.", default=False, scope="shell"
 )
 results_option = partial(
     option,
@@ -94,7 +106,6 @@ results_option = partial(
     metavar="PATH",
     usual="the latest in results/",
     argument=True,
-    affects=ALL_SUBJECTS,
 )
 
 
@@ -114,17 +125,30 @@ class Measuring(Options):
     name: str | None = option(
         "Name of the results folder.", "NAME", usual="the time and what is measured", scope="call"
     )
-    quiet: bool = print_option("Show no progress.", names=("-q",))
+    quiet: bool = quiet_option()
     as_json: bool = json_option()
+
+
+class TrainingScript(Options):
+    """How the training script that the command names is started; what follows its name on the
+    command line is its own."""
+
+    arguments: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    ] = Panel.HIDDEN.option(
+        "Arguments of the script.", "ARGUMENTS", default=(), argument=True, repeated=True
+    )
+    module: bool = Panel.MEASUREMENT.option(
+        "The script is a module, as in python -m.", default=False, names=("-m",)
+    )
 
 
 class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
-    arch: ArchitectureList = option(
-        HELP["arch"], "A,B", default=(DEFAULT_ARCHITECTURE,), affects=ONLY_MODELS
-    )
-    gpus: Gpus | None = option(HELP["gpus"], "N|I,J", usual="all, or one per core")
+    arch: ArchitectureList = option(HELP["arch"], "A,B", default=(DEFAULT_ARCHITECTURE,))
+    gpus: Gpus | None = gpus_option()
     implementations: CommaList[ImplementationName] | None = option(
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
@@ -145,21 +169,15 @@ class MeasuredRows(Options):
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
-        affects=ONLY_MODELS,
     )
-    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR", affects=ONLY_MODELS)
+    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR")
 
 
 class RowFilter(Options):
     """The rows of results to keep; None for all."""
 
-    filters: ClassVar[Mapping[str, str]] = {
-        "implementations": "implementation",
-        "backends": "backend",
-        "batch_sizes": "batch_size",
-        "group_sizes": "group_size",
-    }
-    """The options that choose rows, each with the attribute of a row that it chooses by."""
+    filters: ClassVar[tuple[str, ...]] = ("implementation", "backend", "batch_size", "group_size")
+    """The attributes of a row that are chosen by; the plural of each is its option."""
     implementations: CommaList[str] | None = filter_option(
         "Show only these implementations.", "A,B"
     )
@@ -172,7 +190,7 @@ class RowFilter(Options):
     @property
     def wanted(self) -> dict[str, tuple[Any, ...]]:
         """The values to keep of each attribute that an option chooses by."""
-        values = {name: getattr(self, field) for field, name in self.filters.items()}
+        values = {name: getattr(self, f"{name}s") for name in self.filters}
         return {name: chosen for name, chosen in values.items() if chosen is not None}
 
     def keeps(self, row: Any) -> bool:
@@ -183,12 +201,12 @@ class RowFilter(Options):
         """The values of rows that the options can choose: numbers ascend, names are in the order of
         the rows."""
         parts = []
-        for field, name in self.filters.items():
+        for name in self.filters:
             found = dict.fromkeys(getattr(row, name, None) for row in rows)
             found.pop(None, None)
             values = sorted(found, key=lambda value: value if isinstance(value, int) else 0)
             if values:
-                parts.append(f"{option_words(field)} {', '.join(map(str, values))}")
+                parts.append(f"{option_words(f'{name}s')} {', '.join(map(str, values))}")
         return "; ".join(parts)
 
 

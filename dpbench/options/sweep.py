@@ -11,9 +11,8 @@ from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import ONLY_MODELS, Panel, Subject, option
-from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, TrainingScript
-from dpbench.options.shared import HELP, print_option
+from dpbench.options.model import Panel, option
+from dpbench.options.shared import DEFAULT_SCRIPT_WARMUP, HELP, is_script, print_option
 from dpbench.options.types import (
     CommaList,
     Count,
@@ -35,6 +34,12 @@ DEFAULT_STEPS = 50
 """Steps of a window that cannot fill a time, as their number must be known before it begins."""
 SCRIPT_IMPLEMENTATIONS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
 """The implementations that a training script can be measured with."""
+NOT_OF_SCRIPTS = (
+    *("preset", "arch", "data", "data_dir", "scaling", "sync_every", "comm_hook", "batched_copy"),
+    *("overlap", "prefetch", "lr_scaling"),
+)
+"""Options that have no effect on a training script; the preset, which stands for others, is refused
+before them."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
 BucketCap = Annotated[Megabytes | None, *word_for_none("bucket_cap_mb")]
@@ -43,11 +48,9 @@ DataWorkers = Annotated[Annotated[Number, Field(le=256)] | None, *word_for_none(
 Prefetch = Annotated[Annotated[Number, Field(le=1024)] | None, *word_for_none("prefetch")]
 
 
-class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
+class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript):
     """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
-    subjects = (Subject.MODEL, Subject.SCRIPT)
-    named_by = "script"
     presets = ("quick", "ci", "full", "paper")  # from the shortest to the longest
     script: str | None = option(
         "A training script to measure in the place of --arch.", "SCRIPT", argument=True
@@ -56,7 +59,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         "Fix the batch size per replica (weak) or per group (strong).",
         "weak,strong",
         default=("weak",),
-        affects=ONLY_MODELS,
     )
     optimizer: CommaList[shared.Optimizer] = compared(
         HELP["optimizer"], "A,B", default=("sgd",), names=("--optimizers",)
@@ -70,9 +72,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     )
     compile: CommaList[shared.CompileMode] = compared(HELP["compile"], "A,B", default=("none",))
     accumulate: CommaList[Count] = compared(HELP["accumulate"], "N,N", default=(1,))
-    sync_every: CommaList[Count] = compared(
-        HELP["sync_every"], "N,N", default=(1,), affects=ONLY_MODELS
-    )
+    sync_every: CommaList[Count] = compared(HELP["sync_every"], "N,N", default=(1,))
     bucket_cap_mb: CommaList[BucketCap] = compared(
         "Bucket size in MiB, or auto (ddp, torch-ddp).",
         "X,X",
@@ -87,25 +87,21 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         "A,B",
         default=("none",),
         names=("--comm-hooks",),
-        affects=ONLY_MODELS,
     )
     batched_copy: CommaList[OnOff] = compared(
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
         default=(None,),
-        affects=ONLY_MODELS,
     )
     overlap: CommaList[Literal["on", "off"]] = compared(
         "Reduce gradients during the backward pass (ddp).",
         "on,off",
         default=("on",),
-        affects=ONLY_MODELS,
     )
     prefetch: CommaList[Prefetch] | None = compared(
         "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
-        affects=ONLY_MODELS,
     )
     data_workers: CommaList[DataWorkers] = compared(
         "DataLoader workers per rank (with --prefetch, or of a script).",
@@ -121,9 +117,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
         "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
     )
 
-    lr_scaling: shared.LrRule = Panel.MEASUREMENT.option(
-        HELP["lr_scaling"], "RULE", default="none", affects=ONLY_MODELS
-    )
+    lr_scaling: shared.LrRule = Panel.MEASUREMENT.option(HELP["lr_scaling"], "RULE", default="none")
     stop_after_failure: bool = Panel.MEASUREMENT.option(
         "Skip the larger group sizes of a row that failed.", default=False
     )
@@ -144,21 +138,31 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
     charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)
     verbose: bool = print_option("Also print notes.", names=("-v",))
     preset: str | None = option(
-        "Start from a preset: quick, ci, full or paper.", "NAME", scope="call", affects=ONLY_MODELS
+        "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
     )
     config: FilePath | None = shared.config_option()
 
     @property
     def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are asked for, or the default ones."""
-        usual = (SCRIPT,) if self.subject is Subject.SCRIPT else DEFAULT_IMPLEMENTATIONS
+        usual = DEFAULT_IMPLEMENTATIONS if self.script is None else (SCRIPT,)
         return self.implementations or (*usual, INDEPENDENT)
+
+    @property
+    def script_and_arguments(self) -> tuple[str, ...]:
+        """What python would get: ("train.py", "--lr", "1"), ("-m", "package.train"), or nothing."""
+        if self.script is None:
+            return ()
+        return (*("-m",) * self.module, self.script, *self.arguments)
 
     @model_validator(mode="after")
     def _go_together(self) -> SweepOptions:
         """Raise UsageError for options that contradict each other, or would have no effect."""
         names = self.measured_implementations
-        self._check_script(names)
+        if self.script is None:
+            self._check_model(names)
+        else:
+            self._check_script(self.script, names)
         for setting, field in OPTION_FIELDS.items():
             values = getattr(self, field)
             if setting in OPTIONAL_SETTINGS and values != type(self).model_fields[field].default:
@@ -172,7 +176,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
                 f"--prefetch resident: the samples of {self.data} may not fit on the device; "
                 "expected a number of steps to load ahead, or 0"
             )
-        if any(self.data_workers) and not any(loading) and self.subject is Subject.MODEL:
+        if any(self.data_workers) and not any(loading) and self.script is None:
             raise UsageError(
                 f"{option_words('data_workers', self.data_workers)}: workers need --prefetch of 1 "
                 "or more"
@@ -181,25 +185,36 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, TrainingScript):
             raise UsageError("--resume needs the --name of the sweep to finish")
         return self
 
-    def _check_script(self, names: Sequence[str]) -> None:
-        """Raise UsageError for options that a script does not have, or that only a script has."""
-        is_measured = self.subject is Subject.SCRIPT
+    def _check_model(self, names: Sequence[str]) -> None:
+        """Raise UsageError for what only a training script has."""
+        if self.module or self.arguments:
+            raise UsageError("expected the name of a training script, or of a module after -m")
+        if SCRIPT in names:
+            raise UsageError(f"--implementations {SCRIPT}: expected a training script to measure")
+
+    def _check_script(self, script: str, names: Sequence[str]) -> None:
+        """Raise UsageError for a name that is no script's, and for what a script does not have."""
+        if not is_script(script, is_module=self.module):
+            raise UsageError(
+                f"script: got {script!r}; expected a training script, whose name ends in .py, or "
+                "-m and a module"
+            )
+        for field in NOT_OF_SCRIPTS:
+            if field in self.model_fields_set:
+                raise UsageError(
+                    f"{option_words(field)}: no effect on a training script; leave it out"
+                )
         for name in names:
-            if name not in SCRIPT_IMPLEMENTATIONS if is_measured else name == SCRIPT:
+            if name not in SCRIPT_IMPLEMENTATIONS:
                 raise UsageError(
                     f"--implementations {name}: a training script can be measured with "
-                    f"{', '.join(SCRIPT_IMPLEMENTATIONS)}, and only a training script with {SCRIPT}"
+                    f"{', '.join(SCRIPT_IMPLEMENTATIONS)}"
                 )
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
-        for place in IN_SCRIPTS if is_measured else ():
+        for place in IN_SCRIPTS:
             field = OPTION_FIELDS[place]
-            shown = option_words(field)
-            if field in self.given and place not in places:
+            if (field in self.model_fields_set) != (place in places):
                 raise UsageError(
-                    f"{shown}: the script does not read it; write its place into the arguments of "
-                    f"the script, as in train.py --{place.replace('_', '-')} {{{place}}}"
-                )
-            if place in places and field not in self.given:
-                raise UsageError(
-                    f"{{{place}}} in the arguments of the script: expected its values in {shown}"
+                    f"{option_words(field)} and {{{place}}} in the arguments of the script go "
+                    f"together, as in train.py {option_words(place)} {{{place}}}"
                 )

@@ -28,13 +28,19 @@ from dpbench.options.types import (
 from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRunOptions
 from dpbench.specs.traits import BUILT_IN
 
+OF_A_RUN = {
+    *("max_steps", "log_interval", "checkpoint_every", "max_checkpoints", "prefetch"),
+    *("check_sync_every", "debug"),
+}
+"""Options with the names that they have in TrainingRunOptions."""
+
 
 class TrainOptions(Options):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
     presets = ("torch-ddp",)
     arch: ArchitectureName = option(HELP["arch"], "NAME", default=shared.DEFAULT_ARCHITECTURE)
-    gpus: Gpus | None = option(HELP["gpus"], "N|I,J", usual="all, or 1 CPU")
+    gpus: Gpus | None = shared.gpus_option(usual="all, or 1 CPU")
     implementation: Annotated[str, one_of(tuple(BUILT_IN))] = option(
         "Implementation; see 'dpbench list implementations'.", "NAME", default="ddp"
     )
@@ -133,7 +139,7 @@ class TrainOptions(Options):
     @property
     def run(self) -> TrainingRunOptions:
         """The part of a training that changes no parameter: logs, checkpoints, time limits."""
-        same = self.same_named(TrainingRunOptions)
+        same = self.model_dump(include=OF_A_RUN)
         if self.checkpoint is not None:  # absolute, as ranks may run in another folder
             same["checkpoint"] = str(self.checkpoint.absolute())
         return TrainingRunOptions(evaluation=self.evaluate, timeout_seconds=self.timeout, **same)

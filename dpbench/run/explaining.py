@@ -17,9 +17,8 @@ from dpbench.analysis.sentences import noise_warnings
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
 from dpbench.messages import say
-from dpbench.options.explain import ExplainOptions
-from dpbench.options.model import Subject
-from dpbench.options.shared import MAX_WORD
+from dpbench.options.explain import ExplainResults, ExplainScript
+from dpbench.options.shared import MAX_WORD, RowFilter
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
@@ -36,13 +35,13 @@ TAIL_LINES = 12
 """Lines that are shown of what a script wrote to stderr before it failed."""
 
 
-def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
+def explain(options: ExplainResults | ExplainScript, progress: TrialProgress) -> Answer:
     """Explain rows of a results folder, or of a script, which is measured first. Where the speeds
     are too noisy, the answer says which, and what is known in spite of that.
 
     Raises UsageError if no row can be explained, FileError, and TrainingFailed.
     """
-    if options.script_and_arguments:
+    if isinstance(options, ExplainScript):
         sweep = _measure(options, progress)
     else:
         sweep = load_sweep(options.results_or_script or latest_folder("explain"))
@@ -55,17 +54,18 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
             f"{sweep.folder}: nothing to explain, because no row has a speed to compare with "
             f"`single`{why}"
         )
-    there = options.choices([explanation.row for explanation in analysis.explanations])
-    analysis = select_rows(analysis, options)
+    chosen = options if isinstance(options, RowFilter) else RowFilter()
+    there = chosen.choices([explanation.row for explanation in analysis.explanations])
+    analysis = select_rows(analysis, chosen)
     if not (explanations := analysis.explanations):
         what = f"nothing to explain in {analysis.rows[0].label}"
         raise UsageError(f"{sweep.folder}: {what}; there are {there}")
     clear = [each for each in explanations if not each.is_too_noisy]
-    shown = clear if options.wanted and clear else [fastest_of(explanations)]
-    asked = [each for each in explanations if options.wanted or each.trains_together] or shown
+    shown = clear if chosen.wanted and clear else [fastest_of(explanations)]
+    asked = [each for each in explanations if chosen.wanted or each.trains_together] or shown
     noise = [*noise_warnings([each.row for each in asked], all_rows, "explain")]
     answer = explanation_answer(analysis, shown, noise=noise, verbose=options.verbose)
-    if options.script_and_arguments:
+    if isinstance(options, ExplainScript):
         following = _next(options, sweep.folder, shown[0])
     else:
         following = next_command(analysis, is_explained=True)
@@ -73,7 +73,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     return replace(answer, paragraphs=(*answer.paragraphs, last))
 
 
-def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> str:
+def _next(options: ExplainScript, folder: Path, explanation: Explanation) -> str:
     """The command to run next with a script that was measured: the same again if the machine was
     busy, more repetitions if it is not clear, or what remedies bring, that of the largest loss
     first; or else the page. It says which loss no option changes."""
@@ -97,12 +97,12 @@ def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> st
     return command
 
 
-def _again(command: str, options: ExplainOptions, **changes: Any) -> str:
+def _again(command: str, options: ExplainScript, **changes: Any) -> str:
     """A command with the options that were given, and some that are changed, in a new folder."""
     return options.command(command).again(name=None, **changes).text
 
 
-def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
+def _measure(options: ExplainScript, progress: TrialProgress) -> Sweep:
     """Measure the script as `dpbench sweep` does, in the largest group only.
 
     A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do,
@@ -112,12 +112,9 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
     from dpbench.run.sweep.measuring import measure
     from dpbench.run.sweep.plan import plan_sweep
 
-    measuring = [n for n, info in options.given.items() if Subject.RESULTS not in info.affects]
-    wanted = SweepOptions(
-        script=str(options.results_or_script),
-        group_sizes=(MAX_WORD,),
-        **{name: getattr(options, name) for name in measuring},
-    )
+    given = options.model_dump(mode="json", exclude_unset=True)
+    script = given.pop("results_or_script", None)
+    wanted = SweepOptions(script=script, group_sizes=(MAX_WORD,), **given)
     with plan_sweep(wanted) as plan:
         try:
             stored = measure(plan, progress)

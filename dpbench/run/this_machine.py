@@ -75,17 +75,19 @@ def device_notes(machine: Machine, gpus: object, devices: Sequence[str]) -> list
     return notes
 
 
-def threads_for(threads: int | None, cores: int, largest_group: int, *, oversubscribe: bool) -> int:
+def threads_for(
+    threads: int | None, cores: int, replicas: int, *, oversubscribe: bool, by: str = "--threads"
+) -> int:
     """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription.
 
-    Raises UsageError for `threads` that are more than there are cores.
+    Raises UsageError for `threads`, which an option or variable gives, that are more than `cores`.
     """
-    share = max(1, cores // largest_group)
+    share = max(1, cores // replicas)
     if threads is None:
         return share
-    if threads * largest_group > cores and not oversubscribe:
+    if threads * replicas > cores and not oversubscribe:
         raise UsageError(
-            f"--threads {threads}: {threads} × {largest_group} replicas are more than the {cores} "
+            f"{by} {threads}: {threads} × {replicas} replicas are more than the {cores} "
             f"cores; expected at most {share}, or add --oversubscribe"
         )
     return threads

@@ -70,7 +70,7 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
         ("batch-size = 5\nbatch-sizes = 6", "{}: batch-sizes is given twice, under two names"),
         ("name = 'mine'", "{}: name is given in each call, and in no file"),
         ("oversubscribe = 7", "{}: --oversubscribe: got 7; expected a valid boolean"),
-        ("sync-every = 4", "--sync-every 4: expected --implementations with local-sgd"),
+        ("m = 1", "key in {}: got 'm'; did you mean 'module'?"),
         ("steps = [", "{} is not TOML"),
     ],
 )

@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import Verdict, deciding
 from dpbench.errors import INCONCLUSIVE, PASSED, REGRESSED, WRONG_GRADIENTS, NotComparable
 from dpbench.files import write_output
-from dpbench.options.check import CheckOptions
+from dpbench.options.check import CheckOptions, CheckStored
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.check import check_answer, junit
@@ -29,14 +29,14 @@ from dpbench.run.sweep.measuring import exit_status, measure
 from dpbench.run.sweep.plan import plan_sweep
 
 
-def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
+def run_check(options: CheckStored, progress: TrialProgress) -> Answer:
     """Measure what is asked for unless it is stored, judge it, and write the files.
 
     Raises UsageError, FileError, and NotComparable if there is nothing to compare.
     """
     notes: list[str] = []
-    if options.baseline is not None:
-        sides, notes = stored_sides(str(options.candidate), options.baseline)
+    if not isinstance(options, CheckOptions):
+        sides, notes = stored_sides(str(options.candidate), str(options.baseline))
     elif options.against is not None:
         sides = measure_implementations(options, options.against, progress)
     else:

@@ -15,8 +15,7 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Verdict, assess, deciding
 from dpbench.files import write_inside
 from dpbench.messages import say
-from dpbench.options.check import CheckOptions
-from dpbench.options.model import options_of
+from dpbench.options.check import CheckOptions, CheckStored
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
@@ -39,16 +38,12 @@ def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepO
     Group sizes that were not asked for are the largest one, and 1 if `single` is measured. Raises
     UsageError.
     """
-    of_sweep = options_of(SweepOptions)
-    names = {
-        name
-        for name in CheckOptions.model_fields.keys() & of_sweep
-        if of_sweep[name].scope == "measured"
-    }
-    if options.script_and_arguments:
-        names &= {*options.model_fields_set, "warmup", "steps", "repetitions"}
-    given = {name: value for name in names if (value := getattr(options, name)) is not None}
-    if options.script_and_arguments:
+    given = options.model_dump(exclude_unset=True, exclude={*CheckStored.model_fields, "budget"})
+    for name in ("warmup", "steps", "repetitions"):  # a sweep has other defaults
+        given[name] = getattr(options, name)
+    if options.candidate is None:
+        given["batch_sizes"] = options.batch_sizes
+    else:
         given["script"] = options.candidate
     if options.data_dir is not None:
         given["data_dir"] = options.data_dir.resolve()  # a revision has another directory
@@ -105,7 +100,7 @@ def keep_records(*folders: Path) -> None:
     say(f"records are in {' and '.join(map(str, folders))}")
 
 
-def assess_sides(options: CheckOptions, sides: Sides) -> tuple[Verdict, ...]:
+def assess_sides(options: CheckStored, sides: Sides) -> tuple[Verdict, ...]:
     """The verdicts by the tolerances. Other environments are what --against-python is about."""
     return assess(
         *sides,

@@ -15,6 +15,7 @@ from dpbench.launch.machine import inspect_machine
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.messages import as_typed, escaped, option_words, say
+from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
 from dpbench.report.progress.trials import TrialProgress
@@ -83,8 +84,8 @@ def _this_node(options: SweepOptions, number: int) -> Node:
     values = options.model_dump(mode="json", exclude_unset=True)
     common = {
         info.name: as_typed(values[name])
-        for name, info in options.given.items()
-        if info.scope == "measured" and name not in NODE_OPTIONS
+        for name, info in options_of(SweepOptions).items()
+        if name in values and info.scope == "measured" and name not in NODE_OPTIONS
     }
     common |= {name: machine.environment.versions[name] for name in ("dpbench", "torch")}
     common["devices"] = devices[0].partition(":")[0]
@@ -107,7 +108,7 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
                 raise UsageError(f"{option_words(name)} is for several nodes; add --nnodes")
     if count is None or (count == 1 and not rank):
         return None
-    if options.script_and_arguments:
+    if options.script is not None:
         raise UsageError(
             f"{options.script} on {count} nodes: a training script is measured on one node; start "
             "dpbench on one alone, without --nnodes"

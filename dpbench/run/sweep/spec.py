@@ -18,9 +18,12 @@ from dpbench.data.registry import is_function, unread_notes
 from dpbench.errors import UsageError, no_file
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words
-from dpbench.options.model import Subject
-from dpbench.options.script import DEFAULT_SCRIPT_WARMUP, MIN_SCRIPT_STEPS
-from dpbench.options.shared import DEFAULT_BATCH_SIZES, MAX_WORD
+from dpbench.options.shared import (
+    DEFAULT_BATCH_SIZES,
+    DEFAULT_SCRIPT_WARMUP,
+    MAX_WORD,
+    MIN_SCRIPT_STEPS,
+)
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WARMUP, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
 from dpbench.specs import Configuration, SweepSpec, WorkloadSpec
@@ -67,7 +70,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         **{axis: first[axis] for axis in first.keys() - WORKLOAD_FIELDS},
     )
     usual_backend = "nccl" if nodes[0].machine.gpus else "gloo"
-    if options.subject is Subject.SCRIPT:
+    if options.script is not None:
         usual_backend = OWN_BACKEND
     spec = SweepSpec(
         base=base,
@@ -118,7 +121,7 @@ def _window_seconds(options: SweepOptions, nodes: Sequence[Node]) -> float | Non
     takes."""
     if options.steps is not None or len(nodes) > 1:
         return None
-    if options.subject is Subject.SCRIPT:
+    if options.script is not None:
         return SCRIPT_WINDOW_SECONDS
     is_known = any(options.prefetch or ()) or options.sync_every != (1,)
     return None if is_known or min(options.warmup or (DEFAULT_WARMUP,)) < 2 else WINDOW_SECONDS
@@ -129,20 +132,17 @@ def _axes(
 ) -> dict[str, tuple[Any, ...]]:
     """The values of each axis but architectures: those that are asked for, or else those that
     dpbench chooses. Raises UsageError for more threads than the nodes have."""
-    is_script = options.subject is Subject.SCRIPT
+    is_script = options.script is not None
     period = math.lcm(*options.sync_every)
     whole_periods = math.ceil(DEFAULT_STEPS / period) * period
     fewest = MIN_SCRIPT_STEPS if is_script else MIN_FILLING_STEPS
     has_own_data = options.data is not None and is_function(options.data)
-    # OpenMP takes a number for each level of nesting; a script gets the default of torchrun.
-    openmp, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")
-    of_script = int(openmp) if openmp.isdecimal() else 1
     chosen: dict[str, tuple[Any, ...]] = {
         "batch_size": (None,) if is_script else DEFAULT_BATCH_SIZES,
         "warmup": (DEFAULT_SCRIPT_WARMUP if is_script else DEFAULT_WARMUP,),
         "steps": (fewest if fills_time else whole_periods,),
         "prefetch": (0 if has_own_data else None,),  # not all samples of the user's are resident
-        "threads": (of_script if is_script else None,),
+        "threads": (_openmp_threads() if is_script else None,),
     }
     axes = {}
     for axis, field in OPTION_FIELDS.items():
@@ -172,14 +172,23 @@ def _require_whole_parts(
         )
 
 
+def _openmp_threads() -> int:
+    """The threads of each rank of a script, as under torchrun: those of the variable, or 1."""
+    first, _, _ = os.environ.get("OMP_NUM_THREADS", "").partition(",")  # one for each nesting
+    return max(1, int(first)) if first.isdecimal() else 1
+
+
 def _threads(
     options: SweepOptions, nodes: Sequence[Node], largest_group: int, threads: int | None
 ) -> int:
     """Threads per replica: as asked for, or as many as every node has for its part of the largest
-    group. Raises UsageError for more than that."""
+    group. Raises UsageError for more than that, unless a script on GPUs takes them from its
+    environment."""
     counts = fill_nodes(largest_group, [len(node.devices) for node in nodes])
+    given_by = "OMP_NUM_THREADS" if options.threads is None else "--threads"
+    may_exceed = options.oversubscribe or (options.threads is None and nodes[0].machine.gpus != ())
     return min(
-        threads_for(threads, node.machine.cores, count, oversubscribe=options.oversubscribe)
+        threads_for(threads, node.machine.cores, count, oversubscribe=may_exceed, by=given_by)
         for node, count in zip(nodes, counts, strict=False)  # the last ones may be idle
     )
 

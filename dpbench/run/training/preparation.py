@@ -43,6 +43,13 @@ from dpbench.temporary import temporary_folder
 from dpbench.training.rank import refuse_unusable
 from dpbench.training.run_folder import OTHERWISE, RUN_FILE, TrainingJob, read_manifest
 
+OF_WORKLOAD = {"optimizer", "lr", "lr_scaling", "seed", "dtype", "compile"}
+"""Options with the names that they have in WorkloadSpec."""
+OF_TRAINING = {
+    *("implementation", "backend", "batch_size", "accumulate", "sync_every", "bucket_cap_mb"),
+    *("epochs", "gamma", "last_batch", "max_norm", "balance"),
+}
+"""The same of TrainingSpec."""
 DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
 """As the MNIST example of torch has them."""
 DIGITS_LENGTH = {"epochs": 10, "gamma": 0.85}
@@ -160,7 +167,7 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     notes = [*tried.notes, *unread_notes(options.data_dir, (dataset,))]
     length = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
     workload = WorkloadSpec(
-        architecture=options.arch, dataset=dataset, **options.same_named(WorkloadSpec)
+        architecture=options.arch, dataset=dataset, **options.model_dump(include=OF_WORKLOAD)
     )
     exchange = IMPLEMENTATIONS[options.implementation].exchange
     of_ranks = "gloo" if devices[0] == "cpu" else "nccl"
@@ -168,7 +175,7 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     settings: dict[str, Any] = {
         "backend": backend,
         **length,
-        **options.same_named(TrainingSpec),
+        **options.model_dump(include=OF_TRAINING, exclude_none=True),
         "threads": threads,
     }
     spec = TrainingSpec(
