@@ -66,14 +66,19 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def near_path(path: str | Path) -> str:
-    """The end of an error on a path that does not exist: the name in its folder that is spelled
-    most like it; "" if none is."""
+    """The end of an error on a path that does not exist: it with each name spelled like the nearest
+    one that is there; "" if none is."""
     missing = Path(path)
-    with suppress(OSError):
-        names = [one.name for one in missing.parent.iterdir()]
-        if near := difflib.get_close_matches(missing.name, names, n=1, cutoff=0.7):
-            return f"; did you mean {missing.with_name(near[0])}?"
-    return ""
+    found = Path(missing.anchor)
+    for name in missing.relative_to(found).parts:
+        names = list[str]()
+        with suppress(OSError):
+            names = [one.name for one in found.iterdir()]
+        near = difflib.get_close_matches(name, [".", "..", *names], n=1, cutoff=0.7)
+        if not near:
+            return ""
+        found /= near[0]
+    return f"; did you mean {found}?"
 
 
 def no_file(path: str | Path) -> str:

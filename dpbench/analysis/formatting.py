@@ -1,10 +1,10 @@
 """How a value is written; an estimate to the digits that its interval supports, in one notation.
 
 An interval that is about symmetric, or symmetric as printed, is "1.72 ± 0.03", any other "1.9
-(0.8–4.4)". Its half-width has one significant digit, or, where there is room, two if it starts with
-a 1: "86.1 ± 1.4 %". Times and shares cannot be negative: if their interval includes 0, nothing was
-found, and only its upper end is written: "≤ 8 ms". A time whose whole interval lies below 0 is
-"≤ 0 µs".
+(0.8–4.4)"; so is a ratio whose ± would reach 1 where its interval does not. The half-width has one
+significant digit, or, where there is room, two if it starts with a 1: "86.1 ± 1.4 %". Times and
+shares cannot be negative: if their interval includes 0, nothing was found, and only its upper end
+is written: "≤ 8 ms". A time whose whole interval lies below 0 is "< 0".
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ EQUAL_VALUES_SHARE = 1e-6
 """Repetitions are equal if their interval is at most this share of the value."""
 AT_MOST = "≤"
 """Begins a text that has the upper end alone of an interval that includes 0."""
+NO_TIME = "< 0"
+"""Text of a time whose whole interval lies below 0."""
 TOO_NOISY = "too noisy"
 """Text of a speed whose interval says nothing, see `Estimate.is_too_noisy`."""
 LOPSIDED_RATIO = 1.25
@@ -46,8 +48,8 @@ def plus_minus(estimate: Estimate, *, scale: float = 1.0, two_after_one: bool = 
     if half_width <= EQUAL_VALUES_SHARE * abs(value):
         return f"{value:z,.3f} ± 0"
     nearer, farther = sorted(estimate.sides)
-    # Unless ± would say something else than the two ends.
-    if farther <= max(LOPSIDED_RATIO * nearer, TIGHT_SHARE * abs(estimate.value)):
+    is_about_symmetric = farther <= max(LOPSIDED_RATIO * nearer, TIGHT_SHARE * abs(estimate.value))
+    if is_about_symmetric and not _would_reach_one(estimate, farther):
         places = decimals(half_width, value, two_after_one=two_after_one)
         return f"{_rounded(value, places)} ± {half_width:,.{places}f}"
     low, high = (end * scale for end in estimate.interval)
@@ -58,6 +60,12 @@ def plus_minus(estimate: Estimate, *, scale: float = 1.0, two_after_one: bool = 
         return f"{_rounded(middle, places)} ± {_rounded(half_width, places)}"
     ends = [_rounded(end, places) for end in (below, above)]
     return f"{_rounded(middle, places)} ({(' to ' if below < 0 else '–').join(ends)})"
+
+
+def _would_reach_one(ratio: Estimate, reach: float) -> bool:
+    """Whether a ratio ± its larger side includes 1, no change, and its interval does not."""
+    low, high = ratio.ends
+    return ratio.unit == "×" and abs(ratio.value - 1) <= reach and not low <= 1 <= high
 
 
 def percentage(estimate: Estimate) -> str:
@@ -88,14 +96,14 @@ def significant(estimate: Estimate) -> str:
 
 def time_text(estimate: Estimate) -> str:
     """Writes seconds in the unit that fits: "1.23 ± 0.04 ms"; alone, "1.23 ms"; "≤ 8 ms" if the
-    interval includes 0."""
+    interval includes 0, and "< 0" if it lies below 0."""
     low, high = estimate.ends
     if max(abs(low), abs(high)) < CLOCK_SECONDS:
         return "0 µs"
     if estimate.interval is None:
         return units.seconds(estimate.value)
     if high < 0:
-        return f"{AT_MOST} 0 µs"
+        return NO_TIME
     seconds = high if low <= 0 < high else abs(estimate.value)
     size, unit = next((one for one in _SHOWN_UNITS if seconds >= one[0]), _SHOWN_UNITS[-1])
     number = _at_most(estimate, 1 / size) or plus_minus(

@@ -14,7 +14,7 @@ from typing import Any
 import tabulate
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.formatting import AT_MOST
+from dpbench.analysis.formatting import AT_MOST, NO_TIME
 from dpbench.messages import one_line
 
 TEXT_WIDTH = 100
@@ -29,6 +29,7 @@ _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
 SortValue = float | str | None
 MISSING = "–"
 AT_MOST_MEANS = f"{AT_MOST}: the interval includes 0, and this is its upper end"
+NO_TIME_MEANS = f"{NO_TIME}: the whole interval is below 0, so nothing was found"
 UNLIMITED_WIDTH = 100_000
 """Width of a terminal that has room for all columns."""
 COLUMN_GAP = 2
@@ -83,8 +84,9 @@ class Table:
     @property
     def all_notes(self) -> list[str]:
         """The notes, and what the sign in cells means that have one end of an interval."""
-        cells = (cell for column in self.columns if column.by_default for cell in column.cells)
+        cells = [cell for column in self.columns if column.by_default for cell in column.cells]
         marks = [AT_MOST_MEANS] if any(cell.startswith(AT_MOST) for cell in cells) else []
+        marks += [NO_TIME_MEANS] if NO_TIME in cells else []
         return [*marks, *self.notes]
 
     @property

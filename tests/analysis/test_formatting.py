@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dpbench.analysis.estimate import Estimate
@@ -48,6 +50,10 @@ def test_plus_minus(estimate: Estimate, expected: str) -> None:
     assert plus_minus(estimate) == expected
 
 
+def test_a_ratio_beyond_one_is_not_written_as_if_it_might_be_one() -> None:
+    assert plus_minus(replace(between(1.14, 1.002, 1.297), unit="×")) == "1.14 (1.00–1.30)"
+
+
 @pytest.mark.parametrize(
     ("estimate", "expected"),
     [
@@ -69,7 +75,7 @@ def test_compact(estimate: Estimate, expected: str) -> None:
     [
         (about(0.00123, 0.00004), "1.23 ± 0.04 ms"),
         (about(0.0003, 0.00574), "≤ 6.1 ms"),
-        (about(-0.004, 0.001), "≤ 0 µs"),
+        (about(-0.004, 0.001), "< 0"),
         (about(2.5, 0.2), "2.5 ± 0.2 s"),
         (single(-4e-5), "-40 µs"),
         (about(1e-18, 1e-17), "0 µs"),
