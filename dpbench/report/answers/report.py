@@ -117,8 +117,9 @@ def _sentence(fastest: Fastest) -> str:
     if ties := fastest.ties:
         speeds = [rival.throughput.value for rival in ties if rival.throughput]
         apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
-        names = listed([f"{label} at {value}", *(_name(tie, fastest) for tie in ties)])
-        return f"no clear winner{at}: {names} tie within {max(1, apart)} %{load}"
+        names = listed([label, *(_name(tie, fastest) for tie in ties)])
+        within = f"tie within {max(1, apart)} %, the highest at {value}"
+        return f"no clear winner{at}: {names} {within}{load}"
     if fastest.rivals:
         names = listed([_name(rival, fastest) for rival in fastest.rivals])
         return f"no clear winner{at}: {label} at {value}; too noisy to compare: {names}{load}"

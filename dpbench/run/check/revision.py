@@ -52,7 +52,8 @@ def checked_out(revision: str, files: Sequence[str]) -> Iterator[tuple[Path, lis
                 )
         say(f"--against-ref {revision} is commit {commit[:12]}")
         if not _git(revision, root, "diff", commit, "--"):
-            say(f"nothing has changed since {revision} in the files that Git tracks")
+            unchanged = f"nothing has changed since {revision} in the files that Git tracks"
+            say(f"{unchanged}, so that a difference is noise")
         inside = [Path(p).resolve() for p in sys.path if p]
         mapped = [tree / p.relative_to(root) for p in inside if p.is_relative_to(root)]
         yield folder, [str(path) for path in (folder, *mapped, tree / "src")]
