@@ -3,11 +3,12 @@
 Copies that do not train together (`independent`) are never the fastest, nor are configurations that
 did not complete or had wrong gradients. If the interval of another configuration overlaps that of
 the fastest, the two are statistically tied: overlap is a cautious test, which suits a fastest one
-that was picked out of many. One that ran only once is tied with everything.
+that was picked out of many. One that ran only once has no interval, and is tied with everything.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
@@ -39,7 +40,7 @@ class Fastest:
     load: str = ""
     """Load on the machine, for which the fastest row may not be the fastest."""
     row: Row | None = None
-    """The fastest row; None if no row has a speed, or speeds cannot be compared."""
+    """The fastest row; None if no row has a speed."""
     others: tuple[Row, ...] = ()
     """All that it was compared with, the nearest first."""
     rivals: tuple[Row, ...] = ()
@@ -59,10 +60,9 @@ class Fastest:
 
     @property
     def ties(self) -> tuple[Row, ...]:
-        """The rivals whose speeds are not too noisy to compare."""
-        return tuple(
-            one for one in self.rivals if one.throughput and not one.throughput.is_too_noisy
-        )
+        """The rivals with speeds to compare: of several repetitions, and not too noisy."""
+        speeds = {one: one.throughput for one in self.rivals if one.throughput}
+        return tuple(one for one in speeds if speeds[one].interval and not speeds[one].is_too_noisy)
 
     def repetitions_to_decide(self, rival: Row) -> int | None:
         """The fewest repetitions that tell the fastest row from a rival in 4 of 5 cases, if they
@@ -108,10 +108,9 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
         return Fastest(reason=reason)
     found = {row: row.throughput for row in usable if row.throughput}
     fastest, *others = sorted(found, key=lambda row: -found[row].value)
-    low, high = found[fastest].ends
-    overlapping = [
-        row for row in others if low <= found[row].ends[1] and found[row].ends[0] <= high
-    ]
+    ends = {row: found[row].interval or (0.0, math.inf) for row in found}
+    low, high = ends[fastest]
+    overlapping = [row for row in others if low <= ends[row][1] and ends[row][0] <= high]
     ratios = {
         row: ratio
         for row in others
@@ -161,12 +160,9 @@ def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:
     """Why no row can be the fastest; empty if one can."""
     ends = {row.status.words for row in rows if row.status is not Status.COMPLETED}
     ended = f" ({', '.join(sorted(ends))})" if ends else ""
-    counted = sorted({row.throughput.unit for row in usable if row.throughput})
-    if len(counted) > 1:
-        return f"speeds are in different units: {', '.join(counted)}"
     if not rows:
         return "no trial was recorded"
-    if not counted:
+    if not any(row.throughput for row in usable):
         return f"no configuration completed{ended}" if ends else "no configuration has a speed"
     is_alone = all(row.implementation == SINGLE for row in usable)
     return f"no configuration but {SINGLE} completed{ended}" if is_alone and ends else ""

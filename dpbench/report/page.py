@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.explanation import Explanation, fastest_of
+from dpbench.analysis.diagnosis.explanation import Explanation, fastest_by_work
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.folders import Sweep
@@ -121,7 +121,7 @@ def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
         compared = {row.configuration for row in (fastest.row, *fastest.others) if row}
         own = [each for each in analysis.explanations if each.configuration in compared]
         if any(each.trains_together for each in own):
-            yield fastest_of(own)
+            yield from fastest_by_work(own)
 
 
 def _draw(analysis: Analysis) -> Iterator[PageChart]:

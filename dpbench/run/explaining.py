@@ -11,7 +11,7 @@ from typing import Any
 
 from dpbench.analysis.analyze import analyze
 from dpbench.analysis.diagnosis.causes import causes_of
-from dpbench.analysis.diagnosis.explanation import Explanation, fastest_of
+from dpbench.analysis.diagnosis.explanation import Explanation, fastest_by_work
 from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.sentences import noise_warnings
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
@@ -61,7 +61,7 @@ def explain(options: ExplainResults | ExplainScript, progress: TrialProgress) ->
         what = f"nothing to explain in {analysis.rows[0].label}"
         raise UsageError(f"{sweep.folder}: {what}; there are {there}")
     clear = [each for each in explanations if not each.is_too_noisy]
-    shown = clear if chosen.wanted and clear else [fastest_of(explanations)]
+    shown = clear if chosen.wanted and clear else fastest_by_work(explanations)
     asked = [each for each in explanations if chosen.wanted or each.trains_together] or shown
     noise = [*noise_warnings([each.row for each in asked], all_rows, "explain")]
     answer = explanation_answer(analysis, shown, noise=noise, verbose=options.verbose)

@@ -25,10 +25,12 @@ def test_whoever_overlaps_the_best_is_named_nearest_first() -> None:
         runs(trial("ddp", "shm"), (140, 150, 160)),
         runs(trial("torch-ddp", "gloo"), (141, 142, 143)),
         runs(trial("torch-ddp", "shm"), (10, 10.1, 10.2)),
+        runs(trial("dp", "threads"), (9,)),  # a single run shows nothing
     )
     assert found.row is not None
     assert found.row.series == "ddp/shm"
-    assert [row.series for row in found.rivals] == ["torch-ddp/gloo", "ddp/gloo"]
+    assert [row.series for row in found.rivals] == ["torch-ddp/gloo", "ddp/gloo", "dp"]
+    assert [row.series for row in found.ties] == ["torch-ddp/gloo"]
 
 
 def test_a_backend_that_is_faster_in_all_implementations_is_named() -> None:

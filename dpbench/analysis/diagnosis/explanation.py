@@ -164,12 +164,18 @@ class Explanation:
         return bool(self.row.noisy_estimates)
 
 
-def fastest_of(explanations: Sequence[Explanation]) -> Explanation:
-    """The fastest one that trains several replicas together, or of all if none does; one that is
-    too noisy only if all are."""
-    together = [each for each in explanations if each.trains_together] or explanations
-    clear = [each for each in together if not each.is_too_noisy] or together
-    return max(clear, key=lambda each: each.row.throughput.value if each.row.throughput else 0)
+def fastest_by_work(explanations: Sequence[Explanation]) -> list[Explanation]:
+    """The fastest of each work, whose speeds do not compete: one that trains several replicas
+    together, or any if none does; one that is too noisy only if all are."""
+
+    def merit(one: Explanation) -> tuple[bool, bool, float]:
+        speed = one.row.throughput.value if one.row.throughput else 0.0
+        return one.trains_together, not one.is_too_noisy, speed
+
+    works = dict.fromkeys(one.row.work for one in explanations)
+    groups = ([one for one in explanations if one.row.work == work] for work in works)
+    fastest = [max(group, key=merit) for group in groups]
+    return [one for one in fastest if not one.is_too_noisy] or fastest[:1]
 
 
 def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:

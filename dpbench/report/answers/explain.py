@@ -49,6 +49,7 @@ FASTER_THAN: dict[Part, str] = {
 """What a step is compared with if a factor begins with this part."""
 GOOD_EFFICIENCY = 0.9
 """Efficiency from which on a configuration without a large loss has nothing to fix."""
+OPTIONS_THAT_CHOOSE = "--implementations, --backends, --group-sizes and --batch-sizes"
 READING_NOTE = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
@@ -77,14 +78,17 @@ def explanation_answer(
     if verbose:
         remarks = [READING_NOTE, *filter(None, map(_phases, shown)), *remarks]
     elif others and not shown[0].is_script:
-        options = ("implementations", "backends", "group_sizes", "batch_sizes")
-        names = " and ".join(", ".join(map(option_words, options)).rsplit(", ", 1))
-        remarks.append(f"{units.counted(len(others), 'other configuration')}: choose with {names}")
+        count = units.counted(len(others), "other configuration")
+        remarks.append(f"{count}: choose with {OPTIONS_THAT_CHOOSE}")
     table = factors_table(shown)
     if len(shown) == 1:
         table = replace(table, columns=table.columns[1:])
-    ties = tied_with(shown[0].row, analysis.fastest)
-    verdict: Paragraph = verdict_sentence(shown[0], ties) if is_explained else noise
+    first_of_work = {one.row.work: one for one in reversed(shown)}
+    verdicts = [
+        verdict_sentence(one, tied_with(one.row, analysis.fastest))
+        for one in reversed(first_of_work.values())
+    ]
+    verdict: Paragraph = "\n".join(verdicts) if is_explained else noise
     if not (is_explained or shown[0].is_spoiled) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
     return Answer(

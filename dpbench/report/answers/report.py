@@ -65,8 +65,8 @@ def next_command(
     analysis: Analysis, typed: CommandLine | None = None, *, is_explained: bool = False
 ) -> str:
     """What to run next, "" for nothing: rows under load again if load spoiled the speeds; else it
-    decides between the fastest row of all and one that ties with it, or explains the fastest, or
-    opens the page if that `is_explained`.
+    decides between the fastest row, of the first work, and one that ties with it, or explains the
+    fastest, or opens the page if that `is_explained`.
 
     `typed` is the command that has just measured, as short as it can be. It is the next one, too,
     if most rows were under load; after a first look at the machine a script is explained.
@@ -83,7 +83,9 @@ def next_command(
         return ""
     if typed and typed.options.get("preset") == "quick":
         return "dpbench explain your_script.py"
-    fastest = max(analysis.fastest, key=lambda one: one.speed)
+    # Speeds of other work do not compete.
+    of_first_work = [one for one in analysis.fastest if one.work == analysis.fastest[0].work]
+    fastest = max(of_first_work, key=lambda one: one.speed)
     folder = shlex.quote(str(stored.folder))
     reading = f"dpbench report {folder} --open" if is_explained else f"dpbench explain {folder}"
     return command_to_decide(stored.command, fastest) or reading
@@ -114,6 +116,9 @@ def _sentence(fastest: Fastest) -> str:
         return f"no fastest configuration{at}: {fastest.reason}"
     label, value = _name(row, fastest), rate_with_unit(speed)
     load = f", but {fastest.load}" if fastest.load else ""
+    if fastest.others and speed.basis != "repetitions":
+        why = "one run cannot show whether another is as fast"
+        return f"fastest in a single run{at}: {label} at {value}; {why}{load}"
     if ties := fastest.ties:
         speeds = [rival.throughput.value for rival in ties if rival.throughput]
         apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
@@ -122,12 +127,11 @@ def _sentence(fastest: Fastest) -> str:
         return f"no clear winner{at}: {names} {within}{load}"
     if fastest.rivals:
         names = listed([_name(rival, fastest) for rival in fastest.rivals])
-        return f"no clear winner{at}: {label} at {value}; too noisy to compare: {names}{load}"
+        has_single_run = any(len(rival.speeds) == 1 for rival in fastest.rivals)
+        why = "too noisy or with too few runs" if has_single_run else "too noisy"
+        return f"no clear winner{at}: {label} at {value}; {why} to compare: {names}{load}"
     if load:
         return f"perhaps the fastest{at}: {label} at {value}{load}"
-    if fastest.others and speed.basis != "repetitions":
-        one_run = "one run cannot show whether another is as fast"
-        return f"fastest in a single run{at}: {label} at {value}; {one_run}"
     efficiency = row.efficiency if row.group_size > 1 else None
     if efficiency is None or efficiency.is_too_noisy:
         return f"fastest{at}: {label} at {value}"

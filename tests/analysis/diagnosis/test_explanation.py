@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows, slowest_of
+from dpbench.analysis.diagnosis.explanation import (
+    Explanation,
+    explain_rows,
+    fastest_by_work,
+    slowest_of,
+)
 from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.phases import REPLICA_PHASES, step_phases
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
 from dpbench.records.trial import Phase, Status, TrialRecord
-from tests.analysis.builders import rank, record, steps_of, trial, weak_sweep, window
+from tests.analysis.builders import rank, record, steps_of, trial, varied, weak_sweep, window
 
 
 def phases(backward: float) -> dict[Phase, tuple[float, ...]]:
@@ -79,6 +86,13 @@ def test_every_row_with_a_speed_is_explained_except_plain_single_copies() -> Non
         "ddp/gloo ×2, batch 32",
         "independent ×2, batch 32",
     ]
+
+
+def test_each_work_has_its_own_fastest_row() -> None:
+    slow = weak_sweep(slower=9.0)
+    strong = [replace(one, trial=varied(one.trial, scaling="strong")) for one in slow]
+    found = fastest_by_work([*explained([*weak_sweep(), *strong]).values()])
+    assert [one.row.label.split("/")[0] for one in found] == ["ddp(strong)", "ddp(weak)"]
 
 
 @pytest.mark.parametrize(

@@ -114,12 +114,6 @@ def test_a_script_is_not_advised_what_it_has() -> None:
     assert '. Try init_process_group("nccl"), or' in nccl
 
 
-def test_what_cannot_be_timed_by_itself_follows_the_losses() -> None:
-    whole, part = lines(unsynced=0.040, single=0.040, finds_unused=True)
-    assert whole.startswith("20.4 ± 0.7 % of the step is exposed communication. Try")
-    assert part.startswith("cost not measured: the search for unused parameters")
-
-
 def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
     loads = {"cached": 0.030, "cores": 3}
     assert lines(**loads)[0].endswith("persistent_workers=True); this run had num_workers=0")
