@@ -158,14 +158,14 @@ def lr_words(row: Row) -> str:
 
 
 def setting(
-    key: str, read: Callable[[Configuration], PlainValue], value_type: ValueType, **look: Any
+    key: str, read: Callable[[Configuration], PlainValue], value_type: ValueType, **fields: Any
 ) -> Metric:
     """A metric that rows and trials have in their configuration."""
 
     def read_one(one: Row | TrialRecord) -> PlainValue:
         return read(one.configuration) if one.configuration else None
 
-    return Metric(key=key, read=read_one, of_trial=read_one, value_type=value_type, **look)
+    return Metric(key=key, read=read_one, of_trial=read_one, value_type=value_type, **fields)
 
 
 def repeated(
@@ -174,7 +174,7 @@ def repeated(
     combine: Callable[[list[Any], str], Value],
     *,
     unit: str = "",
-    **look: Any,
+    **fields: Any,
 ) -> Metric:
     """A metric of trials whose value in a row combines those of its usable repetitions, one or
     more, in a unit."""
@@ -183,7 +183,7 @@ def repeated(
         values = [value for value in map(of_trial, row.records) if value is not None]
         return combine(values, unit) if values else None
 
-    return Metric(key=key, read=read, of_trial=of_trial, unit=unit, **look)
+    return Metric(key=key, read=read, of_trial=of_trial, unit=unit, **fields)
 
 
 UNDER_LOAD = "†"

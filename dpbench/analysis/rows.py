@@ -228,11 +228,9 @@ def summarize(
         item = next((record for record in group if record.ranks), group[0]).facts.item
         speeds = {record.trial.repetition: items_per_second(record) for record in measured}
         throughput = geometric_mean([*speeds.values()], f"{item}/s") if speeds else None
-        peak, peak_note = None, ""
-        if measured:
-            hosts = map((environments or {}).get, measured[-1].environment_ids)
-            operations = flops.get(configuration.workload)
-            peak, peak_note = peak_items_per_second(configuration, operations, hosts)
+        hosts = map((environments or {}).get, measured[-1].environment_ids if measured else ())
+        operations = flops.get(configuration.workload)
+        peak, peak_note = peak_items_per_second(configuration, operations, hosts)
         notes = [peak_note, *_notes(configuration, group)]
         if measured and not usable.get(reference):
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
@@ -318,8 +316,8 @@ def published_rows(path: Path) -> tuple[Row, ...]:
             throughput=single_value(line.rate, f"{line.item}/s") if line.rate else None,
             speeds={0: line.rate} if line.rate else {},
             duration=single_value(line.duration, "s") if line.duration else None,
-            speedup=_stated_speedup(line, reference),
-            relative_speedup=_stated_speedup(line, one_replica),
+            speedup=_published_speedup(line, reference),
+            relative_speedup=_published_speedup(line, one_replica),
             reference=rows.get(reference.key) if reference else None,
             repetitions=1,
             notes=tuple(notes),
@@ -328,7 +326,7 @@ def published_rows(path: Path) -> tuple[Row, ...]:
     return in_order(rows.values())
 
 
-def _stated_speedup(line: PublishedLine, reference: PublishedLine | None) -> Estimate | None:
+def _published_speedup(line: PublishedLine, reference: PublishedLine | None) -> Estimate | None:
     """The speedup of a published line: as it states it, or by speeds, or by times of one work."""
     if line.speedup:
         return single_value(line.speedup, "×")

@@ -92,17 +92,17 @@ def configurations_table(
     laid_out = list[Column]()
     bare = list[Metric]()
     for metric in metrics:
-        read = values[metric.key]
-        is_empty = all(value is None for value in read)
+        of_rows = values[metric.key]
+        is_empty = all(value is None for value in of_rows)
         if is_empty and metric.key not in chosen:
             continue
         if metric.beside and metric.beside[0] in shown:
             metric = replace(metric, write=metric.beside[1])
-        elif metric.key in shown and metric.by_default and any(map(_is_bare, read)):
+        elif metric.key in shown and metric.by_default and any(map(_is_bare, of_rows)):
             bare.append(metric)
-        texts = [cell(metric, row, value) for row, value in zip(rows, read, strict=True)]
-        look = {"leaves": 0 if chosen else metric.leaves, "by_default": metric.key in shown}
-        laid_out.append(metric_column(metric, read, texts, **look))
+        texts = [cell(metric, row, value) for row, value in zip(rows, of_rows, strict=True)]
+        placed = metric_column(metric, of_rows, texts, by_default=metric.key in shown)
+        laid_out.append(replace(placed, leaves=0) if chosen else placed)
     common = [one for one in laid_out if not chosen and _is_common(one)]
     laid_out = [replace(one, by_default=False) if one in common else one for one in laid_out]
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
@@ -121,10 +121,9 @@ def configurations_table(
 
 
 def metric_column(
-    metric: Metric, values: Iterable[Value], texts: Iterable[str], **look: Any
+    metric: Metric, values: Iterable[Value], texts: Iterable[str], *, by_default: bool = True
 ) -> Column:
-    """The column of a metric with its value and text in each row, sorted by plain values; `look`
-    has other fields of Column."""
+    """The column of a metric with its value and text in each row, sorted by plain values."""
     return column(
         metric.header,
         texts,
@@ -133,7 +132,8 @@ def metric_column(
         # What is claimed is mostly numbers, whose digits are left alone.
         is_text=metric.value_type in ("text", "boolean") and not metric.key.endswith(CLAIM_END),
         sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
-        **look,
+        by_default=by_default,
+        leaves=metric.leaves,
     )
 
 

@@ -183,15 +183,14 @@ def _tabulated(
     return text
 
 
-def column(header: str, cells: Iterable[str], *, key: str = "", **look: Any) -> Column:
-    """A column of numbers, each on one line. The key is the header unless given; `look` has other
-    fields of Column."""
-    return Column(key=key or header, header=header, cells=tuple(map(one_line, cells)), **look)
+def column(header: str, cells: Iterable[str], *, key: str = "", **fields: Any) -> Column:
+    """A column of numbers, each on one line. The key is the header unless given."""
+    return Column(key=key or header, header=header, cells=tuple(map(one_line, cells)), **fields)
 
 
-def text_column(header: str, cells: Iterable[str], **look: Any) -> Column:
+def text_column(header: str, cells: Iterable[str], **fields: Any) -> Column:
     """A column of words."""
-    return column(header, cells, is_text=True, **look)
+    return column(header, cells, is_text=True, **fields)
 
 
 def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> str:

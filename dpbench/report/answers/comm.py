@@ -24,7 +24,7 @@ def collectives_table(records: Sequence[CollectiveRecord]) -> Table:
         if metric.header:
             values = [metric.read(row) for row in measured]
             texts = map(metric.write, values)
-            columns.append(metric_column(metric, values, texts, leaves=metric.leaves))
+            columns.append(metric_column(metric, values, texts))
     return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(records)))
 
 
