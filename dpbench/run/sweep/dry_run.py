@@ -34,8 +34,9 @@ def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
 
     Raises what a run would raise before its first trial.
     """
-    sweep, (machine,) = plan.sweep, plan.runner.machines
+    sweep = plan.sweep
     spec = sweep.spec
+    (machine,) = plan.runner.machines
     needs = "" if options.oversubscribe else _needs_in_words(spec, machine)
     if needs and machine.gpus:  # where it is to run, each replica has its own GPU
         spec = replace(spec, devices=tuple(f"cuda:{n}" for n in range(len(spec.devices))))

@@ -44,10 +44,10 @@ def measure_on_nodes(
     with as_exceptions(), open_cluster(placement, token, here) as cluster:
         results = options.results_dir / cluster.nodes[0].folder
         sweep, notes = specified_sweep(options, results, here, cluster.nodes)
-        spec, trials = sweep.spec, plan_trials(sweep.spec)
+        trials = plan_trials(sweep.spec)
         logs = folder_inside(folder, LOGS_FOLDER)
         try:
-            with prepared_datasets(spec, options.data_dir) as prepared:
+            with prepared_datasets(sweep.spec, options.data_dir) as prepared:
                 if here.number:
                     runner = TrialRunner(here.machine, logs, prepared)
                 else:
@@ -58,7 +58,7 @@ def measure_on_nodes(
                     plan = SweepPlan(sweep=sweep, runner=runner, resumes=resumes, notes=notes)
                     return measure(plan, progress)
                 say(*notes)
-                follow_orders(cluster, runner, trials, spec.time_limit_seconds)
+                follow_orders(cluster, runner, trials, sweep.spec.time_limit_seconds)
                 return None
         except NodeLost as lost:
             raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None
