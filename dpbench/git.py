@@ -35,9 +35,3 @@ def run_git(
         errors="surrogateescape",
         timeout=limit_seconds,
     )
-
-
-def git_error(finished: subprocess.CompletedProcess[str]) -> str:
-    """Git's error message in one line, from its cause on."""
-    _, _, cause = f"\n{finished.stderr}".rpartition("\nfatal: ")
-    return " ".join(cause.split()) or f"git ended with status {finished.returncode}"

@@ -49,11 +49,6 @@ def percent(share: float, digits: int = 2) -> str:
     return f"{value:,.0f} %" if large else f"{value:.{digits}g} %"
 
 
-def three_digits(value: float) -> str:
-    """Writes a value of unknown uncertainty: "0.412", "1.10", "4,988"; whole from 100 up."""
-    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
-
-
 def span(counts: Iterable[int], noun: str = "") -> str:
     """The range of the numbers: "3–5", "1–3 repetitions"; "3" if all are equal."""
     known = {*counts}

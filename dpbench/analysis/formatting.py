@@ -37,13 +37,18 @@ _NUMBER = re.compile(r"[\d,.]+")
 _SHOWN_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
+def three_digits(value: float) -> str:
+    """Writes a value of unknown uncertainty: "0.412", "1.10", "4,988"; whole from 100 up."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
+
+
 def plus_minus(estimate: Estimate, *, scale: float = 1.0, two_after_one: bool = True) -> str:
     """Writes "1.72 ± 0.03"; "1.9 (0.8–4.4)" if the interval is lopsided; alone, "1.72"."""
     value = estimate.value * scale
     if estimate.basis == "definition":
         return f"{value:.0f}"
     if estimate.interval is None:
-        return units.three_digits(value)
+        return three_digits(value)
     half_width = max(estimate.sides) * scale
     if half_width <= EQUAL_VALUES_SHARE * abs(value):
         return f"{value:z,.3f} ± 0"
@@ -131,7 +136,7 @@ def unless_too_noisy(write: Callable[[Estimate], str]) -> Callable[[Estimate], s
 
 
 gigabytes = unless_too_noisy(lambda speed: significant(speed.scaled(1 / GIGA, unit="GB/s")))
-gigabytes_alone = unless_too_noisy(lambda speed: units.three_digits(speed.value / GIGA))
+gigabytes_alone = unless_too_noisy(lambda speed: three_digits(speed.value / GIGA))
 rate = unless_too_noisy(plus_minus)
 rate_with_unit = unless_too_noisy(lambda e: f"{plus_minus(e)} {one_line(e.unit)}")
 ratio = unless_too_noisy(partial(plus_minus, two_after_one=False))

@@ -17,7 +17,6 @@ from typing import Any, Literal, Self, get_type_hints
 
 import numpy as np
 
-from dpbench import units
 from dpbench.analysis import formatting, resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean
 from dpbench.analysis.losses import SLOPE_BLOCKS, finite_losses, loss_slope_per_second
@@ -395,7 +394,7 @@ METRICS: tuple[Metric, ...] = (
         "mini-batches.",
         unit="per step",
         header="Loss delta/step",
-        write=units.three_digits,
+        write=formatting.three_digits,
     ),
     repeated(
         "loss_delta_per_second",
@@ -405,7 +404,7 @@ METRICS: tuple[Metric, ...] = (
         "noisy mini-batches; without an interval, as repetitions share these batches.",
         unit="per s",
         header="Loss delta/s",
-        write=units.three_digits,
+        write=formatting.three_digits,
     ),
     repeated(
         "final_loss",
@@ -415,7 +414,7 @@ METRICS: tuple[Metric, ...] = (
         "interval, as repetitions share a seed.",
         unit="loss",
         header="Final loss",
-        write=units.three_digits,
+        write=formatting.three_digits,
     ),
     Metric(
         "mfu",

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TextIO
 
 from dpbench import units
+from dpbench.analysis.formatting import three_digits
 from dpbench.messages import print_result, say
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingSpec
@@ -103,7 +104,7 @@ def started_line(event: StartLine, spec: TrainingSpec) -> str:
 
 def rate_words(samples_per_second: float, started: StartLine) -> str:
     """Writes "3,412 images/s"."""
-    return f"{units.three_digits(samples_per_second * started.items_per_sample)} {started.item}/s"
+    return f"{three_digits(samples_per_second * started.items_per_sample)} {started.item}/s"
 
 
 def step_line(event: StepLine, started: StartLine) -> str:

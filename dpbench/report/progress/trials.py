@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from dpbench import units
+from dpbench.analysis.formatting import three_digits
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
@@ -114,4 +115,4 @@ def _result(record: TrialRecord | CollectiveRecord) -> str:
     # Imported here, as a training reports its progress without the statistics and their numpy.
     from dpbench.analysis.throughput import items_per_second
 
-    return f"{units.three_digits(items_per_second(record))} {record.facts.item}/s"
+    return f"{three_digits(items_per_second(record))} {record.facts.item}/s"

@@ -8,13 +8,14 @@ nothing stays registered if this process is killed.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from dpbench.errors import UsageError
-from dpbench.git import git_error, run_git
+from dpbench.git import run_git
 from dpbench.messages import say
 from dpbench.temporary import temporary_folder
 
@@ -95,3 +96,9 @@ def _git(revision: str, folder: Path, *arguments: str, otherwise: str | None = N
             said = f"{folder} is not in a Git repository; expected the folder of your code in one"
         raise UsageError(f"{got}: {said}")
     return finished.stdout.strip("\n")
+
+
+def git_error(finished: subprocess.CompletedProcess[str]) -> str:
+    """Git's error message in one line, from its cause on."""
+    _, _, cause = f"\n{finished.stderr}".rpartition("\nfatal: ")
+    return " ".join(cause.split()) or f"git ended with status {finished.returncode}"

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.git import git_error
 from dpbench.messages import said_to
-from dpbench.run.check.revision import checked_out
+from dpbench.run.check.revision import checked_out, git_error
 from tests.cli.command import ROOT, git
 
 CHECK_OUT = f"""
