@@ -148,13 +148,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         usual = DEFAULT_IMPLEMENTATIONS if self.script is None else (SCRIPT,)
         return self.implementations or (*usual, INDEPENDENT)
 
-    @property
-    def script_and_arguments(self) -> tuple[str, ...]:
-        """What python would get: ("train.py", "--lr", "1"), ("-m", "package.train"), or nothing."""
-        if self.script is None:
-            return ()
-        return (*("-m",) * self.module, self.script, *self.arguments)
-
     @model_validator(mode="after")
     def _go_together(self) -> SweepOptions:
         """Raise UsageError for options that contradict each other, or would have no effect."""

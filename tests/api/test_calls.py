@@ -100,11 +100,6 @@ def test_an_explanation_measures_a_training_script(here: Path) -> None:
         (dpbench.sweep, {"dry_run": True}, r"^dpbench.sweep: dry_run is an option of the command"),
         (dpbench.sweep, {"gpus": 999}, r"^--gpus: .* cores?, .*, or add --oversubscribe$"),
         (dpbench.sweep, {"arch": "mpl"}, r"^arch: got 'mpl'; did you mean 'mlp'\? Expected one of"),
-        (
-            dpbench.sweep,
-            {"script": "train.py", "lr": 0.1},
-            r"^--lr and {lr} in the arguments",
-        ),
         (dpbench.check, {}, r"^got nothing to compare with; expected one of --against-ref REV"),
         (dpbench.check, {"tolerance": 0.05}, r"^tolerance: got 0.05; .* 3% .*; did you mean 5%\?"),
         (dpbench.check, {"arch": "train.py"}, r"check --against-ref HEAD train.py$"),

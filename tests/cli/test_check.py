@@ -30,14 +30,8 @@ def sweep(name: str, throughputs: Sequence[float], *more: TrialRecord) -> str:
     return str(stored(Path(name), [*runs(trial(), throughputs), *more]))
 
 
-@pytest.mark.parametrize(
-    ("throughputs", "options"), [(slower(QUIET, 0.10), ["--tolerance", "15%"]), (NOISY, [])]
-)
-def test_neither_an_accepted_slowdown_nor_noise_fails(
-    throughputs: Sequence[float], options: list[str]
-) -> None:
-    arguments = [sweep("new", throughputs), "--baseline", sweep("old", QUIET)]
-    assert run(["check", *arguments, *options]) == 0
+def test_noise_does_not_fail() -> None:
+    assert run(["check", sweep("new", NOISY), "--baseline", sweep("old", QUIET)]) == 0
 
 
 def test_wrong_gradients_come_before_failures_and_both_before_speed() -> None:

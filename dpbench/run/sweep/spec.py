@@ -202,9 +202,11 @@ def _workloads(
     The first step of an architecture is taken here, so that errors of the user's code are known
     before any trial. Raises UsageError for them.
     """
-    if script := options.script_and_arguments:
-        _require_script(script)
-        named = script[1] if script[0] == "-m" else Path(script[0]).name
+    if options.script is not None:
+        _require_script(options.script, is_module=options.module)
+        named = options.script if options.module else Path(options.script).name
+        prefix = ("-m",) if options.module else ()
+        script = (*prefix, options.script, *options.arguments)
         workload = WorkloadSpec(architecture=named, dataset="", script=script, **settings)
         return [with_files(workload)], []
     make_importable(*options.arch, options.data)
@@ -219,21 +221,21 @@ def _workloads(
     return workloads, notes
 
 
-def _require_script(script: Sequence[str]) -> None:
+def _require_script(script: str, *, is_module: bool) -> None:
     """Raise UsageError if there is no such script or module, or the file makes a model
     instead. Nothing of it runs here."""
-    if script[0] != "-m":
-        if not Path(script[0]).is_file():
-            raise UsageError(no_file(script[0]))
-        text = Path(script[0]).read_text(encoding="utf-8", errors="replace")
-        if "\ndef make(" in text and "optim" not in text:
-            raise UsageError(
-                f"{script[0]} makes a model and trains nothing; expected a training script; to "
-                f"measure the model: dpbench sweep --arch {script[0]}:make"
-            )
+    if is_module:
+        if not _has_module(script):
+            raise UsageError(f"-m {script}: no such module")
         return
-    if not _has_module(script[1]):
-        raise UsageError(f"-m {script[1]}: no such module")
+    if not Path(script).is_file():
+        raise UsageError(no_file(script))
+    text = Path(script).read_text(encoding="utf-8", errors="replace")
+    if "\ndef make(" in text and "optim" not in text:
+        raise UsageError(
+            f"{script} makes a model and trains nothing; expected a training script; to measure "
+            f"the model: dpbench sweep --arch {script}:make"
+        )
 
 
 def _has_module(name: str) -> bool:

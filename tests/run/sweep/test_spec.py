@@ -17,6 +17,8 @@ from dpbench.specs import SweepSpec
 from dpbench.specs.sweep import configurations
 from tests.builders import HERE
 
+GPU = Accelerator(index=0, name="H200", memory_bytes=2**37)
+
 
 def node(*devices: str, cores: int = 4, gpus: tuple[Accelerator, ...] = ()) -> Node:
     machine = Machine(environment=replace(HERE, cores=cores, accelerators=gpus))
@@ -81,28 +83,21 @@ def test_windows_that_cannot_fill_a_time_have_a_number_of_steps_in_whole_periods
 
 
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(("variable", "threads"), [("4,2", 4), ("", 1), ("0", 1)])
+@pytest.mark.parametrize(
+    ("variable", "gpus", "threads"), [("4,2", (), 4), ("", (), 1), ("0", (), 1), ("8", (GPU,), 8)]
+)
 def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
-    variable: str, threads: int, monkeypatch: pytest.MonkeyPatch
+    variable: str, gpus: tuple[Accelerator, ...], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As long as there are so many cores, or GPUs compute."""
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     Path("train.py").touch()
-    spec, _ = build_sweep_spec(SweepOptions(script="train.py"), [node("cpu", cores=8)])
-    assert (spec.base.threads, spec.base.window_seconds) == (threads, 0.5)
-
-
-@pytest.mark.usefixtures("here")
-def test_openmp_with_more_threads_than_cores_is_refused_unless_gpus_compute(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "4")
-    Path("train.py").touch()
     options = SweepOptions(script="train.py")
-    with pytest.raises(UsageError, match=r"^OMP_NUM_THREADS 4: 4 × 2 replicas are more than"):
-        build_sweep_spec(options, [node("cpu", "cpu")])
-    gpu = Accelerator(index=0, name="H200", memory_bytes=2**37)
-    spec, _ = build_sweep_spec(options, [node("cuda:0", "cuda:1", gpus=(gpu, gpu))])
-    assert spec.base.threads == 4
+    spec, _ = build_sweep_spec(options, [node("cpu", gpus=gpus)])
+    assert (spec.base.threads, spec.base.window_seconds) == (threads, 0.5)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    with pytest.raises(UsageError, match=r"^OMP_NUM_THREADS 5: 5 × 1 replicas are more than"):
+        build_sweep_spec(options, [node("cpu")])
 
 
 def test_a_scaled_learning_rate_that_is_no_number_is_refused() -> None:
