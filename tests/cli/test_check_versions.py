@@ -236,6 +236,7 @@ def test_a_revision_that_cannot_be_measured_ends_the_check_with_its_message(
         (["--against-ref", "HEAD", "--arch", "new.py:build"], "has no package/new.py; expected"),
         (["--against-ref", "HEAD", "--arch", "mlp"], "--arch mlp is not a file in this repository"),
         (["--against-ref", "HEAD", "{project}/model.py"], "expected a path relative to"),
+        (["--against-ref", "HEAD", "--name", "n" * 195, "model.py"], "is 4 bytes shorter, as the"),
     ],
 )
 def test_what_cannot_be_compared_takes_one_line(

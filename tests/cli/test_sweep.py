@@ -190,7 +190,7 @@ def test_a_sweep_is_not_finished_with_other_files(
     assert run(words) == 2
     said = capsys.readouterr().err
     assert "model.py has changed while the sweep ran" in said
-    assert "3 of 4 trials are stored in results/a; put the old one back and finish with: " in said
+    assert "3 of 4 trials are stored in results/a; to finish: " in said
     assert run([*words, "--resume"]) == 2
     assert "--resume: model.py has changed since results/a was begun; " in capsys.readouterr().err
     model.write_text(MODEL_TEMPLATE.read_text())

@@ -1,16 +1,11 @@
 """Candidate against baseline, configuration by configuration: the change of the cost, its
-uncertainty, and what it means.
-
-The values are those of whole runs, never of steps. Runs of two sweeps are compared by Welch's t
-on logarithms; runs of one sweep by their differences within a repetition, because a repetition is
-one pass of the palindrome, and what disturbed the machine then disturbed both (from `MIN_PAIRS`
-repetitions on: fewer lose more degrees of freedom than that gives back).
-"""
+uncertainty, and what it means."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from operator import attrgetter
 from typing import Literal
@@ -77,7 +72,7 @@ class ComparedRow:
     """Unit of both averages."""
     change: Change | None
     """See `Pair.change`."""
-    outcome: Outcome
+    outcome: Outcome = "inconclusive"
     p_value: float | None
     """p-value of a t test: of a difference (`compare`), or of a change above the tolerance
     (`check`); None if it was not tested."""
@@ -147,11 +142,30 @@ class Comparison:
     @property
     def repetition_seconds(self) -> list[float]:
         """Time of each repetition of all pairs on both sides, in order."""
-        records = [one for pair in self.pairs for one in (*pair.baseline, *pair.candidate)]
-        numbers = sorted({one.trial.repetition for one in records})
+        seconds = defaultdict[int, float](float)
+        for pair in self.pairs:
+            for record in (*pair.baseline, *pair.candidate):
+                seconds[record.trial.repetition] += record.duration_seconds
+        return [seconds[repetition] for repetition in sorted(seconds)]
+
+    def rows(self, name: str, p_value: Callable[[Change], float]) -> list[ComparedRow]:
+        """A row of the metric for each pair, without an outcome, and with the `p_value` of its
+        change if that can be tested. Raises NotComparable as `Pair.unit` does."""
+        metric = COMPARED_METRICS[name]
+        changes = [pair.change(metric) for pair in self.pairs]
+        p_values = [p_value(one) if one and one.is_tested else None for one in changes]
         return [
-            sum(one.duration_seconds for one in records if one.trial.repetition == number)
-            for number in numbers
+            ComparedRow(
+                pair=pair,
+                metric=name,
+                unit=pair.unit(metric),
+                change=change,
+                p_value=p,
+                p_value_corrected=corrected,
+            )
+            for pair, change, p, corrected in zip(
+                self.pairs, changes, p_values, holm(p_values), strict=True
+            )
         ]
 
     def load_may_explain(self, outcome: Outcome) -> bool:
@@ -237,7 +251,7 @@ def _why_none(keys: Sequence[str], *sides: Mapping[Identity, object]) -> str:
     """The settings of which the sides have no value in common."""
     columns = (map(dict.fromkeys, zip(*side, strict=True)) for side in sides)
     listed = [
-        f"{key}: {', '.join(map(str, before))} -> {', '.join(map(str, now))}"
+        f"{key}: {', '.join(before)} -> {', '.join(now)}"
         for key, before, now in zip(keys, *columns, strict=True)
         if not before.keys() & now.keys()
     ]
@@ -283,8 +297,8 @@ def origin_notes(baseline: Side, candidate: Side, pairs: Sequence[Pair]) -> list
 
 
 def _common_label(first: Configuration, second: Configuration, labels: Labels) -> str:
-    """The parts of a configuration's name in which both agree: the implementation with the settings
-    that are told, the backend, the sizes."""
+    """The parts of a configuration's name in which both agree: the implementation with its
+    settings, the backend, the sizes."""
     differing = {name for name in AXES if first.setting(name) != second.setting(name)}
     # Names tell no setting that has its default.
     agreed = first.with_settings({name: DEFAULTS[name] for name in differing & DEFAULTS.keys()})
@@ -293,8 +307,8 @@ def _common_label(first: Configuration, second: Configuration, labels: Labels) -
         a if a == b else None for a, b in zip(read(first), read(second), strict=True)
     )
     if name:
-        told = Labels(tuple(name for name in labels.several if name not in differing))
-        name = series_name(told.implementation(agreed), backend)
+        shown = Labels(tuple(name for name in labels.several if name not in differing))
+        name = series_name(shown.implementation(agreed), backend)
     both = f"{labels.label(first)} -> {labels.label(second)}"
     return row_name(name or backend or "", size, nodes or (), batch) or both
 
@@ -312,28 +326,19 @@ def classify(compared: Comparison, name: str, *, within: float) -> tuple[Compare
     1 + within; else better or worse if the p-value, corrected for all rows, is below 0.05; else
     it is inconclusive. Raises NotComparable as `Pair.unit` does.
     """
-    metric, pairs = COMPARED_METRICS[name], compared.pairs
-    changes = [pair.change(metric) for pair in pairs]
-    p_values = [change.p_value if change and change.is_tested else None for change in changes]
-    rows = []
-    for pair, change, p, corrected in zip(pairs, changes, p_values, holm(p_values), strict=True):
-        outcome: Outcome = "inconclusive"
-        if change is not None and corrected is not None:
-            low, high = change.estimate.ends
-            if 1 / (1 + within) <= low and high <= 1 + within:
-                outcome = "same"
-            elif corrected < ALPHA and change.log_ratio < 0:
-                outcome = "faster" if metric.is_speed else "better"
-            elif corrected < ALPHA:
-                outcome = "slower" if metric.is_speed else "worse"
-        row = ComparedRow(
-            pair=pair,
-            metric=name,
-            unit=pair.unit(metric),
-            change=change,
-            outcome=outcome,
-            p_value=p,
-            p_value_corrected=corrected,
-        )
-        rows.append(row)
-    return tuple(rows)
+    rows = compared.rows(name, attrgetter("p_value"))
+    return tuple(replace(row, outcome=_outcome(row, within)) for row in rows)
+
+
+def _outcome(row: ComparedRow, within: float) -> Outcome:
+    if row.change is None or row.p_value_corrected is None:
+        return "inconclusive"
+    low, high = row.change.estimate.ends
+    if 1 / (1 + within) <= low and high <= 1 + within:
+        return "same"
+    if row.p_value_corrected >= ALPHA:
+        return "inconclusive"
+    is_speed = COMPARED_METRICS[row.metric].is_speed
+    if row.change.log_ratio < 0:
+        return "faster" if is_speed else "better"
+    return "slower" if is_speed else "worse"

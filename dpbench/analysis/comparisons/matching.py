@@ -20,28 +20,25 @@ from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 if TYPE_CHECKING:
     from dpbench.folders import Sweep
 
-Typed = str | int | float
-Identity = tuple[Typed, ...]
-"""Values of settings that identify what was run."""
+Identity = tuple[str, ...]
+"""Values of settings that identify what was run, as they are typed."""
 Records = tuple[TrialRecord, ...]
 
 
-def _typed(name: str, configuration: Configuration) -> Typed:
-    """A setting in the form in which it is typed; numbers of steps and the like stay numbers. A
-    rule that scales the learning rate counts by the rate that it gives."""
-    if name == "lr":
-        return configuration.scaled_lr
+def _as_typed(name: str, configuration: Configuration) -> str:
+    """A setting in the form in which it is typed. A rule that scales the learning rate counts by
+    the rate that it gives."""
     if name == "steps" and configuration.window_seconds:
         return f"fill {configuration.window_seconds:g} s"
-    value = configuration.setting(name)
-    return value if type(value) is int else AXES[name].text(value)
+    value = configuration.scaled_lr if name == "lr" else configuration.setting(name)
+    return AXES[name].text(value)
 
 
-RUN_IDENTITY: dict[str, Callable[[Configuration], Typed]] = {
+RUN_IDENTITY: dict[str, Callable[[Configuration], str]] = {
     "implementation": attrgetter("implementation"),
-    **{name: partial(_typed, name) for name in AXES},
+    **{name: partial(_as_typed, name) for name in AXES},
     "backend": attrgetter("backend"),
-    "group_size": attrgetter("group_size"),
+    "group_size": lambda configuration: str(configuration.group_size),
     "nodes": lambda configuration: node_counts(configuration.replicas_by_node) or "one",
     "device": lambda configuration: configuration.devices[0].partition(":")[0],
     "dataset": attrgetter("workload.dataset"),
@@ -70,8 +67,8 @@ class Side:
         for key, text in self.where.items():
             if key not in RUN_IDENTITY:
                 raise unknown_name(f"key in {self.label}", key, RUN_IDENTITY)
-            known = {str(RUN_IDENTITY[key](record.configuration)) for record in chosen}
-            chosen = tuple(r for r in chosen if str(RUN_IDENTITY[key](r.configuration)) == text)
+            known = {RUN_IDENTITY[key](record.configuration) for record in chosen}
+            chosen = tuple(r for r in chosen if RUN_IDENTITY[key](r.configuration) == text)
             if not chosen:
                 there = ", ".join(sorted(known))
                 raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {there}")
@@ -105,11 +102,11 @@ class Side:
 
     def group_classes(self) -> dict[str, str]:
         """torch's class of process group behind each backend, where ranks have a group."""
-        return {
-            record.configuration.backend: name
-            for record in self.selected()
-            if (name := record.facts.group_class)
-        }
+        classes = dict[str, str]()
+        for record in self.selected():
+            if record.facts.group_class:
+                classes[record.configuration.backend] = record.facts.group_class
+        return classes
 
 
 def settings_to_match(*sides: Side) -> list[str]:

@@ -14,10 +14,10 @@ A row passes by the same tests as the mean; one that does not leaves the verdict
 A regression of any metric is one, so they share the level of regressions equally. All of them must
 pass, so each of them passes at the whole level.
 
-If repetitions are added until the verdict is clear, each look is a chance to err, so that its
-level is lower (Pocock, "Group sequential methods", 1977). In simulations, looks at 5, 8, 12, 18,
-27, 41, 62 and 93 repetitions, each at 1.5 %, call a candidate at the tolerance regressed in 5 of
-100 checks of one row, also where some runs are outliers.
+If repetitions are added until the verdict is clear, each interim analysis is a chance to err, so
+that its level is lower (Pocock, "Group sequential methods", 1977). In simulations, analyses at 5,
+8, 12, 18, 27, 41, 62 and 93 repetitions, each at 1.5 %, call a candidate at the tolerance regressed
+in 5 of 100 checks of one row, also where some runs are outliers.
 
 Where other programs used more than half of the cores, nothing passes. A regression stands only if
 the sides ran in turn and both were under such load: else the load may have come with one of them.
@@ -26,17 +26,16 @@ the sides ran in turn and both were under such load: else the load may have come
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dpbench.analysis.change import Change, change_between, holm, mean_costs
+from dpbench.analysis.change import Change, change_between, mean_costs
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, Outcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import MIN_PAIRS
-from dpbench.analysis.metrics import COMPARED_METRICS
 
-ALPHA_OF_A_LOOK = 0.015
-"""Level of each one-sided test, for data that is looked at again as it grows."""
-WORST_FIRST: tuple[Outcome, ...] = ("regressed", "inconclusive", "pass")
+INTERIM_ALPHA = 0.015
+"""Level of each one-sided test, for data that is analyzed again as it grows."""
+OUTCOMES_WORST_FIRST: tuple[Outcome, ...] = ("regressed", "inconclusive", "pass")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,10 +66,9 @@ class Verdict:
 def deciding(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict of a check with several metrics: the first one with the worst outcome, preferably
     one with inconclusive rows."""
-    return min(
-        verdicts,
-        key=lambda one: (WORST_FIRST.index(one.outcome), not any(row.is_open for row in one.rows)),
-    )
+    worst = min(verdicts, key=lambda one: OUTCOMES_WORST_FIRST.index(one.outcome))
+    as_bad = [one for one in verdicts if one.outcome == worst.outcome]
+    return next((one for one in as_bad if any(row.is_open for row in one.rows)), worst)
 
 
 def assess(
@@ -93,26 +91,17 @@ def judge(
     compared: Comparison, name: str, tolerance: float, *, pass_level: float, regress_level: float
 ) -> Verdict:
     """Judge the mean of all rows of a metric, and each of them. A single row is its own mean."""
-    metric, pairs, limit = COMPARED_METRICS[name], compared.pairs, 1 + tolerance
-    changes = [pair.change(metric) for pair in pairs]
-    mean = mean_change(changes)
+    limit = 1 + tolerance
+    undecided = compared.rows(name, lambda change: change.p_above(limit))
+    mean = mean_change([row.change for row in undecided])
     mean_is_slower = mean is not None and mean.is_above(limit, regress_level)
     mean_outcome = _outcome(compared, mean, limit, pass_level, is_slower=mean_is_slower)
-    p_values = [one.p_above(limit) if one and one.is_tested else None for one in changes]
     rows = []
-    for pair, change, p, corrected in zip(pairs, changes, p_values, holm(p_values), strict=True):
-        is_slower = corrected is not None and corrected < regress_level / 2
-        outcome = _outcome(compared, change, limit, pass_level, is_slower=is_slower)
-        row = ComparedRow(
-            pair=pair,
-            metric=name,
-            unit=pair.unit(metric),
-            change=change,
-            outcome=mean_outcome if len(pairs) == 1 else outcome,
-            p_value=p,
-            p_value_corrected=corrected,
-        )
-        rows.append(row)
+    for row in undecided:
+        p = row.p_value_corrected
+        is_slower = p is not None and p < regress_level / 2
+        outcome = _outcome(compared, row.change, limit, pass_level, is_slower=is_slower)
+        rows.append(replace(row, outcome=mean_outcome if len(undecided) == 1 else outcome))
     has_regressed = any(row.outcome == "regressed" for row in rows)
     return Verdict(
         compared=compared,

@@ -136,7 +136,7 @@ def _summary(rows: Sequence[ComparedRow], metric: Metric, within: float) -> str:
     parts: list[str] = []
     for outcome in ("faster", "slower", "better", "worse", "same"):
         changed = outcomes.get(outcome, [])
-        ratios = [ratio for row in changed if (ratio := _ratio(row, metric))]
+        ratios = [*filter(None, (_ratio(row, metric) for row in changed))]
         if not ratios:
             continue
         what = _outcome_words(changed[0], within)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil
-from operator import attrgetter
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,10 +14,11 @@ from dpbench import units
 from dpbench.analysis.formatting import three_digits
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.collective import CollectiveSpec
 
 REDRAWS_PER_SECOND = 2
+PLAIN = Labels()
 Spec = TrialSpec | CollectiveSpec
 
 
@@ -40,7 +40,7 @@ class TrialProgress:
         """Prints to the console, stderr unless given; a trial is called `noun`."""
         console = console or Console(stderr=True, highlight=False, quiet=quiet)
         self._draws = can_draw(console)
-        self._label: Callable[[Any], str] = attrgetter("label")
+        self._labels = PLAIN
         self._bar = Progress(
             BarColumn(),
             MofNCompleteColumn(),
@@ -65,17 +65,16 @@ class TrialProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def planned(
-        self, specs: Sequence[Spec], label: Callable[[Any], str] = attrgetter("label")
-    ) -> None:
-        """These run next, and nothing else until they have ended; `label` names each, a trial by
-        its configuration."""
-        self._label = label
+    def planned(self, specs: Sequence[Spec], labels: Labels = PLAIN) -> None:
+        """These run next, and nothing else until they have ended; `labels` name the trials."""
+        self._labels = labels
         self._planned, self._done, self._took = specs, 0, {}
         self._bar.update(self._task, total=len(specs), completed=0, rest="")
 
     def _name(self, spec: Spec) -> str:
-        return self._label(spec.configuration if isinstance(spec, TrialSpec) else spec)
+        if isinstance(spec, TrialSpec):
+            return self._labels.label(spec.configuration)
+        return spec.label
 
     def started(self, spec: Spec) -> None:
         self._bar.update(self._task, description=escape(self._name(spec)))

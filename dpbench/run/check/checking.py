@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from dpbench import folders
+from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.comparisons.verdict import Verdict, deciding
+from dpbench.analysis.comparisons.verdict import Verdict, assess, deciding
 from dpbench.errors import INCONCLUSIVE, PASSED, REGRESSED, WRONG_GRADIENTS, NotComparable
 from dpbench.files import write_output
 from dpbench.options.check import CheckOptions, CheckStored
@@ -15,18 +17,11 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.check import check_answer, junit
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.check.plan import (
-    Sides,
-    assess_sides,
-    for_verdict,
-    keep_records,
-    looks,
-    sweep_of_check,
-)
-from dpbench.run.check.versions import measure_versions
+from dpbench.run.check.interim import InterimAnalyses
+from dpbench.run.check.measured_sweep import keep_records, plan_for_verdict, sweep_of_check
+from dpbench.run.check.versions import check_versions
 from dpbench.run.results import load_sides, new_folder, split_selection
-from dpbench.run.sweep.measuring import exit_status, measure
-from dpbench.run.sweep.plan import plan_sweep
+from dpbench.run.sweep.measuring import exit_status, open_run
 
 
 def run_check(options: CheckStored, progress: TrialProgress) -> Answer:
@@ -36,12 +31,12 @@ def run_check(options: CheckStored, progress: TrialProgress) -> Answer:
     """
     notes: list[str] = []
     if not isinstance(options, CheckOptions):
-        sides, notes = stored_sides(str(options.candidate), str(options.baseline))
+        baseline, candidate, notes = stored_sides(str(options.candidate), str(options.baseline))
+        verdicts = assess(baseline, candidate, options.tolerances, force=options.force, alpha=ALPHA)
     elif options.against is not None:
-        sides = measure_implementations(options, options.against, progress)
+        verdicts = check_implementations(options, options.against, progress)
     else:
-        sides = measure_versions(options, progress)
-    verdicts = assess_sides(options, sides)
+        verdicts = check_versions(options, progress)
     status = exit_status_of(verdicts, strict=options.strict)
     outcome = deciding(verdicts).outcome
     if not status and outcome == "inconclusive":
@@ -55,7 +50,7 @@ def run_check(options: CheckStored, progress: TrialProgress) -> Answer:
     return answer
 
 
-def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
+def stored_sides(candidate: str, baseline: str) -> tuple[Side, Side, list[str]]:
     """Stored results, both folders or parts of them, as in compare; and notes on them.
 
     Raises NotComparable if there is no baseline, as before the first run of a CI job.
@@ -69,27 +64,29 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Sides, list[str]]:
             "two sweeps: what changed on the machine between them counts as a change; "
             "--against-ref REV measures both versions of your code in turn"
         )
-    return (before, now), notes
+    return before, now, notes
 
 
-def measure_implementations(options: CheckOptions, against: str, progress: TrialProgress) -> Sides:
-    """Measure the candidate and another implementation in turn, in one sweep."""
+def check_implementations(
+    options: CheckOptions, against: str, progress: TrialProgress
+) -> tuple[Verdict, ...]:
+    """Measure the candidate and another implementation in turn, in one sweep, and judge them."""
     folder = new_folder(options.results_dir, options.name, otherwise="check")
     wanted = sweep_of_check(options, folder, against)
-
-    def sides() -> Sides:
-        stored = folders.load_sweep(folder)
-        base, candidate = (
-            Side(label=name, sweep=stored, where={"implementation": name}, run_id=str(folder))
-            for name in (against, *options.measured_implementations)
-        )
-        return base, candidate
-
-    with plan_sweep(wanted) as plan:
-        plan = for_verdict(plan, wanted, options.command("check"))
-        measure(plan, progress, looks(options, sides))
+    (checked,) = options.measured_implementations
+    with (
+        plan_for_verdict(wanted, options.command("check")) as plan,
+        open_run(plan, progress) as run,
+    ):
+        analyses = InterimAnalyses(options)
+        while analyses.repetitions:
+            run.until(analyses.repetitions)
+            measured = partial(Side, sweep=folders.load_sweep(folder), run_id=str(folder))
+            baseline = measured(label=against, where={"implementation": against})
+            candidate = measured(label=checked, where={"implementation": checked})
+            analyses.judge(baseline, candidate)
     keep_records(folder)
-    return sides()
+    return analyses.verdicts
 
 
 def exit_status_of(verdicts: Sequence[Verdict], *, strict: bool) -> int:
@@ -99,19 +96,19 @@ def exit_status_of(verdicts: Sequence[Verdict], *, strict: bool) -> int:
     fail.
     """
     compared = verdicts[0].compared
-    baseline, measured = compared.baseline.selected(), compared.candidate.selected()
-    status = exit_status(measured)
+    baseline, candidate = compared.baseline.selected(), compared.candidate.selected()
+    status = exit_status(candidate)
     if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
         status = WRONG_GRADIENTS
-    is_idle = all(record.status is Status.SKIPPED for record in measured)
+    is_idle = all(record.status is Status.SKIPPED for record in candidate)
     if (is_idle or not status) and not any(row.change for one in verdicts for row in one.rows):
         row = verdicts[0].rows[0]
-        reasons = (
+        reasons = [
             f" ({record.status.words}: {record.reason})"
-            for record in (*measured, *baseline)
+            for record in (*candidate, *baseline)
             if record.status is not Status.COMPLETED and record.reason
-        )
-        why = next(reasons, "")
+        ]
+        why = reasons[0] if reasons else ""
         raise NotComparable(f"nothing could be compared: {row.pair.label}: {row.reason}{why}")
     open_end = INCONCLUSIVE if strict else PASSED
     ends = {"pass": PASSED, "regressed": REGRESSED, "inconclusive": open_end}

@@ -20,17 +20,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from dpbench import folders, shipped
+from dpbench import folders, shipped, units
 from dpbench.analysis.comparisons.matching import Side
+from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.codec import decode, encode, from_json
 from dpbench.errors import USAGE, DpbenchError, UsageError
+from dpbench.files import require_free
 from dpbench.git import without_git_variables
 from dpbench.launch.fork_server import end_fork_server, server_pid
 from dpbench.launch.ranks import run_one_rank
@@ -40,201 +42,202 @@ from dpbench.options.check import CheckOptions
 from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
-from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import TrialRecord
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.check import worker
-from dpbench.run.check.plan import Sides, for_verdict, keep_records, looks, sweep_of_check
+from dpbench.run.check.interim import InterimAnalyses
+from dpbench.run.check.measured_sweep import keep_records, plan_for_verdict, sweep_of_check
 from dpbench.run.check.revision import checked_out
 from dpbench.run.interrupts import end_at_once, interruptible
 from dpbench.run.results import new_folder
-from dpbench.run.sweep.measuring import measure, unusable_configurations
-from dpbench.run.sweep.plan import plan_sweep
+from dpbench.run.sweep.measuring import open_run, unusable_configurations
 from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.sweep import configurations, palindrome, plan_trials
 from dpbench.temporary import temporary_folder
 
+PROGRAM = f"import sys; from {__name__} import answer_messages; sys.exit(answer_messages())"
+"""The program of a `VersionProcess`."""
 END_SECONDS = 10.0
 """Seconds that a sweep may take to end after SIGTERM."""
 
 
-class VersionProcess(subprocess.Popen[bytes]):
+class VersionProcess(AbstractContextManager["VersionProcess"]):
     """A version, and the process that measures it until this context ends."""
 
     def __init__(
         self,
         label: str,
         folder: Path,
+        said: set[str],
         *,
         python: str = sys.executable,
         directory: Path = Path(),
         paths: Sequence[str] = (),
     ) -> None:
         """Start the process, whose results stand in `folder`; its Python looks for packages in
-        `paths` before those of PYTHONPATH."""
-        self.label, self.folder = label, folder
-        self.heard = set[str]()
-        """What it has said, or another version, so that it is not said again."""
+        `paths` before those of PYTHONPATH. What is in `said`, which versions share, is not said
+        again."""
+        self.label = label
+        self._folder = folder
+        self._said = said
         self._printed = TemporaryFile("w+", errors="backslashreplace")  # noqa: SIM115 closed with it
         environ = without_git_variables()
         if paths:
             paths = [*paths, *filter(None, [environ.get("PYTHONPATH")])]
             environ |= {"PYTHONPATH": os.pathsep.join(paths)}
-        super().__init__(
+        self._process = subprocess.Popen(
             # SIGTERM lets it end its ranks and remove its temporary files.
-            tied_to_this_process([python, "-m", worker.__name__], signal.SIGTERM),
+            tied_to_this_process([python, "-c", PROGRAM], signal.SIGTERM),
             cwd=directory,
             env=environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._printed,
+            encoding="utf-8",
             process_group=0,  # Ctrl-C reaches this process alone, which ends the other once
-            bufsize=0,  # nothing is left to be written to a process that has ended
         )
 
-    def __exit__(self, *error: Any) -> None:
-        self.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self.wait(END_SECONDS)
-        self.kill()
-        with self._printed:
-            super().__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        # The pipe may hold a message that the process has not read before it ended.
+        with self._printed, suppress(BrokenPipeError), self._process:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
+            self._process.kill()
 
     def plan(self, options: SweepOptions, command: CommandLine) -> list[TrialSpec]:
         """The trials of a repetition of this sweep, whose folder names the `command`. Raises
         UsageError, in the words of the process, if the sweep cannot be planned."""
-        place = {"results_dir": str(self.folder.parent.absolute()), "name": self.folder.name}
-        typed = options.model_dump(mode="json", exclude_unset=True) | place
+        typed = options.model_dump(mode="json", exclude_unset=True)
         answer = self._ask(UsageError, options=typed, command=encode(command))
-        return [decode(TrialSpec, trial) for trial in answer["trials"]]
+        return [decode(TrialSpec, trial) for trial in answer]
 
-    def measure_until(self, repetitions: int, *, with_new_server: bool) -> list[TrialRecord]:
+    def until(self, repetitions: int, *, with_new_server: bool) -> list[TrialRecord]:
         """Measure until so many repetitions are stored, and return the new records. From now on a
         new server forks the ranks, if asked for. Raises DpbenchError if the process ends."""
         answer = self._ask(DpbenchError, repetitions=repetitions, with_new_server=with_new_server)
-        return [decode(TrialRecord, record) for record in answer["records"]]
+        return [decode(TrialRecord, record) for record in answer]
 
-    def _ask(self, error: type[DpbenchError], **message: Any) -> dict[str, Any]:
+    def _ask(self, error: type[DpbenchError], **message: Any) -> list[Any]:
         """Send a message, and return the answer, after saying what came with it. If the process has
         ended, raises the error in its words."""
-        assert self.stdin is not None
-        assert self.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         with suppress(BrokenPipeError):  # why it has ended is read from what it printed
-            self.stdin.write(f"{json.dumps(message)}\n".encode())
-        if not (line := self.stdout.readline()):
-            status = self.wait()
+            print(json.dumps(message), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        if not line:
+            status = self._process.wait()
             self._printed.seek(0)
             last = self._printed.read().strip().rpartition("\n")[2]
             kind = UsageError if status == USAGE else error
             raise kind(f"{self.label}: {last or f'exit status {status}'}")
         answer = from_json(dict, line)
-        said = [text for text in answer["said"] if text not in self.heard]
-        self.heard.update(said)
-        say(*said)
-        return answer
+        new = [text for text in answer["said"] if text not in self._said]
+        self._said.update(new)
+        say(*new)
+        return list(answer["result"])
 
     def side(self) -> Side:
         """The measurements as a side of one sweep, so that they are compared by repetition."""
-        sweep = folders.load_sweep(self.folder)
+        sweep = folders.load_sweep(self._folder)
         return Side(label=self.label, sweep=sweep, run_id="both versions")
 
 
-class Answers(TrialProgress):
-    """What the process of a version answers. It hears of records as the progress of the sweep."""
-
-    def __init__(self, file: int) -> None:
-        super().__init__(quiet=True)
-        self.said = list[str]()
-        self._file, self._records = file, list[TrialRecord | CollectiveRecord]()
-
-    def finished(self, record: TrialRecord | CollectiveRecord, version: str = "") -> None:
-        self._records.append(record)
-
-    def send(self, trials: Sequence[TrialSpec] = ()) -> None:
-        """Answer a message with these trials, and with what is new."""
-        answer = {"trials": encode(trials), "records": encode(self._records), "said": self.said}
-        os.write(self._file, json.dumps(answer).encode() + b"\n")
-        self._records.clear()
-        self.said.clear()
-
-
-def answer_messages(file: int) -> int:
-    """Plan and measure what a `VersionProcess` asks for on stdin, and answer into the file, until
-    stdin ends. Returns the exit status."""
+def answer_messages() -> int:
+    """Plan and measure what a `VersionProcess` asks for on stdin, and answer on stdout, until stdin
+    ends. Returns the exit status."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what else is printed goes to stderr
     end_at_once()
-    answers, asked = Answers(file), json.loads(sys.stdin.readline())
+    said = list[str]()
+
+    def answer(result: Sequence[TrialSpec] | Sequence[TrialRecord]) -> None:
+        print(json.dumps({"result": encode(result), "said": said}), file=answers, flush=True)
+        said.clear()
+
     try:
+        asked = json.loads(sys.stdin.readline())
         options = read_options(SweepOptions, asked["options"])
-        with said_to(answers.said.append), plan_sweep(options) as plan:
-            plan = for_verdict(plan, options, decode(CommandLine, asked["command"]))
-            spec = plan.sweep.spec
-            unusable = unusable_configurations(configurations(spec), plan.runner)
-            trials = plan_trials(spec, 1)
-            answers.send([trial for trial in trials if trial.configuration not in unusable])
-            if first := sys.stdin.readline():  # the other version is planned, too
-                measure(plan, answers, _repetitions(first, answers))
+        command = decode(CommandLine, asked["command"])
+        with said_to(said.append), plan_for_verdict(options, command) as plan:
+            unusable_configurations(configurations(plan.sweep.spec), plan.runner)
+            answer(plan_trials(plan.sweep.spec, 1))
+            first = sys.stdin.readline()
+            if not first:
+                return 0  # the other version cannot be planned
+            with open_run(plan, TrialProgress(quiet=True)) as run:
+                for message in chain([first], sys.stdin):
+                    asked = json.loads(message)
+                    if asked["with_new_server"] and server_pid() is not None:
+                        end_fork_server()
+                        run_one_rank(int, START_SECONDS)  # not in the time of the next trial
+                    answer(run.until(asked["repetitions"]))
     except DpbenchError as error:
         print(error, file=sys.stderr)
         return error.exit_status
     return 0
 
 
-def _repetitions(first: str, answers: Answers) -> Iterator[int]:
-    """The numbers of repetitions that messages ask for; answers each when it is reached."""
-    for message in chain([first], sys.stdin):
-        asked = json.loads(message)
-        if asked["with_new_server"] and server_pid() is not None:
-            end_fork_server()
-            run_one_rank(int, START_SECONDS)  # the next trial would pay for the server's start
-        yield asked["repetitions"]
-        answers.send()
-
-
-def measure_versions(options: CheckOptions, progress: TrialProgress) -> Sides:
-    """Measure the code as it stands, in this Python, and the other version in turn."""
+def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verdict, ...]:
+    """Measure the code as it stands, in this Python, and the other version in turn, and judge them.
+    Raises UsageError if they cannot be measured."""
     folder = new_folder(options.results_dir, options.name, otherwise="check")
     before = folder.with_name(f"{folder.name}-baseline")
-    wanted, command = sweep_of_check(options, folder), options.command("check")
+    if (excess := len(before.name.encode()) - folders.MAX_NAME) > 0:
+        raise UsageError(
+            f"{option_words('name')}: expected a name that is {units.counted(excess, 'byte')} "
+            "shorter, as the other version is stored in NAME-baseline"
+        )
+    require_free(before, folders.RESUME_REMEDY)
+    # Absolute, as a revision has another working directory.
+    sweep = sweep_of_check(options, folder.absolute())
+    sweep_before = sweep_of_check(options, before.absolute())
+    command = options.command("check")
     label = "the working directory" if options.against_python is None else "this Python"
+    said = set[str]()
 
     def interrupted_words() -> str:
         return f"no verdict{f'; records are in {folder} and {before}' if before.exists() else ''}"
 
     with ExitStack() as stack:
         stack.enter_context(interruptible(interrupted_words))
-        then = stack.enter_context(_baseline(options, wanted, before))
+        then = stack.enter_context(_baseline(options, sweep_before, before, said))
         say(f"starting {label} and {then.label}, each in a process of its own")
-        trials = then.plan(wanted, command)
+        trials = then.plan(sweep_before, command)
         # Not before, so that neither takes the start of the other for load on the machine.
-        now = stack.enter_context(VersionProcess(label, folder))
-        now.heard = then.heard
-        now.plan(wanted, command)
+        now = stack.enter_context(VersionProcess(label, folder, said))
+        now.plan(sweep, command)
         stack.enter_context(progress)
-        label_of, done = Labels.among(trial.configuration for trial in trials).label, 0
-        for goal in looks(options, lambda: (then.side(), now.side())):
-            progress.planned([*trials] * 2 * (goal - done), label_of)
+        labels = Labels.among(trial.configuration for trial in trials)
+        analyses, done = InterimAnalyses(options), 0
+        while analyses.repetitions:
+            goal = analyses.repetitions
+            progress.planned([*trials] * 2 * (goal - done), labels)
             # Ranks inherit the layout of memory of their server, which alone may make a version
             # some percent slower. So another one forks the second half of the first repetitions,
             # and others those that are added.
             renewed_at = done or math.ceil(goal / 2)
             for version, number in palindrome((then, now), range(done, goal)):
                 is_renewed = number == renewed_at
-                for record in version.measure_until(number + 1, with_new_server=is_renewed):
+                for record in version.until(number + 1, with_new_server=is_renewed):
                     progress.finished(record, version.label)
             done = goal
+            analyses.judge(then.side(), now.side())
     keep_records(folder, before)
-    return then.side(), now.side()
+    return analyses.verdicts
 
 
 @contextmanager
-def _baseline(options: CheckOptions, sweep: SweepOptions, folder: Path) -> Iterator[VersionProcess]:
+def _baseline(
+    options: CheckOptions, sweep: SweepOptions, folder: Path, said: set[str]
+) -> Iterator[VersionProcess]:
     """The version that the present one is compared with."""
     if options.against_ref is not None:
         label = options.against_ref
         with (
             checked_out(label, _user_files(sweep)) as (directory, paths),
-            VersionProcess(label, folder, directory=directory, paths=paths) as process,
+            VersionProcess(label, folder, said, directory=directory, paths=paths) as process,
         ):
             yield process
         return
@@ -246,7 +249,7 @@ def _baseline(options: CheckOptions, sweep: SweepOptions, folder: Path) -> Itera
         for path in (shipped.PACKAGE, shipped.ARCHITECTURES, shipped.RESULTS):
             if shipped.PACKAGE not in path.parents:
                 (place / path.name).symlink_to(path)
-        with VersionProcess(label, folder, python=python, paths=[str(place)]) as process:
+        with VersionProcess(label, folder, said, python=python, paths=[str(place)]) as process:
             yield process
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from dpbench import folders, units
 from dpbench.analysis.noise import load_warning
@@ -22,59 +22,96 @@ from dpbench.specs import Configuration, Labels, SweepSpec, TrialSpec, plain_lab
 from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.specs.traits import BACKENDS
 
-FAILED_STATUSES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
+FAILED_STATUSES = {Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED}
 """Statuses with which a sweep ends with exit status 1."""
 
 
-def measure(
-    plan: SweepPlan, progress: TrialProgress, repetitions: Iterable[int] | None = None
-) -> Sweep:
-    """Run the trials of a sweep that are not stored yet, and store each record as it comes, in a
-    new folder or, if it is resumed, in the one that it has.
+def measure(plan: SweepPlan, progress: TrialProgress) -> Sweep:
+    """Run the trials of a sweep that are not stored yet; see `open_run` for what it raises."""
+    with open_run(plan, progress) as run:
+        run.until(plan.sweep.spec.repetitions)
+    return folders.load_sweep(plan.sweep.folder)
 
-    `repetitions` are numbers to reach one after the other, in place of the sweep's own.
-    Raises UsageError if none of the backends can be used, or the user's code changes meanwhile, and
-    Interrupted, whose message says what is stored, if a signal ends the sweep.
+
+@dataclass
+class SweepRun:
+    """A sweep that is being measured. Each record is stored as soon as its trial ends."""
+
+    plan: SweepPlan
+    results: ResultsFolder
+    progress: TrialProgress
+    unusable: Container[Configuration]
+    """Configurations that cannot run here: their trials have a record nevertheless."""
+    records: list[TrialRecord]
+    """Those that it began with, and all that it has measured."""
+    repetitions: int
+
+    def until(self, repetitions: int) -> list[TrialRecord]:
+        """Run what is missing of the trials of so many repetitions, and return the new records.
+
+        Raises UsageError if the user's code has changed.
+        """
+        self.repetitions = repetitions
+        spec, earlier = self.plan.sweep.spec, len(self.records)
+        left = left_to_run(plan_trials(spec, repetitions), self.records, self.unusable)
+        usable = [trial for trial in left if trial.configuration not in self.unusable]
+        self.progress.planned(usable, Labels.among(configurations(spec)))
+        for trial in left:
+            self._require_same_code()
+            self.progress.started(trial)
+            record = run_trial(spec, trial, self.records, self.plan.runner)
+            self.records.append(record)
+            self.results.append(record)
+            if trial.configuration not in self.unusable:
+                self.progress.finished(record)
+        return self.records[earlier:]
+
+    def stored_words(self) -> str:
+        """Writes "3 of 8 trials are stored in results/x"."""
+        trials = plan_trials(self.plan.sweep.spec, self.repetitions)
+        left = missing_trials(trials, self.records)
+        return f"{units.stored(len(trials) - len(left), len(trials))} in {self.results.folder}"
+
+    def interrupted_words(self) -> str:
+        """The same, with the command that finishes the sweep, if there is one."""
+        to_finish = self.plan.sweep.to_finish
+        return f"{self.stored_words()}{f'; to finish: {to_finish}' if to_finish else ''}"
+
+    def _require_same_code(self) -> None:
+        """Raise UsageError if the user's code has changed, since every trial loads it again."""
+        for workload in self.plan.sweep.spec.workloads:
+            if with_files(workload) != workload:
+                raise UsageError(
+                    f"{named_files(workload)} has changed while the sweep ran, and what is left "
+                    "would measure something else: put the old one back, or measure it again; "
+                    f"{self.interrupted_words()}"
+                )
+
+
+@contextmanager
+def open_run(plan: SweepPlan, progress: TrialProgress) -> Iterator[SweepRun]:
+    """Begin to measure a sweep, in a new folder or, if it is resumed, in the one that it has.
+
+    Raises UsageError if none of the backends can be used, and Interrupted, whose message says what
+    is stored, if a signal ends the block.
     """
     sweep, runner = plan.sweep, plan.runner
-    trials, planned = plan_trials(sweep.spec), configurations(sweep.spec)
+    planned = configurations(sweep.spec)
     unusable = unusable_configurations(planned, runner)
-    records = kept_records(sweep.records, unusable)
-    busy = load_warning(runner.load, planned[0])
     warn(*sweep.warnings)
-    say(*plan.notes, *_skip_lines(unusable), *busy)
-    label = Labels.among(planned).label
-
-    def stored_words() -> str:
-        left = missing_trials(trials, records)
-        return f"{units.stored(len(trials) - len(left), len(trials))} in {sweep.folder}"
-
-    def interrupted_words() -> str:
-        return f"{stored_words()}{f'; to finish: {sweep.to_finish}' if sweep.to_finish else ''}"
-
-    opened = (
-        ResultsFolder(sweep.folder)
-        if plan.resumes
-        else ResultsFolder.create(sweep.folder, sweep.command, sweep.spec)
-    )
-    with opened as results, interruptible(interrupted_words), progress:
+    say(*plan.notes, *_skip_lines(unusable), *load_warning(runner.load, planned[0]))
+    if plan.resumes:
+        results = ResultsFolder(sweep.folder)
+    else:
+        results = ResultsFolder.create(sweep.folder, sweep.command, sweep.spec)
+    kept = kept_records(sweep.records, unusable)
+    run = SweepRun(plan, results, progress, unusable, kept, sweep.spec.repetitions)
+    with results, interruptible(run.interrupted_words), progress:
         for machine in runner.machines:
             results.add_environment(machine.environment)
         if plan.resumes:
-            say(f"resuming: {stored_words()}")
-        for count in repetitions or (sweep.spec.repetitions,):
-            trials = plan_trials(sweep.spec, count)
-            left = left_to_run(trials, records, unusable)
-            progress.planned([one for one in left if one.configuration not in unusable], label)
-            for trial in left:
-                _require_same_code(sweep, stored_words)
-                progress.started(trial)
-                record = run_trial(sweep.spec, trial, records, runner)
-                records.append(record)
-                results.append(record)
-                if trial.configuration not in unusable:
-                    progress.finished(record)
-    return folders.load_sweep(sweep.folder)
+            say(f"resuming: {run.stored_words()}")
+        yield run
 
 
 def left_to_run(
@@ -112,31 +149,25 @@ def _failed_before(
     """Why a trial is not worth running: its script has failed in the same configuration, or has
     completed nothing, not even all ranks together, who run first (one rank alone some cannot run);
     or, with --stop-after-failure, the same has failed with as many replicas or fewer."""
+    ended = (Status.COMPLETED, Status.SKIPPED)
+    failures = [record.configuration for record in records if record.status not in ended]
     command = configuration.script_command
-    works = any(
-        record.status is Status.COMPLETED and record.configuration.script_command == command
-        for record in records
-    )
+    blamed: list[Configuration] = []
+    if command:
+        completed = [one.configuration for one in records if one.status is Status.COMPLETED]
+        works = any(one.script_command == command for one in completed)
 
-    def is_whole(other: Configuration) -> bool:
-        return other.traits.communicates and other.group_size == max(spec.group_sizes)
+        def is_whole(other: Configuration) -> bool:
+            return other.traits.communicates and other.group_size == max(spec.group_sizes)
 
-    for record in records:
-        if record.status in (Status.COMPLETED, Status.SKIPPED):
-            continue
-        failed = record.configuration
-        if command:
+        for failed in failures:
             is_broken = not works and is_whole(failed) and failed.script_command == command
-            again = failed == configuration or (is_broken and not is_whole(configuration))
-        else:
-            again = (
-                spec.stop_after_failure
-                and failed.of_one_replica == configuration.of_one_replica
-                and failed.group_size <= configuration.group_size
-            )
-        if again:
-            return f"{plain_label(failed)} failed"
-    return None
+            if failed == configuration or (is_broken and not is_whole(configuration)):
+                blamed.append(failed)
+    elif spec.stop_after_failure:
+        alike = [one for one in failures if one.of_one_replica == configuration.of_one_replica]
+        blamed = [one for one in alike if one.group_size <= configuration.group_size]
+    return f"{plain_label(blamed[0])} failed" if blamed else None
 
 
 def _with_chosen_steps(trial: TrialSpec, records: Sequence[TrialRecord]) -> TrialSpec:
@@ -151,19 +182,6 @@ def _with_chosen_steps(trial: TrialSpec, records: Sequence[TrialRecord]) -> Tria
                 chosen = replace(configuration, window_seconds=None, steps=steps)
                 return replace(trial, configuration=chosen)
     return trial
-
-
-def _require_same_code(sweep: Sweep, stored_words: Callable[[], str]) -> None:
-    """Raise UsageError if the user's code has changed, since every trial loads it again."""
-    for workload in sweep.spec.workloads:
-        if with_files(workload) != workload:
-            back = "measure it again"
-            if sweep.to_finish:
-                back = f"put the old one back and finish with: {sweep.to_finish}"
-            raise UsageError(
-                f"{named_files(workload)} has changed while the sweep ran, and what is left would "
-                f"measure something else; {stored_words()}; {back}"
-            )
 
 
 def kept_records(
@@ -184,11 +202,8 @@ def unusable_configurations(
 ) -> dict[Configuration, str]:
     """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none can, or none of those with a process group."""
-    unusable = {
-        configuration: reason
-        for configuration in planned
-        if (reason := runner.unusable_reason(configuration))
-    }
+    reasons = {configuration: runner.unusable_reason(configuration) for configuration in planned}
+    unusable = {configuration: why for configuration, why in reasons.items() if why}
     in_groups = [each for each in planned if each.backend in BACKENDS]
     if all(each in unusable for each in in_groups or planned):
         words = "; ".join(dict.fromkeys(unusable[each] for each in in_groups or planned))
@@ -213,13 +228,12 @@ def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None =
     alone, which is measured for speedups, is no answer.
     """
     counted = [record for group in by_configuration(records).values() for record in group]
-    statuses = Counter(record.status for record in counted)
-    if statuses[Status.WRONG_GRADIENTS]:
+    statuses = {record.status for record in counted}
+    if Status.WRONG_GRADIENTS in statuses:
         return WRONG_GRADIENTS
-    failed = any(statuses[status] for status in FAILED_STATUSES)
     answered = any(
         record.status is Status.COMPLETED
         and (wanted is None or record.configuration.implementation in wanted)
         for record in counted
     )
-    return FAILED if failed or not answered else PASSED
+    return FAILED if statuses & FAILED_STATUSES or not answered else PASSED

@@ -11,7 +11,7 @@ from dpbench.analysis.comparisons.matching import RUN_IDENTITY, Side
 from dpbench.errors import NotComparable, UsageError
 from dpbench.records.trial import Status
 from dpbench.specs import Configuration, WorkloadSpec
-from tests.analysis.builders import WRONG, record, run, runs, side, trial
+from tests.analysis.builders import WRONG, record, run, runs, side, trial, varied
 
 SPEEDS = (100.0, 101.0, 99.0)
 NOT_IDENTITY = {
@@ -121,6 +121,12 @@ def test_a_selection_of_one_implementation_on_both_sides_leaves_its_settings_com
         compare_sides(ours, side("b", small, where=where))
     chosen = side("b", small, where={**where, "bucket_cap_mb": "2"})
     assert labels(compare_sides(ours, chosen)) == ["ddp/gloo ×1, batch 32"]
+
+
+def test_a_selection_is_compared_with_settings_as_they_are_typed() -> None:
+    rates = side("a", *(runs(varied(trial(), lr=rate), SPEEDS) for rate in (1.0, 2.0)))
+    one, two = (replace(rates, label=f"a:lr={text}", where={"lr": text}) for text in "12")
+    assert labels(compare_sides(one, two)) == ["ddp/gloo ×1, batch 32"]
 
 
 def test_a_window_that_fills_a_time_is_not_named_by_its_fewest_steps() -> None:

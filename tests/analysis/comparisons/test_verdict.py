@@ -11,7 +11,7 @@ import pytest
 
 from dpbench.analysis.change import Change, change_between
 from dpbench.analysis.comparisons.comparison import Pair
-from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, deciding, judge
+from dpbench.analysis.comparisons.verdict import INTERIM_ALPHA, deciding, judge
 from dpbench.analysis.estimate import Floats
 from dpbench.analysis.metrics import Metric
 from dpbench.records.trial import HostLoad, Status
@@ -71,7 +71,7 @@ def frequencies(
         }
         for passes in looks:
             verdicts = []
-            levels = {"pass_level": ALPHA_OF_A_LOOK, "regress_level": ALPHA_OF_A_LOOK / len(sides)}
+            levels = {"pass_level": INTERIM_ALPHA, "regress_level": INTERIM_ALPHA / len(sides)}
             for metric, (before, after) in sides.items():
                 pairs = changed(before[:, :passes], after[:, :passes])
                 compared = replace(ALL_PASS[0].compared, pairs=pairs)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress, can_draw
-from dpbench.specs import TrialSpec, plain_label
+from dpbench.specs import TrialSpec
 from tests.analysis.builders import record, run, trial
 
 A, B = trial("dp", "threads", batch_size=8), trial("ddp", "gloo", group_size=2, batch_size=8)
@@ -32,10 +32,10 @@ def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
     out = io.StringIO()
     skipped = record(A, status=Status.SKIPPED, reason="no GPU", duration_seconds=0.0)
     with TrialProgress(Console(file=out, width=40)) as progress:
-        progress.planned(PALINDROME, plain_label)
+        progress.planned(PALINDROME)
         for one in (skipped, took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
             progress.finished(one)
-        progress.planned([A, B], plain_label)  # the second one has two windows
+        progress.planned([A, B])  # the second one has two windows
         progress.finished(took(A, 2.0))
     assert out.getvalue().splitlines() == [
         "[2/4] ddp/gloo ×2, batch 8, repetition 1: 1,000 images/s (9 s), 9 s of measuring left",
@@ -51,7 +51,7 @@ def test_a_terminal_has_a_bar_and_keeps_failures(monkeypatch: pytest.MonkeyPatch
     terminal = Console(file=out, width=100, force_terminal=True, highlight=False)
     failed = record(B, status=Status.FAILED, reason="rank 1 raised [oops]", duration_seconds=2.0)
     with TrialProgress(terminal, noun="measurement") as progress:
-        progress.planned(PALINDROME, plain_label)
+        progress.planned(PALINDROME)
         progress.started(A)
         progress.finished(took(A, 10.0))
         progress.finished(failed)
@@ -68,6 +68,6 @@ def test_nothing_is_drawn_on_a_dumb_terminal_and_quiet_is_silent(
         monkeypatch.setenv("TERM", name)
         assert can_draw(Console(file=Terminal())) == (name == "xterm")
     with TrialProgress(quiet=True) as progress:
-        progress.planned(PALINDROME, plain_label)
+        progress.planned(PALINDROME)
         progress.finished(took(A, 1.0))
     assert capsys.readouterr() == ("", "")
