@@ -12,11 +12,11 @@ from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
 from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.rows import Row, summarize
 from dpbench.analysis.sentences import environment_warnings, notes_on, warnings_on
-from dpbench.folders import Collectives, Stored, Sweep, unfinished_warning
+from dpbench.folders import Collectives, Sweep, unfinished_warning
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
-from dpbench.records.trial import NOT_A_MEAN, TrialRecord
+from dpbench.records.trial import NOT_A_MEAN
 from dpbench.specs import Labels
 from dpbench.specs.collective import CollectiveSpec
 
@@ -28,19 +28,16 @@ if TYPE_CHECKING:
 class Analysis:
     """What is known about results, and reasons for their values.
 
-    A sweep has trials and a row for each configuration, a published table rows alone; a folder of
-    collectives has only these.
+    A sweep and a published table have rows, a folder of collectives has only these.
     """
 
     name: str
     rows: tuple[Row, ...] = ()
-    trials: tuple[TrialRecord, ...] = ()
-    """All records of the sweep, on which its references rest."""
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
     collectives: tuple[CollectiveRecord, ...] = ()
-    stored: Stored | None = None
-    """The results folder; None for a published table."""
+    stored: Sweep | Collectives | None = None
+    """The content of the results folder; None for a published table."""
     folder_warnings: tuple[str, ...] = ()
     """Warnings on all rows: trials that are missing, files that could not be read, the model's
     loss, and machines."""
@@ -82,7 +79,7 @@ class Analysis:
     @cached_property
     def machine_load(self) -> MachineLoad:
         """Other load on the machine during the whole sweep."""
-        return machine_load(self.trials)
+        return machine_load(self.stored.records if isinstance(self.stored, Sweep) else ())
 
     @property
     def by_work(self) -> tuple[Analysis, ...]:
@@ -123,7 +120,6 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
     return Analysis(
         name=name,
         rows=rows,
-        trials=records,
         explanations=explain_rows(rows),
         stored=stored,
         folder_warnings=(

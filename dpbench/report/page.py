@@ -185,12 +185,11 @@ def _about(analysis: Analysis) -> Iterator[str]:
         )
         yield "; ".join(dict.fromkeys(names))
     yield environment_line(stored.environments, {*stored.environments})
-    times = (one.started_utc for one in (*analysis.trials, *analysis.collectives))
-    if first := min(times, default=""):
+    if first := min((record.started_utc for record in stored.records), default=""):
         yield f"{first[:10]} {first[11:16]} UTC"
     if not isinstance(stored, Sweep):
         return
-    ran = {one.trial.trial_id for one in analysis.trials if one.status is not Status.SKIPPED}
+    ran = {one.trial.trial_id for one in stored.records if one.status is not Status.SKIPPED}
     yield units.counted(len(ran), "trial")
     if any(row.verified is not None for row in analysis.rows):
         right = sum(row.verified is True for row in analysis.rows)
