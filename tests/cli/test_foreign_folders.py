@@ -23,9 +23,7 @@ def foreign(here: Path) -> Path:
     return stored(Path("results/s"), [one for i in range(2) for one in weak_sweep(i)])
 
 
-def refused_through_a_link(
-    words: list[str], path: Path, capsys: Captured, *, status: int = 2
-) -> None:
+def refused_through_a_link(words: list[str], path: Path, capsys: Captured, status: int = 2) -> None:
     """The command, with a link to an empty file or folder in the place of `path`."""
     outside = Path("outside").absolute()
     if path.suffix:
@@ -53,7 +51,7 @@ def test_a_link_in_a_results_folder_is_refused(
 ) -> None:
     words = [*command.split(), str(foreign)]
     status = 0 if inside.endswith("html") else 2  # the table is printed without the page
-    refused_through_a_link(words, foreign / inside, capsys, status=status)
+    refused_through_a_link(words, foreign / inside, capsys, status)
 
 
 @pytest.mark.usefixtures("here", "synthetic")

@@ -65,7 +65,6 @@ def test_a_ratio_without_an_interval_is_not_printed_beside_a_speed_that_is_too_n
     alone = run(trial("single", "none"), 100.0)
     wild = runs(trial("ddp", "gloo", 2), (100.0, 400.0))
     row = next(row for row in summarize([alone, *wild]) if row.implementation == "ddp")
-    assert row.speedup is not None
-    assert row.speedup.basis == "single value"
-    for key, value in (("speedup", row.speedup), ("efficiency", row.efficiency)):
+    for key in ("speedup", "efficiency"):
+        value = TABLE_METRICS[key].read(row)
         assert cell(TABLE_METRICS[key], row, value) == "too noisy"
