@@ -53,7 +53,7 @@ def implementations(analysis: Analysis) -> Drawn:
             if ratio.is_too_noisy:
                 continue
             low, high = ratio.ends
-            is_tied = ratio is not UNITY and (ratio.interval is None or low <= 1 <= high)
+            may_be_one = ratio is not UNITY and (ratio.interval is None or low <= 1 <= high)
             axis.errorbar(
                 ratio.value,
                 place,
@@ -62,9 +62,9 @@ def implementations(analysis: Analysis) -> Drawn:
                 color=style["color"],
                 marker=style["marker"],
                 markersize=6,
-                markerfacecolor="white" if is_tied else style["color"],
+                markerfacecolor="white" if may_be_one else style["color"],
             )
-    remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
+    remarks = ["hollow: the interval contains 1, or is missing"]
     if any(row.implementation == INDEPENDENT for row in analysis.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
     stated = [ratio for ratio in drawn if ratio is not UNITY and not ratio.is_too_noisy]
