@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -111,12 +111,12 @@ def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
     return spec
 
 
-def describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescription:
+def describe_rank(placement: Placement) -> RankDescription:
     """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any.
 
     Raises ValueError for variables that name no GPU, UsageError for one that is not here.
     """
-    index = local_gpu_index(placement.rank, placement.world_size, environ)
+    index = local_gpu_index(placement.rank, placement.world_size, os.environ)
     gpus = torch.cuda.device_count()
     if gpus and index >= gpus:
         raise UsageError(
@@ -125,7 +125,7 @@ def describe_rank(placement: Placement, environ: Mapping[str, str]) -> RankDescr
         )
     return RankDescription(
         device=f"cuda:{index}" if gpus else "cpu",
-        host=f"{environ.get('GROUP_RANK', '')} {platform.node()}".strip(),
+        host=f"{os.environ.get('GROUP_RANK', '')} {platform.node()}".strip(),
         cores=usable_cores(),
     )
 

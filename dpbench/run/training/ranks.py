@@ -120,11 +120,19 @@ def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[
     """
     try:
         placement = Placement.read(os.environ)
-        here = describe_rank(placement, os.environ)
+        here = describe_rank(placement)
     except ValueError as error:
         raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
+    token = given_token(os.environ) or ""
+    arrival = timedelta(seconds=ARRIVAL_SECONDS)
     try:
-        store = store_of_ranks(placement)
+        of_launch = PrefixStore("dpbench train", open_store(placement, os.environ, arrival))
+        # A program may train more than once in one launch, on every rank alike.
+        number = of_launch.add(f"trainings of {placement.rank}", 1)
+        of_training = PrefixStore(f"training {number}", of_launch)
+        store = SignedStore(
+            of_training, token, "rank", member=placement.rank, members=placement.world_size
+        )
         described = store.wait_for_members(here, ARRIVAL_SECONDS)
     except RuntimeError as error:  # of torch
         raise TrainingFailed(str(error)) from None
@@ -147,20 +155,6 @@ def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[
         job = TrainingJob(spec=spec, run=options.run, folder=folder, prepared=None, resume=resume)
         with prepare_samples(options, spec) as (prepared, _), as_exceptions():
             return folder, run(replace(job, prepared=prepared))
-
-
-def store_of_ranks(placement: Placement) -> SignedStore:
-    """The store in which the ranks of this training leave values for each other.
-
-    Raises RuntimeError if it is not there in time, UsageError for an invalid token.
-    """
-    token = given_token(os.environ) or ""
-    of_all = PrefixStore(
-        "dpbench train", open_store(placement, os.environ, timedelta(seconds=ARRIVAL_SECONDS))
-    )
-    # A program may train more than once in one launch, on every rank alike.
-    store = PrefixStore(f"training {of_all.add(f'trainings of {placement.rank}', 1)}", of_all)
-    return SignedStore(store, token, "rank", member=placement.rank, members=placement.world_size)
 
 
 def train_as_rank(job: TrainingJob, rank: int) -> EndLine:
