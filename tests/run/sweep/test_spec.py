@@ -89,15 +89,13 @@ def test_windows_that_cannot_fill_a_time_have_a_number_of_steps_in_whole_periods
 def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
     variable: str, gpus: tuple[Accelerator, ...], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as there are so many cores, or GPUs compute."""
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     Path("train.py").touch()
-    options = SweepOptions(script="train.py")
-    spec, _ = build_sweep_spec(options, [node("cpu", gpus=gpus)])
+    spec, _ = build_sweep_spec(SweepOptions(script="train.py"), [node("cpu", gpus=gpus)])
     assert (spec.base.threads, spec.base.window_seconds) == (threads, 0.5)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     with pytest.raises(UsageError, match=r"^OMP_NUM_THREADS 5: 5 × 1 replicas are more than"):
-        build_sweep_spec(options, [node("cpu")])
+        build_sweep_spec(SweepOptions(script="train.py"), [node("cpu")])
 
 
 def test_a_scaled_learning_rate_that_is_no_number_is_refused() -> None:
