@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
+from statistics import median
+from time import monotonic
 
-from dpbench import folders
+from dpbench import folders, units
 from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.comparisons.verdict import Verdict, assess, deciding
-from dpbench.errors import INCONCLUSIVE, PASSED, REGRESSED, WRONG_GRADIENTS, NotComparable
-from dpbench.files import write_output
+from dpbench.analysis.comparisons.verdict import INTERIM_ALPHA, Verdict, assess, deciding
+from dpbench.errors import (
+    INCONCLUSIVE,
+    PASSED,
+    REGRESSED,
+    WRONG_GRADIENTS,
+    NotComparable,
+    UsageError,
+)
+from dpbench.files import require_free, write_inside, write_output
+from dpbench.messages import option_words, say
 from dpbench.options.check import CheckOptions, CheckStored
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.check import check_answer, junit
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.check.interim import InterimAnalyses
-from dpbench.run.check.measured_sweep import keep_records, plan_for_verdict, sweep_of_check
-from dpbench.run.check.versions import check_versions
+from dpbench.run.check.measured_sweep import plan_for_verdict, sweep_of_check
+from dpbench.run.check.versions import VersionProcess, baseline_version
+from dpbench.run.interrupts import interruptible
 from dpbench.run.results import load_sides, new_folder, split_selection
 from dpbench.run.sweep.measuring import exit_status, open_run
+from dpbench.specs import Labels
+from dpbench.specs.sweep import palindrome
+
+REPETITIONS_GROWTH = 1.5
+"""How many times as many repetitions the next analysis of an inconclusive check has."""
+MAX_ANALYSES = 8
+"""Most analyses that INTERIM_ALPHA allows: with more, errors are more frequent than stated."""
 
 
 def run_check(options: CheckStored, progress: TrialProgress) -> Answer:
@@ -87,6 +107,111 @@ def check_implementations(
             analyses.judge(baseline, candidate)
     keep_records(folder)
     return analyses.verdicts
+
+
+def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verdict, ...]:
+    """Measure the code as it stands, in this Python, and the other version in turn, and judge them.
+    Raises UsageError if they cannot be measured."""
+    folder = new_folder(options.results_dir, options.name, otherwise="check")
+    before = folder.with_name(f"{folder.name}-baseline")
+    if (excess := len(before.name.encode()) - folders.MAX_NAME) > 0:
+        raise UsageError(
+            f"{option_words('name')}: expected a name that is {units.counted(excess, 'byte')} "
+            "shorter, as the other version is stored in NAME-baseline"
+        )
+    require_free(before, folders.RESUME_REMEDY)
+    # Absolute, as a revision has another working directory.
+    sweep = sweep_of_check(options, folder.absolute())
+    sweep_before = sweep_of_check(options, before.absolute())
+    command = options.command("check")
+    label = "the working directory" if options.against_python is None else "this Python"
+    said = set[str]()
+
+    def interrupted_words() -> str:
+        return f"no verdict{f'; records are in {folder} and {before}' if before.exists() else ''}"
+
+    with ExitStack() as stack:
+        stack.enter_context(interruptible(interrupted_words))
+        then = stack.enter_context(baseline_version(options, sweep_before, before, said))
+        say(f"starting {label} and {then.label}, each in a process of its own")
+        trials = then.plan(sweep_before, command)
+        # Not before, so that neither takes the start of the other for load on the machine.
+        now = stack.enter_context(VersionProcess(label, folder, said))
+        now.plan(sweep, command)
+        stack.enter_context(progress)
+        labels = Labels.among(trial.configuration for trial in trials)
+        analyses, done = InterimAnalyses(options), 0
+        while analyses.repetitions:
+            goal = analyses.repetitions
+            progress.planned([*trials] * 2 * (goal - done), labels)
+            # Ranks inherit the layout of memory of their server, which alone may make a version
+            # some percent slower. So another one forks the second half of the first repetitions,
+            # and others those that are added.
+            renewed_at = done or math.ceil(goal / 2)
+            for version, number in palindrome((then, now), range(done, goal)):
+                is_renewed = number == renewed_at
+                for record in version.until(number + 1, with_new_server=is_renewed):
+                    progress.finished(record, version.label)
+            done = goal
+            analyses.judge(then.side(), now.side())
+    keep_records(folder, before)
+    return analyses.verdicts
+
+
+def keep_records(*kept: Path) -> None:
+    """Say where the records of a check are, which Git leaves out of the user's repository."""
+    for folder in kept:
+        write_inside(folder / ".gitignore", b"*\n")
+    say(f"records are in {' and '.join(map(str, kept))}")
+
+
+class InterimAnalyses:
+    """The interim analyses of a group-sequential test, from now on: a verdict that stopped at the
+    first lucky repetition would be wrong more often than stated."""
+
+    def __init__(self, options: CheckOptions) -> None:
+        self.repetitions = options.repetitions
+        """Repetitions that the next analysis needs; 0 after the last one."""
+        self.verdicts: tuple[Verdict, ...] = ()
+        """The verdicts of the latest analysis."""
+        self._options = options
+        self._started = monotonic()
+        self._count = 0
+
+    def judge(self, baseline: Side, candidate: Side) -> None:
+        """Judge the sides, which have as many repetitions as were needed."""
+        options = self._options
+        self.verdicts = assess(
+            baseline,
+            candidate,
+            options.tolerances,
+            force=options.force or options.against_python is not None,  # which is another one
+            alpha=INTERIM_ALPHA,
+        )
+        self._count += 1
+        more = self._repetitions_to_add(deciding(self.verdicts))
+        self.repetitions = self.repetitions + more if more else 0
+
+    def _repetitions_to_add(self, verdict: Verdict) -> int:
+        """How many repetitions to add to those of the verdict: none if it is clear, if more of them
+        cannot change it, or would end after the budget."""
+        can_change = verdict.outcome == "inconclusive" and verdict.change is not None
+        is_spoiled = verdict.compared.machine_load.spoils_differences
+        if self._count == MAX_ANALYSES or is_spoiled or not can_change:
+            return 0
+        seconds = verdict.compared.repetition_seconds
+        usual, budget = median(seconds), self._options.budget
+        spent = monotonic() - self._started
+        # What a round takes beside its repetitions, as the start of new servers of ranks.
+        overhead = max(0.0, spent - sum(seconds)) / self._count
+        grown = math.ceil(REPETITIONS_GROWTH * self.repetitions)
+        more = min(grown - self.repetitions, math.floor((budget - spent - overhead) / usual))
+        so_far = f"{verdict.outcome} after {self.repetitions} repetitions"
+        if more < 1:
+            say(f"{so_far}: one more would end after the budget of {units.seconds(budget)}")
+            return 0
+        say(f"{so_far}: measuring {more} more, about {units.seconds(overhead + more * usual)}")
+        return more
 
 
 def exit_status_of(verdicts: Sequence[Verdict], *, strict: bool) -> int:

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.files import write_inside
-from dpbench.messages import say
 from dpbench.options.check import CheckOptions, CheckStored
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
@@ -50,10 +48,3 @@ def plan_for_verdict(options: SweepOptions, command: CommandLine) -> Iterator[Sw
         measured = options.measured_implementations
         spec = replace(plan.sweep.spec, base=base, implementations=measured)
         yield replace(plan, sweep=replace(plan.sweep, spec=spec, command=command))
-
-
-def keep_records(*folders: Path) -> None:
-    """Say where the records of a check are, which Git leaves out of the user's repository."""
-    for folder in folders:
-        write_inside(folder / ".gitignore", b"*\n")
-    say(f"records are in {' and '.join(map(str, folders))}")

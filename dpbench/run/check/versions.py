@@ -12,7 +12,6 @@ repetitions to reach, answered with the new records. Answers have what was said 
 from __future__ import annotations
 
 import json
-import math
 import os
 import shlex
 import shutil
@@ -20,19 +19,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from dpbench import folders, shipped, units
+from dpbench import folders, shipped
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.architecture.naming import is_user_code, parse_name
 from dpbench.codec import decode, encode, from_json
 from dpbench.errors import USAGE, DpbenchError, UsageError
-from dpbench.files import require_free
 from dpbench.git import without_git_variables
 from dpbench.launch.fork_server import end_fork_server, server_pid
 from dpbench.launch.ranks import run_one_rank
@@ -44,15 +41,13 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import TrialRecord
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.check.interim import InterimAnalyses
-from dpbench.run.check.measured_sweep import keep_records, plan_for_verdict, sweep_of_check
+from dpbench.run.check.measured_sweep import plan_for_verdict
 from dpbench.run.check.revision import checked_out
-from dpbench.run.interrupts import end_at_once, interruptible
-from dpbench.run.results import new_folder
-from dpbench.run.sweep.measuring import open_run, unusable_configurations
-from dpbench.specs import Labels, TrialSpec
+from dpbench.run.interrupts import end_at_once
+from dpbench.run.sweep.measuring import open_run
+from dpbench.specs import TrialSpec
 from dpbench.specs.command_line import CommandLine
-from dpbench.specs.sweep import configurations, palindrome, plan_trials
+from dpbench.specs.sweep import plan_trials
 from dpbench.temporary import temporary_folder
 
 PROGRAM = f"import sys; from {__name__} import answer_messages; sys.exit(answer_messages())"
@@ -161,7 +156,6 @@ def answer_messages() -> int:
         options = read_options(SweepOptions, asked["options"])
         command = decode(CommandLine, asked["command"])
         with said_to(said.append), plan_for_verdict(options, command) as plan:
-            unusable_configurations(configurations(plan.sweep.spec), plan.runner)
             answer(plan_trials(plan.sweep.spec, 1))
             first = sys.stdin.readline()
             if not first:
@@ -179,57 +173,8 @@ def answer_messages() -> int:
     return 0
 
 
-def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verdict, ...]:
-    """Measure the code as it stands, in this Python, and the other version in turn, and judge them.
-    Raises UsageError if they cannot be measured."""
-    folder = new_folder(options.results_dir, options.name, otherwise="check")
-    before = folder.with_name(f"{folder.name}-baseline")
-    if (excess := len(before.name.encode()) - folders.MAX_NAME) > 0:
-        raise UsageError(
-            f"{option_words('name')}: expected a name that is {units.counted(excess, 'byte')} "
-            "shorter, as the other version is stored in NAME-baseline"
-        )
-    require_free(before, folders.RESUME_REMEDY)
-    # Absolute, as a revision has another working directory.
-    sweep = sweep_of_check(options, folder.absolute())
-    sweep_before = sweep_of_check(options, before.absolute())
-    command = options.command("check")
-    label = "the working directory" if options.against_python is None else "this Python"
-    said = set[str]()
-
-    def interrupted_words() -> str:
-        return f"no verdict{f'; records are in {folder} and {before}' if before.exists() else ''}"
-
-    with ExitStack() as stack:
-        stack.enter_context(interruptible(interrupted_words))
-        then = stack.enter_context(_baseline(options, sweep_before, before, said))
-        say(f"starting {label} and {then.label}, each in a process of its own")
-        trials = then.plan(sweep_before, command)
-        # Not before, so that neither takes the start of the other for load on the machine.
-        now = stack.enter_context(VersionProcess(label, folder, said))
-        now.plan(sweep, command)
-        stack.enter_context(progress)
-        labels = Labels.among(trial.configuration for trial in trials)
-        analyses, done = InterimAnalyses(options), 0
-        while analyses.repetitions:
-            goal = analyses.repetitions
-            progress.planned([*trials] * 2 * (goal - done), labels)
-            # Ranks inherit the layout of memory of their server, which alone may make a version
-            # some percent slower. So another one forks the second half of the first repetitions,
-            # and others those that are added.
-            renewed_at = done or math.ceil(goal / 2)
-            for version, number in palindrome((then, now), range(done, goal)):
-                is_renewed = number == renewed_at
-                for record in version.until(number + 1, with_new_server=is_renewed):
-                    progress.finished(record, version.label)
-            done = goal
-            analyses.judge(then.side(), now.side())
-    keep_records(folder, before)
-    return analyses.verdicts
-
-
 @contextmanager
-def _baseline(
+def baseline_version(
     options: CheckOptions, sweep: SweepOptions, folder: Path, said: set[str]
 ) -> Iterator[VersionProcess]:
     """The version that the present one is compared with."""

@@ -50,15 +50,6 @@ def test_the_same_is_an_interval_inside_the_limits() -> None:
     assert row.outcome == "inconclusive"
 
 
-def test_one_repetition_is_shown_but_tells_nothing() -> None:
-    row = only(throughputs({16: (100.0,)}, {16: (50.0,)}))
-    assert row.outcome == "inconclusive"
-    assert row.reason == "one repetition of the baseline and the candidate"
-    assert row.change is not None
-    assert row.change.estimate.interval is None
-    assert row.p_value is None
-
-
 def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
     compared = throughputs({16: QUIET}, {16: QUIET})
     assert only(compared, "peak_memory_bytes").outcome == "same"

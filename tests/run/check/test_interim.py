@@ -10,8 +10,8 @@ from dpbench.analysis.comparisons.verdict import Verdict
 from dpbench.analysis.noise import MachineLoad
 from dpbench.messages import said_to
 from dpbench.options.check import CheckOptions
-from dpbench.run.check import interim
-from dpbench.run.check.interim import MAX_ANALYSES, InterimAnalyses
+from dpbench.run.check import checking
+from dpbench.run.check.checking import MAX_ANALYSES, InterimAnalyses
 from tests.analysis.builders import ALL_PASS, INCONCLUSIVE, side, under_load
 
 BUSY = MachineLoad(note="others used 90 % of 2 cores", spoils_speeds=True, spoils_differences=True)
@@ -38,8 +38,8 @@ def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
 ) -> None:
     """Each repetition takes a second on each side, and nothing else does."""
     now, messages, given = 0.0, [""], iter(verdicts)
-    monkeypatch.setattr(interim, "monotonic", lambda: now)
-    monkeypatch.setattr(interim, "assess", lambda *_, **__: next(given))
+    monkeypatch.setattr(checking, "monotonic", lambda: now)
+    monkeypatch.setattr(checking, "assess", lambda *_, **__: next(given))
     analyses = InterimAnalyses(CheckOptions(against="dp", repetitions=2, budget=budget))
     with said_to(messages.append):
         for count in counts:
