@@ -27,12 +27,10 @@ def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
     if not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
         return ""
     both = [one.configuration for one in (row, rival) if one]
-    return command_to_measure(command, both, repetitions)
+    return command_to_measure(command.again(repetitions=repetitions), both)
 
 
-def command_to_measure(
-    command: CommandLine, measured: Iterable[Configuration | None], repetitions: int | None = None
-) -> str:
+def command_to_measure(command: CommandLine, measured: Iterable[Configuration | None]) -> str:
     """The command that measures configurations of a sweep again, in all combinations of their
     values; empty for those of other commands, which do not measure rows alone, and for published
     rows, which have none.
@@ -55,7 +53,5 @@ def command_to_measure(
         "batch_sizes": sorted(one.batch_size for one in configurations if one.batch_size),
         "threads": sorted(one.threads for one in configurations),
     }
-    if repetitions is not None:
-        narrowed["repetitions"] = [repetitions]
     values = {field: [*dict.fromkeys(each)] for field, each in narrowed.items()}
     return command.again(name=None, **values).text
