@@ -120,8 +120,7 @@ def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
     for fastest in analysis.fastest:
         compared = {row.configuration for row in (fastest.row, *fastest.others) if row}
         own = [each for each in analysis.explanations if each.configuration in compared]
-        if any(each.trains_together for each in own):
-            yield from fastest_by_work(own)
+        yield from (each for each in fastest_by_work(own) if each.trains_together)
 
 
 def _draw(analysis: Analysis) -> Iterator[PageChart]:

@@ -303,9 +303,8 @@ def _loss(factor: Factor, explanation: Explanation) -> Cause:
     match factor.parts:
         case ("granularity",):
             text = "granularity, as a small shard takes longer per sample"
-            return _cause(
-                "granularity", text, "try a larger --batch-sizes or fewer replicas", share
-            )
+            remedy = "try a larger --batch-sizes or fewer replicas"
+            return _cause("granularity", text, remedy, share)
         case ("contention",):
             slow = f"as {settings.group_size} copies slow each other without communicating"
             remedy = "try fewer replicas per host, as they share power, PCIe and its cores"

@@ -1,5 +1,4 @@
-"""Why a configuration is as fast as it is: where it loses time, which rank is slow, and what could
-not be separated."""
+"""Why a configuration is as fast as it is: where it loses time, and which rank is slow."""
 
 from __future__ import annotations
 
@@ -10,12 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpbench import units
 from dpbench.analysis.diagnosis.factors import (
-    CONTENDED,
-    IDEAL,
-    PARTS,
-    SHARDED,
     Breakdown,
     Factor,
     break_down,
@@ -109,44 +103,6 @@ class Explanation:
             for loss, gain in pairs
             if loss.is_large_loss and gain.is_gain and loss.share.value <= -2 * gain.share.value
         )
-
-    @property
-    def not_separated(self) -> tuple[str, ...]:
-        """Why parts share a factor or have none, and what to measure; repetitions left out."""
-        notes = []
-        if IDEAL in self.breakdown.missing:
-            batch = f" at batch {self.row.batch_size}" if self.row.batch_size else ""
-            notes.append(
-                f"{self.row.label}: its factors give no efficiency, because `single`{batch} has no "
-                "completed repetition in common with it"
-            )
-        for loss, gain in self.offset_losses:
-            parts = " and ".join((*loss.parts, *gain.parts))
-            share = units.percent(max(0.0, loss.share.value + gain.share.value))
-            notes.append(f"{parts} offset each other: together they cost {share} of the step")
-        for factor in self.breakdown.factors:
-            stages = [PARTS.index(part) for part in factor.parts[1:]]
-            reasons = dict.fromkeys(self._not_measured(stage) for stage in stages)
-            if reasons:
-                listed = f"{', '.join(factor.parts[:-1])} and {factor.parts[-1]}"
-                notes.append(f"{listed} cannot be separated: {'; '.join(reasons)}")
-        return tuple(notes)
-
-    def _not_measured(self, stage: int) -> str:
-        """Why a stage of a step was not measured, and how it can be."""
-        settings, name = self.configuration, self.configuration.implementation
-        if self.is_script and SHARDED in self.breakdown.missing and stage in (SHARDED, CONTENDED):
-            return "the script does not run on one rank alone"
-        if stage == SHARDED:
-            sizes = ",".join(map(str, sorted({*settings.replica_batch_sizes})))
-            return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
-        if stage == CONTENDED:
-            return "no `independent` rows; add independent to --implementations"
-        if self.is_script:
-            return "the script has no DistributedDataParallel whose averaging could be left out"
-        if settings.process_count == 1:
-            return f"{name} drives all replicas from one process, which has one clock"
-        return f"{name} has no window without synchronization"
 
     @property
     def communicates(self) -> bool:

@@ -12,7 +12,15 @@ from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.causes import Cause, causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import LARGE_LOSS, Factor, Part
+from dpbench.analysis.diagnosis.factors import (
+    CONTENDED,
+    IDEAL,
+    LARGE_LOSS,
+    PARTS,
+    SHARDED,
+    Factor,
+    Part,
+)
 from dpbench.analysis.formatting import (
     AT_MOST,
     TOO_NOISY,
@@ -25,28 +33,23 @@ from dpbench.analysis.formatting import (
 from dpbench.analysis.noise import FREE_THE_MACHINE
 from dpbench.analysis.sentences import MAX_LISTED, reasons
 from dpbench.errors import INCONCLUSIVE
-from dpbench.messages import option_words
 from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.answers.report import tied_with
 from dpbench.report.table import Table, column, or_missing, text_column
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-PART_WORDS: dict[Part, str] = {
-    "granularity": "smaller batches take longer per sample",
-    "contention": "replicas share the machine",
-    "wrapper": "what the implementation does beside the plain step",
-    "waiting": "all wait for the rank that is slowest in each step",
-    "communication": "communication not hidden by overlap",
+PART_WORDS: dict[Part, tuple[str, str]] = {
+    "granularity": ("smaller batches take longer per sample", "`single` with the whole batch"),
+    "contention": ("replicas share the machine", "one replica alone"),
+    "wrapper": ("what the implementation does beside the plain step", "plain copies at once"),
+    "waiting": ("all wait for the rank that is slowest in each step", "the typical rank"),
+    "communication": (
+        "communication not hidden by overlap",
+        "the same steps without synchronization",
+    ),
 }
-FASTER_THAN: dict[Part, str] = {
-    "granularity": "`single` with the whole batch",
-    "contention": "one replica alone",
-    "wrapper": "plain copies at once",
-    "waiting": "the typical rank",
-    "communication": "the same steps without synchronization",
-}
-"""What a step is compared with if a factor begins with this part."""
+"""What a part of a step is, and what the step is faster than if a gain begins with it."""
 GOOD_EFFICIENCY = 0.9
 """Efficiency from which on a configuration without a large loss has nothing to fix."""
 OPTIONS_THAT_CHOOSE = "--implementations, --backends, --group-sizes and --batch-sizes"
@@ -83,11 +86,8 @@ def explanation_answer(
     table = factors_table(shown)
     if len(shown) == 1:
         table = replace(table, columns=table.columns[1:])
-    first_of_work = {one.row.work: one for one in reversed(shown)}
-    verdicts = [
-        verdict_sentence(one, tied_with(one.row, analysis.fastest))
-        for one in reversed(first_of_work.values())
-    ]
+    firsts = reversed({one.row.work: one for one in reversed(shown)}.values())
+    verdicts = [verdict_sentence(one, tied_with(one.row, analysis.fastest)) for one in firsts]
     verdict: Paragraph = "\n".join(verdicts) if is_explained else noise
     if not (is_explained or shown[0].is_spoiled) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
@@ -174,9 +174,14 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
     if all(factor.value.is_too_noisy for _, factor in rows):
         rows = []
     factors = [factor for _, factor in rows]
+    notes = [*dict.fromkeys(chain.from_iterable(map(not_separated, explanations)))]
+    if any(one.breakdown.step_seconds.sample_size == 1 for one in explanations):
+        notes.append(
+            "no causes from single repetitions (n = 1), which show no noise; use --repetitions 4"
+        )
     return Table(
         groups=1,
-        notes=tuple(_factor_notes(explanations)),
+        notes=tuple(notes),
         columns=(
             text_column("Configuration", [explanation.row.label for explanation, _ in rows]),
             text_column(
@@ -218,8 +223,8 @@ def _share_text(factor: Factor) -> str:
 def _cause_words(explanation: Explanation, factor: Factor) -> str:
     """What the parts of a factor are, or what a gain is faster than."""
     if factor.is_gain:
-        return f"a gain: faster than {FASTER_THAN[factor.parts[0]]}"
-    words = dict(PART_WORDS)
+        return f"a gain: faster than {PART_WORDS[factor.parts[0]][1]}"
+    words = {part: meaning for part, (meaning, _) in PART_WORDS.items()}
     if not explanation.communicates:
         words["waiting"] = "the slowest copy against the typical one"
     if explanation.configuration.traits.one_process:
@@ -227,13 +232,43 @@ def _cause_words(explanation: Explanation, factor: Factor) -> str:
     return "; ".join(words[part] for part in factor.parts)
 
 
-def _factor_notes(explanations: Sequence[Explanation]) -> Iterator[str]:
-    """Notes on parts that could not be separated, and on what has no causes."""
-    notes = (explanation.not_separated for explanation in explanations)
-    yield from dict.fromkeys(chain.from_iterable(notes))
-    if any(explanation.breakdown.step_seconds.sample_size == 1 for explanation in explanations):
-        more = option_words("repetitions", 4)
-        yield f"no causes from single repetitions (n = 1), which show no noise; use {more}"
+def not_separated(explanation: Explanation) -> Iterator[str]:
+    """Why parts of a step share a factor or have none, and what to measure; repetitions left
+    out."""
+    row, breakdown = explanation.row, explanation.breakdown
+    if IDEAL in breakdown.missing:
+        batch = f" at batch {row.batch_size}" if row.batch_size else ""
+        yield (
+            f"{row.label}: its factors give no efficiency, because `single`{batch} has no "
+            "completed repetition in common with it"
+        )
+    for loss, gain in explanation.offset_losses:
+        parts = " and ".join((*loss.parts, *gain.parts))
+        share = units.percent(max(0.0, loss.share.value + gain.share.value))
+        yield f"{parts} offset each other: together they cost {share} of the step"
+    for factor in breakdown.factors:
+        stages = [PARTS.index(part) for part in factor.parts[1:]]
+        if why := dict.fromkeys(_not_measured(stage, explanation) for stage in stages):
+            listed = f"{', '.join(factor.parts[:-1])} and {factor.parts[-1]}"
+            yield f"{listed} cannot be separated: {'; '.join(why)}"
+
+
+def _not_measured(stage: int, explanation: Explanation) -> str:
+    """Why a stage of a step was not measured, and how it can be."""
+    settings, name = explanation.configuration, explanation.configuration.implementation
+    is_alone = stage in (SHARDED, CONTENDED)
+    if explanation.is_script and is_alone and SHARDED in explanation.breakdown.missing:
+        return "the script does not run on one rank alone"
+    if stage == SHARDED:
+        sizes = ",".join(map(str, sorted({*settings.replica_batch_sizes})))
+        return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
+    if stage == CONTENDED:
+        return "no `independent` rows; add independent to --implementations"
+    if explanation.is_script:
+        return "the script has no DistributedDataParallel whose averaging could be left out"
+    if settings.process_count == 1:
+        return f"{name} drives all replicas from one process, which has one clock"
+    return f"{name} has no window without synchronization"
 
 
 def what_to_try(explanations: Sequence[Explanation]) -> tuple[str, ...]:
@@ -309,5 +344,5 @@ def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
             }
             for cause in causes_of(explanation)
         ],
-        "notes": list(explanation.not_separated),
+        "notes": list(not_separated(explanation)),
     }

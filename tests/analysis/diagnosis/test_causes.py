@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.diagnosis.causes import Cause, causes_of
-from dpbench.analysis.diagnosis.explanation import explain_rows
+from dpbench.analysis.diagnosis.explanation import explain_rows, fastest_by_work
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import GpuState, TrialRecord
-from dpbench.report.answers.explain import factors_table, verdict_sentence
+from dpbench.report.answers.explain import factors_table, not_separated, verdict_sentence
 from tests.analysis.builders import (
     PASSED,
     rank,
@@ -153,7 +153,7 @@ def test_a_loss_that_a_gain_makes_up_for_is_no_cause(
     assert causes_on(LABEL, records) == ()
     found = {one.row.label: one for one in explain_rows(summarize(records))}[LABEL]
     together = f"{loss} and communication offset each other: together they cost {share} of the step"
-    assert found.not_separated == (together,)
+    assert [*not_separated(found)] == [together]
 
 
 def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
@@ -167,6 +167,13 @@ def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
     assert verdict.startswith("Nothing large to fix: ddp/gloo ×2, batch 32 reaches 1")
     assert verdict.endswith(" of linear scaling from single, and ties with dp ×2.")
     assert "gained 10" in factors_table([found]).text()
+
+
+def test_each_work_has_its_own_fastest_row() -> None:
+    slow = weak_sweep(slower=9.0)
+    strong = [replace(one, trial=varied(one.trial, scaling="strong")) for one in slow]
+    found = fastest_by_work(explain_rows(summarize([*weak_sweep(), *strong])))
+    assert [one.row.label.split("/")[0] for one in found] == ["ddp(strong)", "ddp(weak)"]
 
 
 def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
@@ -198,17 +205,6 @@ def at_clocks(record: TrialRecord, *clocks: int) -> TrialRecord:
         windows = {**measured.windows, "timed": replace(measured.timed, gpu=(state,))}
         ranks[measured.rank] = replace(measured, windows=windows)
     return replace(record, ranks=tuple(ranks))
-
-
-def test_slow_first_steps_are_told_to_warm_up_longer() -> None:
-    slow = window([110 * MS] * 5 + [10 * MS] * 45, 1600)
-    steady = window([10 * MS] * 50, 1600)
-    ranks = [rank(n, slow, unsynced=steady) for n in range(2)]
-    spec = trial(group_size=2, steps=50)
-    records = [record(replace(spec, repetition=n), ranks) for n in range(PASSES)]
-    (found,) = causes_on(LABEL, records)
-    assert found.kind == "warm-up"
-    assert found.remedy == "measure with --warmup 7, which leaves them out"
 
 
 def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> None:

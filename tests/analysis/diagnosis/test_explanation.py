@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from dpbench.analysis.diagnosis.explanation import (
-    Explanation,
-    explain_rows,
-    fastest_by_work,
-    slowest_of,
-)
+from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows, slowest_of
 from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.phases import REPLICA_PHASES, step_phases
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
 from dpbench.records.trial import Phase, Status, TrialRecord
-from tests.analysis.builders import rank, record, steps_of, trial, varied, weak_sweep, window
+from dpbench.report.answers.explain import not_separated
+from tests.analysis.builders import rank, record, steps_of, trial, weak_sweep, window
 
 
 def phases(backward: float) -> dict[Phase, tuple[float, ...]]:
@@ -88,13 +82,6 @@ def test_every_row_with_a_speed_is_explained_except_plain_single_copies() -> Non
     ]
 
 
-def test_each_work_has_its_own_fastest_row() -> None:
-    slow = weak_sweep(slower=9.0)
-    strong = [replace(one, trial=varied(one.trial, scaling="strong")) for one in slow]
-    found = fastest_by_work([*explained([*weak_sweep(), *strong]).values()])
-    assert [one.row.label.split("/")[0] for one in found] == ["ddp(strong)", "ddp(weak)"]
-
-
 @pytest.mark.parametrize(
     ("steps", "is_slow"),
     [
@@ -123,5 +110,6 @@ def test_notes_say_what_to_measure() -> None:
     strong = steps_of("ddp", [0.02, 0.02], [0.01, 0.01], scaling="strong", batch_size=33)
     whole = steps_of("single", [0.03], scaling="strong", batch_size=33)
     copies = steps_of("independent", [0.02, 0.02], scaling="strong", batch_size=33)
-    (note,) = explained([whole, copies, strong])["ddp/gloo ×2, batch 33"].not_separated
+    found = explained([whole, copies, strong])["ddp/gloo ×2, batch 33"]
+    (note,) = not_separated(found)
     assert note.endswith("no `single` at batch 16,17; add 16,17 to --batch-sizes")

@@ -13,7 +13,7 @@ from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.diagnosis.factors import IDEAL
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
-from dpbench.report.answers.explain import explanation_answer
+from dpbench.report.answers.explain import explanation_answer, not_separated
 from tests.analysis.builders import varied, window
 from tests.analysis.diagnosis.scripts import SAMPLES, STEPS, script_sweep
 
@@ -147,6 +147,7 @@ def test_slow_first_steps_are_blamed_for_themselves_only(steps: int, everywhere:
     found = of_group([replace(one, ranks=tuple(map(changed, one.ranks))) for one in sweep()])
     (cause,) = causes_of(found)
     assert cause.kind == "warm-up"
+    assert cause.remedy.startswith("measure with --warmup ")
     assert cause.share is not None
     assert cause.share.value == pytest.approx(0.8 / (0.8 + steps * 0.05), rel=0.2)
 
@@ -161,7 +162,7 @@ def test_a_script_that_does_not_run_alone_has_no_factors_of_one_rank() -> None:
 
 def test_without_distributed_data_parallel_communication_is_not_separated() -> None:
     found = of_group(sweep(unsynced=None))
-    assert any("has no DistributedDataParallel" in note for note in found.not_separated)
+    assert any("has no DistributedDataParallel" in note for note in not_separated(found))
 
 
 @pytest.mark.parametrize(("slow", "is_named"), [(0.056, False), (0.080, True)])
