@@ -154,18 +154,17 @@ class Comparison:
         metric = COMPARED_METRICS[name]
         changes = [pair.change(metric) for pair in self.pairs]
         p_values = [p_value(one) if one and one.is_tested else None for one in changes]
+        corrected = holm(p_values)
         return [
             ComparedRow(
                 pair=pair,
                 metric=name,
                 unit=pair.unit(metric),
-                change=change,
-                p_value=p,
-                p_value_corrected=corrected,
+                change=changes[number],
+                p_value=p_values[number],
+                p_value_corrected=corrected[number],
             )
-            for pair, change, p, corrected in zip(
-                self.pairs, changes, p_values, holm(p_values), strict=True
-            )
+            for number, pair in enumerate(self.pairs)
         ]
 
     def load_may_explain(self, outcome: Outcome) -> bool:
@@ -249,12 +248,11 @@ def _failures(records: Records, labels: Labels, role: str) -> dict[str, str]:
 
 def _why_none(keys: Sequence[str], *sides: Mapping[Identity, object]) -> str:
     """The settings of which the sides have no value in common."""
-    columns = (map(dict.fromkeys, zip(*side, strict=True)) for side in sides)
-    listed = [
-        f"{key}: {', '.join(before)} -> {', '.join(now)}"
-        for key, before, now in zip(keys, *columns, strict=True)
-        if not before.keys() & now.keys()
-    ]
+    listed = list[str]()
+    for number, key in enumerate(keys):
+        before, now = (dict.fromkeys(identity[number] for identity in side) for side in sides)
+        if not before.keys() & now.keys():
+            listed.append(f"{key}: {', '.join(before)} -> {', '.join(now)}")
     if listed:
         return f"they differ in {'; '.join(listed)}"
     return "each setting occurs on both sides, but never in the same combination"

@@ -111,7 +111,10 @@ def check_implementations(
 
 def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verdict, ...]:
     """Measure the code as it stands, in this Python, and the other version in turn, and judge them.
-    Raises UsageError if they cannot be measured."""
+
+    What disturbs the machine disturbs both, and they are compared repetition by repetition; which
+    of them goes first alternates. Raises UsageError if they cannot be measured.
+    """
     folder = new_folder(options.results_dir, options.name, otherwise="check")
     before = folder.with_name(f"{folder.name}-baseline")
     if (excess := len(before.name.encode()) - folders.MAX_NAME) > 0:

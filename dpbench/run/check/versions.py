@@ -1,12 +1,10 @@
-"""`dpbench check` of two versions, measured in turn: of the user's code, or of Python's packages.
+"""Processes that `dpbench check` measures versions with, of code or of Python's packages.
 
-Each version is measured by a process of its own, a repetition at a time; which of them goes first
-alternates. What disturbs the machine disturbs both, and they are compared repetition by repetition.
-
-The process keeps its Python, its torch and, until it is told otherwise, the server that its ranks
-are forked from, so that a repetition takes little more than its steps. Messages and answers are
-lines of JSON: the sweep to plan, answered with the trials of a repetition; then each time how many
-repetitions to reach, answered with the new records. Answers have what was said meanwhile, too.
+The process keeps its Python, its torch and, until a message asks for another one, the server that
+its ranks are forked from, so that a repetition takes little more than its steps. Messages and
+answers are lines of JSON: the sweep to plan, answered with the trials of a repetition; then each
+time how many repetitions to reach, answered with the new records. Answers have what was said
+meanwhile, too.
 """
 
 from __future__ import annotations
