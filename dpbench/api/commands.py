@@ -17,7 +17,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run import explaining
 from dpbench.run.check.checking import run_check
-from dpbench.run.sweep.answer import measure_here
+from dpbench.run.sweep.measuring import measure_here
 
 
 @takes_options(SweepOptions)

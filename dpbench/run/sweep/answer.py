@@ -13,7 +13,6 @@ from dpbench.rendezvous.placement import find_placement, remove_placement
 from dpbench.run.results import measured_answer
 
 if TYPE_CHECKING:
-    from dpbench.folders import Sweep
     from dpbench.options.sweep import SweepOptions
     from dpbench.report.answer import Answer
     from dpbench.report.progress.trials import TrialProgress
@@ -33,7 +32,7 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
     if launched or options.nnodes is not None:  # before torch is imported
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
     from dpbench.run.sweep.dry_run import describe_plan
-    from dpbench.run.sweep.measuring import exit_status
+    from dpbench.run.sweep.measuring import exit_status, measure_here
     from dpbench.run.sweep.nodes import measure_on_nodes, node_placement
     from dpbench.run.sweep.plan import plan_sweep
 
@@ -57,16 +56,6 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
     answer = measured_answer(stored, options, typed=typed, verbose=options.verbose)
     status = exit_status(stored.records, options.measured_implementations)
     return replace(answer, exit_status=status)
-
-
-def measure_here(options: SweepOptions, progress: TrialProgress) -> Sweep:
-    """Measure the sweep of these options on this node alone. Raises what `plan_sweep` and `measure`
-    raise."""
-    from dpbench.run.sweep.measuring import measure
-    from dpbench.run.sweep.plan import plan_sweep
-
-    with plan_sweep(options) as plan:
-        return measure(plan, progress)
 
 
 def _set_environment_of_ranks(options: SweepOptions) -> str:

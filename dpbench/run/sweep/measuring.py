@@ -14,10 +14,11 @@ from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, UsageError
 from dpbench.folders import ResultsFolder, Sweep, missing_trials
 from dpbench.launch.trial_runner import TrialRunner, recorded
 from dpbench.messages import say, warn
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.run.sweep.plan import SweepPlan
+from dpbench.run.sweep.plan import SweepPlan, plan_sweep
 from dpbench.specs import Configuration, Labels, SweepSpec, TrialSpec, plain_label
 from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.specs.traits import BACKENDS
@@ -31,6 +32,12 @@ def measure(plan: SweepPlan, progress: TrialProgress) -> Sweep:
     with open_run(plan, progress) as run:
         run.until(plan.sweep.spec.repetitions)
     return folders.load_sweep(plan.sweep.folder)
+
+
+def measure_here(options: SweepOptions, progress: TrialProgress) -> Sweep:
+    """Plan and measure the sweep of these options on this node alone."""
+    with plan_sweep(options) as plan:
+        return measure(plan, progress)
 
 
 @dataclass
