@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 import shutil
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from dpbench.analysis.analyze import analyze
-from dpbench.analysis.diagnosis.causes import causes_of
 from dpbench.analysis.diagnosis.explanation import Explanation, fastest_by_work
 from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.sentences import noise_warnings
@@ -83,16 +82,17 @@ def _next(options: ExplainScript, folder: Path, explanation: Explanation) -> str
         needed = repetitions_to_state(explanation.row.noisy_estimates)
         is_known = needed is not None and not explanation.row.is_under_load
         return _again("explain", options, repetitions=needed) if is_known else ""
-    causes = causes_of(explanation)
-    tried = dict(chain.from_iterable(cause.options.items() for cause in causes))
+    causes = explanation.causes
+    changes = [change for cause in causes for change in cause.changes if not change.is_measured]
+    tried = {change.option: (change.now, change.value) for change in changes}
     if "warmup" in tried:
-        return _again("explain", options, warmup=tried["warmup"])
+        return _again("explain", options, warmup=tried["warmup"][-1:])
     command = shlex.join(["dpbench", "report", str(folder), "--open"])
     if tried:
         first = dict(islice(tried.items(), MOST_REMEDIES))
         command = _again("sweep", options, group_sizes=MAX_WORD, **first)
     largest = next((cause for cause in causes if cause.share), None)
-    if largest and not largest.options:
+    if largest and all(change.is_measured for change in largest.changes):
         return f"{command}   (no option changes the largest loss, {largest.kind})"
     return command
 

@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from dpbench.analysis.diagnosis.causes import causes_of
 from dpbench.analysis.diagnosis.explanation import explain_rows
 from dpbench.analysis.rows import summarize
 from dpbench.launch.script import script_environment
@@ -191,7 +190,7 @@ def kinds(outcome: TrialRecord) -> list[str]:
     quiet = HostLoad(cores=2, during=0.0, stolen=0.0)
     ran = record(TrialSpec(configuration=of_script()), outcome.ranks, host_load=quiet)
     (explanation,) = explain_rows(summarize([ran]))
-    return [one.kind for one in causes_of(explanation)]
+    return [one.kind for one in explanation.causes]
 
 
 def _is_script(process: psutil.Process) -> bool:

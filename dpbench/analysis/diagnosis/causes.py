@@ -1,20 +1,20 @@
-"""Causes of what is slow or wrong in training, each with what to do about it."""
+"""Causes of what is slow or wrong in training, as rules find them; `report.causes` words them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from statistics import fmean, median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpbench import units
-from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.noise import FREE_THE_MACHINE
 from dpbench.analysis.throughput import after_first_segment, slow_steps
-from dpbench.messages import option_words
-from dpbench.records.trial import ScriptFacts, Window
+from dpbench.records.trial import Window
+
+if TYPE_CHECKING:
+    from dpbench.analysis.diagnosis.explanation import Explanation
 
 MIN_INPUT_SHARE = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
@@ -32,42 +32,66 @@ ORDINARY_WAITING_SHARE = 0.1
 without a fault wait for 4 to 6 % of steps of 20 ms on shared cores."""
 LESS_OFTEN_FACTOR = 4
 """How many times as rarely gradients, or parameters, are averaged by the settings to try."""
-QUARTER_LEFT = ", which leaves about a quarter of this loss"
-ACCUMULATION_ADVICE = (
-    f"gradient accumulation over {LESS_OFTEN_FACTOR} micro-steps with no_sync(){QUARTER_LEFT}"
-)
-Effect = Literal["wrong", "loss", "possible loss", "bound", "fact"]
-"""A cause makes the training wrong, at any speed; costs its share of each step, or perhaps next to
-nothing (8 ± 8 %); is a part of a loss, so that its share is the most that it can cost; or is a fact
-whose cost was not measured."""
-RANKS: dict[Effect, int] = {"wrong": 0, "loss": 1, "bound": 1, "possible loss": 2, "fact": 3}
-"""The order in which causes are listed; within a rank by their share."""
+SETTINGS = {"backends": "backend", "implementations": "implementation"}
+"""Fields of a Configuration whose options have other names."""
+
+
+class Effect(Enum):
+    """What a cause does to training, in the order in which causes are listed: it makes it wrong, at
+    any speed; costs its share of each step; is a part of a loss, so that its share is the most that
+    it can cost; costs its share, or perhaps next to nothing (8 ± 8 %); or is a fact whose cost was
+    not measured."""
+
+    WRONG = auto()
+    LOSS = auto()
+    BOUND = auto()
+    POSSIBLE_LOSS = auto()
+    FACT = auto()
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether it was concluded from its share of a step alone."""
+        return self in (Effect.LOSS, Effect.POSSIBLE_LOSS)
+
+
+class OptionChange(NamedTuple):
+    """A value of an option of `dpbench sweep` that may reduce a loss."""
+
+    option: str
+    now: object
+    value: object
+    is_measured: bool = False
+    """Whether the sweep has it, and loses less there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """Something that makes a configuration slow, or wrong, and what to do about it."""
+    """Something that makes a configuration slow, or wrong."""
 
     kind: str
+    case: str = ""
+    """The case of its kind, where words differ by it: "slow rank"."""
     effect: Effect
-    text: str
-    """The cause in words: "exposed communication on gloo"."""
-    remedy: str
-    """Advice and its effect, or that nothing helps: "try --backends shm"."""
     share: Estimate | None = None
     """Share of the step's seconds; None if it was not measured."""
-    explains: tuple[Part, ...] = ()
+    parts: tuple[Part, ...] = ()
     """Parts of a step whose losses it makes, or is a part of."""
-    options: Mapping[str, Sequence[object]] = field(default_factory=dict)
-    """Options of `dpbench sweep`, with the values that measure what the remedy brings."""
+    changes: tuple[OptionChange, ...] = ()
+    """What to try, without what the sweep has tried in vain."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers and names that its words have."""
 
     @property
     def order(self) -> tuple[int, float]:
         """What is wrong comes first, then the largest loss; last what was not measured."""
-        return RANKS[self.effect], -self.share.value if self.share else 0.0
+        listed_as = Effect.LOSS if self.effect is Effect.BOUND else self.effect
+        return listed_as.value, -self.share.value if self.share else 0.0
 
 
-def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
+Rule = Callable[["Explanation"], Iterator[Cause]]
+
+
+def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
     """The causes that make a configuration slow or wrong, in their order.
 
     A factor is blamed if its share is surely above 0 or its ratio surely below 1, and it costs 5 %
@@ -77,59 +101,53 @@ def causes_of(explanation: Explanation) -> tuple[Cause, ...]:
     several, only slow steps are named. Where load spoils the speeds, facts are named, without their
     shares.
     """
-    causes = [*_slow_steps(explanation)]
+    rules: list[Rule] = [_slow_steps]
     is_alone = explanation.row.group_size == 1
-    if is_alone and any(other.group_size > 1 for other in explanation.breakdowns):
-        return tuple(causes)
-    first_steps = [*_slow_first_steps(explanation)]
-    causes += [*first_steps, *_loading(explanation)]
-    if explanation.script_facts:
-        causes += [*_faults(explanation.script_facts), *_devices_and_threads(explanation)]
-        causes += [*(() if first_steps else _input_pipeline(explanation))]
-    if explanation.is_spoiled or not explanation.is_linear:
-        causes += [*_parts_of_losses(explanation)]
-        causes += [*(() if first_steps else _factor_losses(explanation, causes))]
+    if not (is_alone and any(other.group_size > 1 for other in explanation.breakdowns)):
+        rules += RULES
+        if explanation.is_spoiled or not explanation.is_linear:
+            rules += RULES_OF_LOSSES
+    causes = [cause for rule in rules for cause in rule(explanation)]
     if explanation.is_spoiled:
         # What was not concluded from a share is so at any speed.
-        causes = [replace(one, share=None) for one in causes if "loss" not in one.effect]
+        causes = [replace(cause, share=None) for cause in causes if not cause.effect.is_loss]
     return tuple(sorted(causes, key=lambda cause: cause.order))
 
 
-def _cause(kind: str, text: str, remedy: str, share: Estimate | None = None, **more: Any) -> Cause:
-    """A loss if its share was measured, or else a fact, unless its effect is one of `more`."""
-    effect: Effect = "fact"
+def _cause(kind: str, share: Estimate | None = None, **fields: Any) -> Cause:
+    """A loss if its share was measured, or else a fact, unless its effect is one of the fields."""
+    effect = Effect.FACT
     if share is not None:
-        effect = "loss" if share.ends[0] >= SURE_SHARE else "possible loss"
-    values = {"effect": effect, **more}
-    return Cause(kind=kind, text=text, remedy=remedy, share=share, **values)
+        effect = Effect.LOSS if share.ends[0] >= SURE_SHARE else Effect.POSSIBLE_LOSS
+    values = {"effect": effect, **fields}
+    return Cause(kind=kind, share=share, **values)
+
+
+def _bound(kind: str, factor: Factor | None, most: float = 1.0, **facts: Any) -> Cause:
+    """A part of a factor's loss, at `most` this fraction of it; a fact without the factor."""
+    if factor is None:
+        return _cause(kind, facts=facts)
+    share = factor.share.scaled(most, unit="of the step")
+    return _cause(kind, share, effect=Effect.BOUND, parts=factor.parts, facts=facts)
 
 
 def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
     """Steps that take far longer than the others, if they cost much."""
-    first = explanation.row.warm_up
-    slow = slow_steps(explanation.row.records, first.steps if first else 0)
-    if slow is None or not is_large_loss(slow.share):
-        return
-    longer = units.seconds(float(f"{slow.extra_seconds:.2g}"))
-    text = f"rare slow steps (1 in {slow.interval:.0f}, {longer} longer than the others)"
-    remedy = (
-        "find what runs now and then, such as garbage collection (gc.freeze() after the warm-up) "
-        "or logging; dpbench.load(DIR).steps has the time of each step"
-    )
-    if explanation.row.is_under_load:
-        remedy = FREE_THE_MACHINE
-    explains = "contention", "wrapper", "waiting"
-    yield _cause("slow steps", text, remedy, slow.share, explains=explains)
+    row = explanation.row
+    slow = slow_steps(row.records, row.warm_up.steps if row.warm_up else 0)
+    if slow is not None and is_large_loss(slow.share):
+        case = "under load" if row.is_under_load else ""
+        parts = "contention", "wrapper", "waiting"
+        facts = {"interval": slow.interval, "extra_seconds": slow.extra_seconds}
+        yield _cause("slow steps", slow.share, case=case, parts=parts, facts=facts)
 
 
 def _slow_first_steps(explanation: Explanation) -> Iterator[Cause]:
     """Steps that the warm-up should have had."""
-    first = explanation.row.warm_up
-    if first is not None and is_large_loss(first.share):
-        warmup = explanation.configuration.warmup + first.steps
-        text = f"slow first steps of the window (the first {first.steps})"
-        remedy = f"measure with {option_words('warmup', warmup)}, which leaves them out"
-        yield _cause("warm-up", text, remedy, first.share, options={"warmup": (warmup,)})
+    first, now = explanation.row.warm_up, explanation.configuration.warmup
+    if first is not None and explanation.has_slow_first_steps:
+        change = OptionChange("warmup", now, now + first.steps)
+        yield _cause("warm-up", first.share, facts={"first": first.steps}, changes=(change,))
 
 
 def _loading(explanation: Explanation) -> Iterator[Cause]:
@@ -137,59 +155,55 @@ def _loading(explanation: Explanation) -> Iterator[Cause]:
     if explanation.phases is None or not is_large_loss(explanation.phases.data_share):
         return
     settings = explanation.configuration
-    more: dict[str, Any] = {"data_workers": 2 * (settings.data_workers or 1)}
-    if not (settings.data_workers or settings.prefetch):
-        more = {"prefetch": 2, **more}
-    remedies = ["cheaper transforms"]
-    if replace(settings, **more) not in explanation.breakdowns:
-        remedies.insert(0, " ".join(option_words(name, value) for name, value in more.items()))
-    share = explanation.phases.data_share
-    yield _cause("data", "loading data, on every rank", _advice(remedies), share)
+    workers, prefetch = settings.data_workers, settings.prefetch
+    changes: tuple[OptionChange, ...] = (OptionChange("data_workers", workers, 2 * (workers or 1)),)
+    if not (workers or prefetch):
+        changes = (OptionChange("prefetch", prefetch, 2), *changes)
+    wanted: dict[str, Any] = {change.option: change.value for change in changes}
+    if replace(settings, **wanted) in explanation.breakdowns:
+        changes = ()
+    yield _cause("data", explanation.phases.data_share, changes=changes)
 
 
-def _faults(by_rank: Sequence[ScriptFacts]) -> Iterator[Cause]:
-    """Ranks that do not train one model, or all on the same samples."""
-    name = next(filter(None, (facts.differing_parameter for facts in by_rank)), None)
-    is_wrapped = any(facts.is_wrapped for facts in by_rank)
-    if name is not None and not is_wrapped:
-        text = f"ranks train models of their own, as {name} differs after the warm-up"
-        remedy = "wrap the model, model = DistributedDataParallel(model), and call that"
-        yield _cause("never synchronized", text, remedy, effect="wrong")
-    elif name is not None:
-        text = f"replicas differ, as {name} is not the same on all ranks after the warm-up"
-        remedy = "load one checkpoint on all ranks, and change no parameter before wrapping"
-        yield _cause("replicas differ", text, remedy, effect="wrong")
-    if is_wrapped and any(facts.same_samples for facts in by_rank):
-        text = "all ranks train on the same samples, as their batches are equal"
-        remedy = (
-            "use DataLoader(…, sampler=DistributedSampler(dataset)), and call "
-            "sampler.set_epoch(epoch) before each epoch"
-        )
-        yield _cause("same samples", text, remedy, effect="wrong")
+def _differing_replicas(explanation: Explanation) -> Iterator[Cause]:
+    """Ranks that do not train one model."""
+    ranks = explanation.script_facts
+    names = [rank.differing_parameter for rank in ranks if rank.differing_parameter is not None]
+    if names:
+        is_wrapped = any(rank.is_wrapped for rank in ranks)
+        kind = "replicas differ" if is_wrapped else "never synchronized"
+        yield _cause(kind, effect=Effect.WRONG, facts={"parameter": names[0]})
 
 
-def _devices_and_threads(explanation: Explanation) -> Iterator[Cause]:
-    """Ranks that share one GPU where each was given its own; too many threads on a CPU, or one
-    where cores are idle."""
-    record, devices = explanation.row.records[0], {*explanation.configuration.devices}
-    ranks, cores = len(record.ranks), record.host_load.cores if record.host_load else 0
-    gpus = {rank.script.gpu for rank in record.ranks if rank.script and rank.script.gpu}
+def _same_samples(explanation: Explanation) -> Iterator[Cause]:
+    """Ranks that train one model, all on the same samples."""
+    ranks = explanation.script_facts
+    if any(rank.is_wrapped for rank in ranks) and any(rank.same_samples for rank in ranks):
+        yield _cause("same samples", effect=Effect.WRONG)
+
+
+def _shared_gpu(explanation: Explanation) -> Iterator[Cause]:
+    """Ranks that share one GPU where each was given its own."""
+    ranks, devices = explanation.row.records[0].ranks, {*explanation.configuration.devices}
+    gpus = {rank.gpu for rank in explanation.script_facts if rank.gpu}
     if gpus and len(gpus) < len(devices):
-        on = f"{units.counted(len(gpus), 'GPU')} instead of {len(devices)}"
-        text = f"the parameters of {ranks} ranks are on {on}"
-        device = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
-        yield _cause("shared gpu", text, f"call {device} before the model is made")
-    threads = max(rank.threads or 0 for rank in record.ranks)
-    each = units.counted(threads, "thread")
-    text = f"{ranks} ranks compute with {each} each, on {units.counted(cores, 'core')}"
+        facts = {"ranks": len(ranks), "gpus": len(gpus), "devices": len(devices)}
+        yield _cause("shared gpu", facts=facts)
+
+
+def _threads(explanation: Explanation) -> Iterator[Cause]:
+    """Too many threads on a CPU, or one where cores are idle."""
+    record, cores = explanation.row.records[0], explanation.cores
+    ranks, threads = len(record.ranks), max(rank.threads or 0 for rank in record.ranks)
     most = max(1, cores // ranks)
-    option = option_words("threads", most)
+    case, changes = "", tuple[OptionChange, ...]()
     if threads > 1 and ranks * threads > cores > 0:
-        remedy = f"call torch.set_num_threads({most}), or remove that call and use {option}"
-        yield _cause("threads", text, remedy)
-    elif threads == 1 and "cpu" in devices and cores >= 2 * ranks:
-        remedy = f"set OMP_NUM_THREADS={most}, or try {option}"
-        yield _cause("threads", text, remedy, options={"threads": (1, most)})
+        case = "too many"
+    elif threads == 1 and "cpu" in explanation.configuration.devices and most > 1:
+        case, changes = "idle cores", (OptionChange("threads", 1, most),)
+    if case and explanation.script_facts:
+        facts = {"ranks": ranks, "threads": threads, "cores": cores, "most": most}
+        yield _cause("threads", case=case, facts=facts, changes=changes)
 
 
 def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
@@ -204,242 +218,189 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
         for record in explanation.row.records
         if all("cached" in rank.windows for rank in record.ranks)
     ]
-    if not steps:
+    if not (steps and explanation.script_facts) or explanation.has_slow_first_steps:
         return
     share = mean([1 - kept / as_is for as_is, kept in steps], unit="of the step")
-    if share.value < MIN_INPUT_SHARE or not is_large_loss(share):
-        return
-    now, at_best = (units.seconds(float(f"{fmean(side):.2g}")) for side in zip(*steps, strict=True))
-    faster, workers = _faster_input(explanation)
-    remedy = f"a step takes {now}, and {at_best} with the batch kept in memory. {faster}"
-    options = {"data_workers": workers} if workers else {}
-    yield _cause("input pipeline", "the input pipeline", remedy, share, options=options)
+    if share.value >= MIN_INPUT_SHARE and is_large_loss(share):
+        as_is, kept = map(fmean, zip(*steps, strict=True))
+        facts = {"step_seconds": as_is, "cached_seconds": kept}
+        cause = _cause("input pipeline", share, facts=facts)
+        yield _with_faster_input(cause, explanation)
 
 
-def _faster_input(explanation: Explanation) -> tuple[str, Sequence[int]]:
-    """What makes the input pipeline of a script faster, and the numbers of workers to compare: more
-    of them, unless the sweep has those, or ranks and workers fill the cores."""
-    facts, record = explanation.script_facts[0], explanation.row.records[0]
-    workers, settings = facts.loader_workers or 0, explanation.configuration
-    cheaper = "Make its transforms cheaper, cache their output or run them before training"
-    alike = (
+def _with_faster_input(cause: Cause, explanation: Explanation) -> Cause:
+    """The cause with what makes the input pipeline of a script faster: more workers, unless the
+    sweep has those, or ranks and workers fill the cores."""
+    script, ranks = explanation.script_facts[0], explanation.row.records[0].ranks
+    settings, workers = explanation.configuration, script.loader_workers or 0
+    alike = [
         other.data_workers or 0
         for other in explanation.breakdowns
         if replace(other, data_workers=settings.data_workers) == settings
-    )
+    ]
     if measured := sorted(count for count in alike if count > workers):
-        return f"{cheaper}; num_workers={','.join(map(str, measured))} was measured, too", ()
+        return replace(cause, case="measured", facts={**cause.facts, "measured": measured})
     # A rank on a GPU leaves its core to its workers most of the time.
-    threads = (record.ranks[0].threads or 1) if settings.devices[0] == "cpu" else 0
-    busy = len(record.ranks) * max(threads, workers + bool(threads))
-    cores = record.host_load.cores if record.host_load else 0
-    if 0 < cores <= busy:
-        ranks = units.counted(len(record.ranks), "rank") + (
-            " with their workers" if workers else ""
-        )
-        full = f"{ranks} already fill {units.counted(cores, 'core')}"
-        return f"{cheaper}, or use fewer ranks, as {full}", ()
-    more = max(2, 2 * workers)
-    wanted = [f"num_workers={more}"]
-    if not facts.keeps_workers:
-        wanted.append("persistent_workers=True")
-    if facts.gpu is not None and not facts.pins_memory:
-        wanted.append("pin_memory=True")
-    loader = f"Try DataLoader({', '.join(wanted)}); this run had num_workers={workers}"
-    return loader, (workers, more)
+    threads = (ranks[0].threads or 1) if settings.devices[0] == "cpu" else 0
+    busy = len(ranks) * max(threads, workers + bool(threads))
+    if 0 < explanation.cores <= busy:
+        case = "full with workers" if workers else "full"
+        facts = {**cause.facts, "ranks": len(ranks), "cores": explanation.cores}
+        return replace(cause, case=case, facts=facts)
+    loader: dict[str, object] = {"num_workers": max(2, 2 * workers)}
+    if not script.keeps_workers:
+        loader["persistent_workers"] = True
+    if script.gpu is not None and not script.pins_memory:
+        loader["pin_memory"] = True
+    change = OptionChange("data_workers", workers, loader["num_workers"])
+    facts = {**cause.facts, "loader": loader, "workers": workers}
+    return replace(cause, facts=facts, changes=(change,))
 
 
-def _parts_of_losses(explanation: Explanation) -> Iterator[Cause]:
-    """Layers that communicate in each forward pass, also without synchronization, and work that
-    DistributedDataParallel does more often than it has to."""
-    breakdown, facts = explanation.breakdown, explanation.script_facts
+def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
+    """Layers that communicate in each forward pass, also without synchronization."""
     layers = max(record.facts.sync_batch_norms for record in explanation.row.records)
     if layers and explanation.trains_together:
-        text = f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
-        text += "forward pass, with and without averaging of gradients"
-        remedy = "use GroupNorm, or BatchNorm with a larger batch per rank: both stay local"
-        yield _bound("sync batch norm", text, remedy, breakdown.factor_of("wrapper"))
-    if not facts:
-        return
-    per_step = fmean(one.reducing_forwards / one.steps for one in facts)
+        wrapper = explanation.breakdown.factor_of("wrapper")
+        yield _bound("sync batch norm", wrapper, layers=layers)
+
+
+def _reductions(explanation: Explanation) -> Iterator[Cause]:
+    """Gradients that are averaged more than once in an optimizer step."""
+    counts = [rank.reducing_forwards / rank.steps for rank in explanation.script_facts]
+    per_step = fmean(counts or [0])
     if per_step >= SEVERAL_FORWARDS:
-        text = f"averaging gradients {per_step:.3g} times per optimizer step instead of once"
-        remedy = "put all micro-steps but the last, forward and backward, into model.no_sync()"
-        factor = breakdown.factor_of("communication")
-        yield _bound("reductions", text, remedy, factor, most=1 - 1 / per_step)
-    if all(one.finds_unused and not one.has_unused for one in facts):
-        text = "the search for unused parameters in every step, although all had a gradient"
-        remedy = "leave find_unused_parameters=True out of DistributedDataParallel(…)"
-        yield _cause("find unused", text, remedy, options={"find_unused": ("auto", "off")})
+        communication = explanation.breakdown.factor_of("communication")
+        yield _bound("reductions", communication, 1 - 1 / per_step, per_step=per_step)
 
 
-def _bound(kind: str, text: str, remedy: str, factor: Factor | None, *, most: float = 1.0) -> Cause:
-    """A part of a factor's loss, at `most` this fraction of it; a fact without the factor."""
-    if factor is None:
-        return _cause(kind, text, remedy)
-    share = factor.share.scaled(most, unit="of the step")
-    return _cause(kind, text, remedy, share, effect="bound", explains=factor.parts)
+def _find_unused(explanation: Explanation) -> Iterator[Cause]:
+    """A search of DistributedDataParallel for parameters that are never there."""
+    searches = [rank.finds_unused and not rank.has_unused for rank in explanation.script_facts]
+    if searches and all(searches):
+        yield _cause("find unused", changes=(OptionChange("find_unused", "auto", "off"),))
 
 
-def _factor_losses(explanation: Explanation, others: Sequence[Cause]) -> Iterator[Cause]:
-    """The large losses among the factors, except those that a gain makes up for, those of which
-    `others` explain the larger part, and waiting as any script has it."""
-    slowest = explanation.slowest_rank
-    has_slow_rank = slowest is not None and slowest.is_slow
-    ordinary = ORDINARY_WAITING_SHARE if explanation.is_script and not has_slow_rank else 0.0
+def _losses(explanation: Explanation) -> Iterator[Cause]:
+    """The large losses among the factors, except those that a gain makes up for, those of which a
+    more concrete cause makes the larger part, and waiting as any script has it."""
+    if explanation.has_slow_first_steps:
+        return
+    is_even_script = explanation.is_script and explanation.slow_rank is None
+    ordinary = ORDINARY_WAITING_SHARE if is_even_script else 0.0
     offset = [loss for loss, _ in explanation.offset_losses]
+    rules = (_slow_steps, _sync_batch_norm, _reductions)
+    concrete = [cause for rule in rules for cause in rule(explanation)]
     for factor in explanation.breakdown.factors:
-        share, parts = factor.share, {*factor.parts}
-        is_ordinary = "waiting" in parts and share.value < ordinary
-        explaining = (one.share for one in others if one.share and parts <= {*one.explains})
-        is_explained = any(one.value >= EXPLAINING_SHARE * share.value for one in explaining)
+        parts, least = {*factor.parts}, EXPLAINING_SHARE * factor.share.value
+        shares = [one.share for one in concrete if one.share and parts <= {*one.parts}]
+        is_explained = any(share.value >= least for share in shares)
+        is_ordinary = "waiting" in parts and factor.share.value < ordinary
         if factor.is_large_loss and not (is_ordinary or is_explained or factor in offset):
             yield _loss(factor, explanation)
 
 
+RULES: Sequence[Rule] = (
+    _slow_first_steps,
+    _loading,
+    _differing_replicas,
+    _same_samples,
+    _shared_gpu,
+    _threads,
+    _input_pipeline,
+)
+RULES_OF_LOSSES: Sequence[Rule] = (_sync_batch_norm, _reductions, _find_unused, _losses)
+"""Rules for what makes a row scale less than linearly."""
+
+
 def _loss(factor: Factor, explanation: Explanation) -> Cause:
-    """The loss of a factor with its remedy, by its part and by whether a script has it."""
-    settings, share = explanation.configuration, factor.share
-    match factor.parts:
-        case ("granularity",):
-            text = "granularity, as a small shard takes longer per sample"
-            remedy = "try a larger --batch-sizes or fewer replicas"
-            return _cause("granularity", text, remedy, share)
+    """The loss of a factor, with what may reduce it, by its part."""
+    settings, parts = explanation.configuration, factor.parts
+    case, changes = "", tuple[OptionChange, ...]()
+    facts: dict[str, Any] = {"names": parts}
+    match parts:
         case ("contention",):
-            slow = f"as {settings.group_size} copies slow each other without communicating"
-            remedy = "try fewer replicas per host, as they share power, PCIe and its cores"
-            if settings.devices[0] == "cpu":
-                remedy = "no setting removes it, as they share cores and memory bandwidth"
-            return _cause("contention", f"contention, {slow}", remedy, share)
+            case = "cpu" if settings.devices[0] == "cpu" else ""
+            facts["copies"] = settings.group_size
         case ("waiting",):
-            return _waiting(share, explanation)
-        case ("wrapper",) | ("wrapper", "waiting"):
-            # The one clock of a process that drives all replicas has both parts.
-            return _wrapper(share, explanation)
-        case ("communication",):
-            return _communication(share, explanation)
-    remedy = "measure what separates them, see the table"
-    return _cause("not separated", " or ".join(factor.parts), remedy, share)
+            case, facts = _waiting(explanation)
+        case ("wrapper",) | ("wrapper", "waiting") | ("communication",):
+            case, changes = _averaging(explanation, parts[0])
+            facts["backend"] = settings.backend
+    # The one clock of a process that drives all replicas has both parts.
+    is_one = len(parts) == 1 or parts == ("wrapper", "waiting")
+    kind = parts[0] if is_one else "not separated"
+    return _cause(kind, factor.share, case=case, parts=parts, facts=facts, changes=changes)
 
 
-def _waiting(share: Estimate, explanation: Explanation) -> Cause:
-    """Copies that differ, one slow rank, or now one rank and now another."""
-    slowest = explanation.slowest_rank
+def _waiting(explanation: Explanation) -> tuple[str, dict[str, Any]]:
+    """Who is waited for, and facts about it: the slower copies, one slow rank, whose GPU may have a
+    slow clock, or now one rank and now another."""
+    slow = explanation.slow_rank
     if not explanation.communicates:
-        text = "copies that are slower than the typical one"
-        return _cause("waiting", text, "end other work on their devices", share)
-    if slowest is None or not slowest.is_slow:
-        text = "waiting for the rank that is slowest in each step, not always the same one"
-        remedy = "make samples equally long, end other work on the devices, or pin ranks to cores"
-        return _cause("waiting", text, remedy, share)
-    remedy = "end other work on its device, and compare its samples with those of other ranks"
-    clock = _slow_clock(explanation, slowest.rank)
-    if clock:
-        remedy = "improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"
-    which = f"rank {slowest.rank} ({slowest.device})"
-    text = f"waiting for {which}, the slowest in all {slowest.repetitions} repetitions{clock}"
-    return _cause("waiting", text, remedy, share)
-
-
-def _slow_clock(explanation: Explanation, slowest: int) -> str:
-    """By how much the GPU of a rank has a slower clock than the others, and why; "" if not."""
+        return "copies", {}
+    if slow is None:
+        return "", {}
+    facts = {"rank": slow.rank, "device": slow.device, "repetitions": slow.repetitions}
     ranks = explanation.row.ranks
-    slow = [state for one in ranks if one.rank == slowest for state in one.timed.gpu]
-    others = [state for one in ranks if one.rank != slowest for state in one.timed.gpu]
-    if not (slow and others):
-        return ""
-    mine, theirs = (median(state.sm_clock_mhz for state in some) for some in (slow, others))
-    if mine > SLOW_CLOCK_SHARE * theirs:
-        return ""
-    reasons = dict.fromkeys(reason for state in slow for reason in state.slowdowns)
-    why = f" ({', '.join(reasons)})" if reasons else ""
-    return f", with an SM clock of {mine:,.0f} MHz against {theirs:,.0f}{why}"
+    own = [state for one in ranks if one.rank == slow.rank for state in one.timed.gpu]
+    others = [state for one in ranks if one.rank != slow.rank for state in one.timed.gpu]
+    if not (own and others):
+        return "slow rank", facts
+    own_mhz, others_mhz = (median(state.sm_clock_mhz for state in some) for some in (own, others))
+    if own_mhz > SLOW_CLOCK_SHARE * others_mhz:
+        return "slow rank", facts
+    slowdowns = [*dict.fromkeys(reason for state in own for reason in state.slowdowns)]
+    clocks = {"own_mhz": own_mhz, "others_mhz": others_mhz, "slowdowns": slowdowns}
+    return "slow clock", facts | clocks
 
 
-def _wrapper(share: Estimate, explanation: Explanation) -> Cause:
-    """Work beside the plain step, and settings that make it shorter or rarer."""
-    traits = explanation.configuration.traits
+def _averaging(explanation: Explanation, part: Part) -> tuple[str, tuple[OptionChange, ...]]:
+    """How replicas become one model, and changes that make a part of it faster or rarer; a script
+    does that itself, and its backend can be changed."""
+    settings, traits = explanation.configuration, explanation.configuration.traits
     if explanation.is_script:
-        text = "what a rank does beside its own training (hooks, buckets, other collectives)"
-        remedy = _advice([ACCUMULATION_ADVICE, "a larger batch: it is a cost per step"])
-        if _accumulates(explanation):
-            remedy = "remove collectives of its own, such as a loss that is averaged to log"
-    elif traits.one_process and explanation.row.group_size > 1:
-        text = "driving all replicas from one process, where they wait for each other"
-        remedy = "try ddp, which has a process for each replica"
-    else:
-        text, other = "the wrapper's own work, a cost per step", traits.alternative
-        remedies = _untried(explanation, "wrapper", other, implementation=other)
-        remedies += _less_often(explanation, "wrapper")
-        remedy = _advice([*remedies, "a larger --batch-sizes"])
-    return _cause("wrapper", text, remedy, share)
+        forwards = [rank.forwards / rank.steps for rank in explanation.script_facts]
+        accumulates = fmean(forwards or [0]) >= SEVERAL_FORWARDS
+        case = "script that accumulates" if accumulates else "script"
+        return case, _faster_backend(explanation) if part == "communication" else ()
+    case = "parameters" if traits.averages_parameters else ""
+    option = "sync_every" if traits.averages_parameters else "accumulate"
+    now, name = getattr(settings, option), settings.implementation
+    less_often = _untried(explanation, part, option, now, LESS_OFTEN_FACTOR * now)
+    if traits.one_process and explanation.row.group_size > 1:
+        return "one process", (OptionChange("implementations", name, "ddp"), *less_often)
+    if part == "communication":
+        return case, (*_faster_backend(explanation), *less_often)
+    other = _untried(explanation, part, "implementations", name, traits.alternative)
+    return case, (*other, *less_often)
 
 
-def _communication(share: Estimate, explanation: Explanation) -> Cause:
-    """Communication that is exposed, and what makes it faster or rarer; a script chooses its
-    backend itself."""
-    part: Part = "communication"
-    settings, name = explanation.configuration, _known_faster_backend(explanation)
-    text, rarer = f"exposed {part} on {settings.backend}", _less_often(explanation, part)
-    words, options = name and option_words("backends", name), {}
-    if settings.traits.one_process:
-        text = "gathering gradients in one process"
-        return _cause(part, text, _advice(["ddp", *rarer]), share)
-    if settings.traits.averages_parameters:
-        text = f"exposed averaging of parameters on {settings.backend}"
-    if explanation.is_script:
-        text, rarer = f"exposed {part}", [ACCUMULATION_ADVICE, "a larger batch"]
-        if _accumulates(explanation):
-            rarer = ["a larger batch or more micro-steps per optimizer step"]
-        imports = "import dpbench.parallel and " if name == "shm" else ""
-        words = name and f'{imports}init_process_group("{name}")'
-        if name and replace(settings, backend=name) not in explanation.breakdowns:
-            options = {"backends": ("gloo", name)}
-    faster = _untried(explanation, part, words, backend=name)
-    return _cause(part, text, _advice([*faster, *rarer]), share, options=options)
-
-
-def _accumulates(explanation: Explanation) -> bool:
-    """Whether ranks of a script take several forward passes per optimizer step."""
-    facts = explanation.script_facts
-    return bool(facts) and fmean(one.forwards / one.steps for one in facts) >= SEVERAL_FORWARDS
-
-
-def _less_often(explanation: Explanation, part: Part) -> list[str]:
-    """The setting that averages gradients, or parameters, less often, if it is untried."""
-    settings = explanation.configuration
-    option = "sync_every" if settings.traits.averages_parameters else "accumulate"
-    steps = LESS_OFTEN_FACTOR * getattr(settings, option)
-    words = option_words(option, steps)
-    return _untried(explanation, part, words, expected=QUARTER_LEFT, **{option: steps})
-
-
-def _known_faster_backend(explanation: Explanation) -> str:
-    """The backend that is known to be faster than that of a row on its devices, or ""."""
-    settings = explanation.configuration
+def _faster_backend(explanation: Explanation) -> tuple[OptionChange, ...]:
+    """The backend that is known to be faster than that of a row on its devices, if it is
+    untried."""
+    settings, faster = explanation.configuration, None
     classes = {record.facts.group_class for record in explanation.row.records}
-    is_on_gloo = settings.backend == "gloo" or classes == {"ProcessGroupGloo"}
-    if settings.devices[0] != "cpu":
-        return "nccl" if is_on_gloo or settings.backend == "shm" else ""
-    return "shm" if is_on_gloo and settings.node_count == 1 else ""
+    used = "gloo" if classes == {"ProcessGroupGloo"} else settings.backend
+    if settings.devices[0] != "cpu" and used in ("gloo", "shm"):
+        faster = "nccl"
+    elif settings.devices[0] == "cpu" and used == "gloo" and settings.node_count == 1:
+        faster = "shm"
+    return _untried(explanation, "communication", "backends", used, faster)
 
 
 def _untried(
-    explanation: Explanation, part: Part, words: str | None, *, expected: str = "", **change: Any
-) -> list[str]:
-    """A change of settings in `words`, with its `expected` effect; one that the sweep has measured
-    only if a part of the step loses less there. Empty without words."""
-    if not words:
-        return []
-    measured = explanation.breakdowns.get(replace(explanation.configuration, **change))
+    explanation: Explanation, part: Part, option: str, now: object, value: object
+) -> tuple[OptionChange, ...]:
+    """The change of an option from its value now; none to None, or to what the sweep has measured,
+    unless a part of the step loses less there."""
+    if value is None:
+        return ()
+    settings: dict[str, Any] = {SETTINGS.get(option, option): value}
+    measured = explanation.breakdowns.get(replace(explanation.configuration, **settings))
     if measured is None:
-        return [f"{words}{expected}"]
+        return (OptionChange(option, now, value),)
     # Whole steps differ less clearly: they include all disturbances that backends share.
     mine, theirs = explanation.breakdown.factor_of(part), measured.factor_of(part)
     is_less = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
-    return [f"{words}, which reduces it in this sweep"] if is_less else []
-
-
-def _advice(remedies: Sequence[str]) -> str:
-    """The remedies in one sentence, or that there are none."""
-    return f"try {', or '.join(remedies)}" if remedies else "no setting helps that this sweep lacks"
+    return (OptionChange(option, now, value, is_measured=True),) if is_less else ()

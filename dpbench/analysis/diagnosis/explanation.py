@@ -1,4 +1,4 @@
-"""Why a configuration is as fast as it is: where it loses time, and which rank is slow."""
+"""Why a configuration is as fast as it is: where it loses time, which rank is slow, and causes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from dpbench.analysis.diagnosis.causes import Cause, find_causes
 from dpbench.analysis.diagnosis.factors import (
     Breakdown,
     Factor,
@@ -74,6 +75,27 @@ class Explanation:
     @cached_property
     def slowest_rank(self) -> SlowestRank | None:
         return slowest_of(self.row.records)
+
+    @property
+    def slow_rank(self) -> SlowestRank | None:
+        """The rank that the others wait for; None if none is surely slower."""
+        return self.slowest_rank if self.slowest_rank and self.slowest_rank.is_slow else None
+
+    @property
+    def has_slow_first_steps(self) -> bool:
+        """Whether steps that the warm-up should have had cost much of its window."""
+        return self.row.warm_up is not None and is_large_loss(self.row.warm_up.share)
+
+    @property
+    def cores(self) -> int:
+        """Usable cores of its machine; 0 where that was not measured."""
+        load = self.row.records[0].host_load
+        return load.cores if load else 0
+
+    @cached_property
+    def causes(self) -> tuple[Cause, ...]:
+        """What makes it slow or wrong, what matters most first."""
+        return find_causes(self)
 
     @cached_property
     def phases(self) -> StepPhases | None:

@@ -10,14 +10,10 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.causes import Cause, causes_of
+from dpbench.analysis.diagnosis.causes import Cause, Effect
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import (
-    CONTENDED,
-    IDEAL,
     LARGE_LOSS,
-    PARTS,
-    SHARDED,
     Factor,
     Part,
 )
@@ -35,6 +31,7 @@ from dpbench.analysis.sentences import MAX_LISTED, reasons
 from dpbench.errors import INCONCLUSIVE
 from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.answers.report import tied_with
+from dpbench.report.causes import not_separated, words_of
 from dpbench.report.table import Table, column, or_missing, text_column
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -144,10 +141,11 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
         return f"Nothing large to fix: {said}."
     if is_script:  # its causes follow
         return f"{said}."
-    losses = (cause for cause in causes_of(explanation) if "loss" in cause.effect)
-    if largest := next(losses, None):
-        perhaps = "" if largest.effect == "loss" else "perhaps "
-        return f"{said}; the largest loss is {perhaps}{largest.text}."
+    losses = [cause for cause in explanation.causes if cause.effect.is_loss]
+    if losses:
+        perhaps = "" if losses[0].effect is Effect.LOSS else "perhaps "
+        text, _ = words_of(losses[0])
+        return f"{said}; the largest loss is {perhaps}{text}."
     if explanation.offset_losses:
         return f"{said}; its losses and gains offset each other."
     large = units.percent(LARGE_LOSS)
@@ -160,7 +158,7 @@ def _is_fine(explanation: Explanation) -> bool:
     if reached is None or reached.is_too_noisy or explanation.is_spoiled:
         return False
     is_good = explanation.is_linear or reached.value >= GOOD_EFFICIENCY
-    return is_good and all(cause.effect == "fact" for cause in causes_of(explanation))
+    return is_good and all(cause.effect is Effect.FACT for cause in explanation.causes)
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -232,45 +230,6 @@ def _cause_words(explanation: Explanation, factor: Factor) -> str:
     return "; ".join(words[part] for part in factor.parts)
 
 
-def not_separated(explanation: Explanation) -> Iterator[str]:
-    """Why parts of a step share a factor or have none, and what to measure; repetitions left
-    out."""
-    row, breakdown = explanation.row, explanation.breakdown
-    if IDEAL in breakdown.missing:
-        batch = f" at batch {row.batch_size}" if row.batch_size else ""
-        yield (
-            f"{row.label}: its factors give no efficiency, because `single`{batch} has no "
-            "completed repetition in common with it"
-        )
-    for loss, gain in explanation.offset_losses:
-        parts = " and ".join((*loss.parts, *gain.parts))
-        share = units.percent(max(0.0, loss.share.value + gain.share.value))
-        yield f"{parts} offset each other: together they cost {share} of the step"
-    for factor in breakdown.factors:
-        stages = [PARTS.index(part) for part in factor.parts[1:]]
-        if why := dict.fromkeys(_not_measured(stage, explanation) for stage in stages):
-            listed = f"{', '.join(factor.parts[:-1])} and {factor.parts[-1]}"
-            yield f"{listed} cannot be separated: {'; '.join(why)}"
-
-
-def _not_measured(stage: int, explanation: Explanation) -> str:
-    """Why a stage of a step was not measured, and how it can be."""
-    settings, name = explanation.configuration, explanation.configuration.implementation
-    is_alone = stage in (SHARDED, CONTENDED)
-    if explanation.is_script and is_alone and SHARDED in explanation.breakdown.missing:
-        return "the script does not run on one rank alone"
-    if stage == SHARDED:
-        sizes = ",".join(map(str, sorted({*settings.replica_batch_sizes})))
-        return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
-    if stage == CONTENDED:
-        return "no `independent` rows; add independent to --implementations"
-    if explanation.is_script:
-        return "the script has no DistributedDataParallel whose averaging could be left out"
-    if settings.process_count == 1:
-        return f"{name} drives all replicas from one process, which has one clock"
-    return f"{name} has no window without synchronization"
-
-
 def what_to_try(explanations: Sequence[Explanation]) -> tuple[str, ...]:
     """What to do about configurations: that there is nothing to fix, or a line for each cause."""
     fine = map(verdict_sentence, filter(_is_fine, explanations))
@@ -280,30 +239,32 @@ def what_to_try(explanations: Sequence[Explanation]) -> tuple[str, ...]:
 def cause_lines(explanations: Sequence[Explanation], *, named: bool) -> Iterator[str]:
     """A line for each cause, with the remedy where it costs most, and the names of the
     configurations that it holds for if they are `named`."""
-    groups: dict[tuple[str, str], list[tuple[Cause, str]]] = {}
+    groups: dict[tuple[str, Effect], list[tuple[Cause, str]]] = {}
     for explanation in explanations:
-        for cause in causes_of(explanation):
-            same = groups.setdefault((cause.text, cause.effect), [])
+        for cause in explanation.causes:
+            text, _ = words_of(cause)
+            same = groups.setdefault((text, cause.effect), [])
             same.append((cause, explanation.row.label))
     for group in sorted(groups.values(), key=lambda group: min(cause.order for cause, _ in group)):
         causes, labels = zip(*group, strict=True)
         worst = min(causes, key=lambda cause: cause.order)
-        part = f" (a part of {' and '.join(worst.explains)})" if worst.effect == "bound" else ""
+        text, remedy = words_of(worst)
+        if worst.effect is Effect.BOUND:
+            text += f" (a part of {' and '.join(worst.parts)})"
         which = f" ({units.some_of(labels, MAX_LISTED)})" if named else ""
-        remedy = worst.remedy[:1].upper() + worst.remedy[1:]
-        yield f"{_price(causes)} {worst.text}{part}{which}. {remedy}"
+        yield f"{_price(causes)} {text}{which}. {remedy[:1].upper()}{remedy[1:]}"
 
 
 def _price(causes: Sequence[Cause]) -> str:
     """The cost of one cause in some configurations: "10–15 % of the step is"."""
     effect, shares = causes[0].effect, [cause.share for cause in causes if cause.share is not None]
     if not shares:
-        return "wrong:" if effect == "wrong" else "cost not measured:"
+        return "wrong:" if effect is Effect.WRONG else "cost not measured:"
     percents = [round(100 * share.value) for share in shares]
     price = f"{units.span(percents)} %"
-    if effect == "bound":
+    if effect is Effect.BOUND:
         price = f"up to about {max(*percents, 1)} %"
-    elif effect == "possible loss":
+    elif effect is Effect.POSSIBLE_LOSS:
         price = f"perhaps {price}, at most {units.percent(max(e.ends[1] for e in shares))},"
     elif len(shares) == 1:
         price = percentage(shares[0])
@@ -338,11 +299,11 @@ def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
             {
                 "kind": cause.kind,
                 "share_of_step": cause.share and cause.share.value,
-                "is_bound": cause.effect == "bound",
-                "is_wrong": cause.effect == "wrong",
-                "text": f"{cause.text}: {cause.remedy}",
+                "is_bound": cause.effect is Effect.BOUND,
+                "is_wrong": cause.effect is Effect.WRONG,
+                "text": ": ".join(words_of(cause)),
             }
-            for cause in causes_of(explanation)
+            for cause in explanation.causes
         ],
         "notes": list(not_separated(explanation)),
     }

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpbench.analysis.diagnosis.causes import Cause, causes_of
+from dpbench.analysis.diagnosis.causes import Cause, Effect
 from dpbench.analysis.diagnosis.explanation import explain_rows, fastest_by_work
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import GpuState, TrialRecord
-from dpbench.report.answers.explain import factors_table, not_separated, verdict_sentence
+from dpbench.report.answers.explain import factors_table, verdict_sentence
+from dpbench.report.causes import not_separated, words_of
 from tests.analysis.builders import (
     PASSED,
     rank,
@@ -50,7 +51,7 @@ WAITING = [*ALONE, *COPIES, *row("ddp", [16, 16], [10, 16])]
 
 def causes_on(label: str, records: Sequence[TrialRecord]) -> tuple[Cause, ...]:
     found = {one.row.label: one for one in explain_rows(summarize(records))}
-    return causes_of(found[label])
+    return found[label].causes
 
 
 def repeated() -> list[TrialRecord]:
@@ -61,10 +62,9 @@ def test_the_largest_loss_comes_first_and_small_ones_are_not_mentioned() -> None
     found = causes_on(LABEL, repeated())
     assert [cause.kind for cause in found] == ["communication", "contention", "wrapper"]
     assert found[0].share.value == pytest.approx(0.3)
-    assert found[0].text == "exposed communication on gloo"
-    assert (
-        found[0].remedy
-        == "try --backends shm, or --accumulate 4, which leaves about a quarter of this loss"
+    assert words_of(found[0]) == (
+        "exposed communication on gloo",
+        "try --backends shm, or --accumulate 4, which leaves about a quarter of this loss",
     )
 
 
@@ -91,7 +91,7 @@ def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None
     # Two copies take twice as long, which is half of one step and a tenth of the next.
     slow = [*row("independent", [20, 20]), *noisy(20, 200, 200, without=[20, 20, 20])]
     (found,) = causes_on(LABEL, [*ALONE, *slow])
-    assert (found.kind, found.effect) == ("contention", "possible loss")
+    assert (found.kind, found.effect) == ("contention", Effect.POSSIBLE_LOSS)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None
 def test_a_loss_has_the_remedy_that_was_not_tried(
     label: str, records: Sequence[TrialRecord], expected: dict[str, str]
 ) -> None:
-    found = {cause.kind: f"{cause.text}: {cause.remedy}" for cause in causes_on(label, records)}
+    found = {cause.kind: ": ".join(words_of(cause)) for cause in causes_on(label, records)}
     assert found.keys() == expected.keys()
     assert all(words in found[kind] for kind, words in expected.items())
 
@@ -162,7 +162,7 @@ def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
     records = [*alone, *COPIES, *row("ddp", [10, 10], [11, 11])]
     (found,) = (one for one in explain_rows(summarize(records)) if one.communicates)
     assert found.is_linear
-    assert causes_of(found) == ()
+    assert found.causes == ()
     verdict = verdict_sentence(found, ties="dp ×2")
     assert verdict.startswith("Nothing large to fix: ddp/gloo ×2, batch 32 reaches 1")
     assert verdict.endswith(" of linear scaling from single, and ties with dp ×2.")
@@ -179,7 +179,7 @@ def test_each_work_has_its_own_fastest_row() -> None:
 def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
     records = [replace(one, trial=varied(one.trial, **ON_GPUS)) for one in LOSS]
     (found,) = causes_on(LABEL, records)
-    assert "try --backends nccl, or" in found.remedy
+    assert "try --backends nccl, or" in words_of(found)[1]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
 def test_a_slow_rank_is_named(clocks: tuple[int, ...], why: str) -> None:
     (found,) = causes_on(LABEL, [at_clocks(one, *clocks) for one in WAITING])
     assert found.kind == "waiting"
-    assert found.text == f"waiting for rank 1 (cpu), the slowest in all 3 repetitions{why}"
+    assert words_of(found)[0] == f"waiting for rank 1 (cpu), the slowest in all 3 repetitions{why}"
 
 
 def at_clocks(record: TrialRecord, *clocks: int) -> TrialRecord:
@@ -224,7 +224,7 @@ def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> Non
     (found,) = causes_on(LABEL, records)
     assert found.kind == "slow steps"
     assert found.share.value == pytest.approx(0.66, abs=0.05)
-    assert found.text == "rare slow steps (1 in 10, 40 ms longer than the others)"
+    assert words_of(found)[0] == "rare slow steps (1 in 10, 40 ms longer than the others)"
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,9 @@ def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficienc
         for one in [*row("single", [20], **tried), *row("ddp", [20, 20], [20, 20], **tried)]
     ]
     (one,) = explain_rows(summarize(records))
-    (found,) = causes_of(one)
+    (found,) = one.causes
     assert (found.kind, found.share.value) == ("data", pytest.approx(0.8))
-    assert found.text == "loading data, on every rank"
-    assert found.remedy.startswith(f"try {remedy}, or cheaper")
+    assert words_of(found) == (
+        "loading data, on every rank",
+        f"try {remedy}, or cheaper transforms",
+    )

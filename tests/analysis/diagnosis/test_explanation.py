@@ -10,7 +10,7 @@ from dpbench.analysis.diagnosis.phases import REPLICA_PHASES, step_phases
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
 from dpbench.records.trial import Phase, Status, TrialRecord
-from dpbench.report.answers.explain import not_separated
+from dpbench.report.causes import not_separated
 from tests.analysis.builders import rank, record, steps_of, trial, weak_sweep, window
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.causes import causes_of
+from dpbench.analysis.diagnosis.causes import Effect
 from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
 from dpbench.analysis.diagnosis.factors import IDEAL
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
-from dpbench.report.answers.explain import explanation_answer, not_separated
+from dpbench.report.answers.explain import explanation_answer
+from dpbench.report.causes import not_separated, words_of
 from tests.analysis.builders import varied, window
 from tests.analysis.diagnosis.scripts import SAMPLES, STEPS, script_sweep
 
@@ -76,12 +77,12 @@ def test_causes_are_one_list_in_which_wrong_comes_first_and_unmeasured_last() ->
 def test_each_fault_is_named_with_the_most_that_it_can_cost_and_after_a_busy_machine_without(
     facts: dict[str, Any], kind: str, price: float | None, text: str
 ) -> None:
-    (cause,) = causes_of(of_group(sweep(**facts)))
-    assert (cause.kind, text in cause.text) == (kind, True)
+    (cause,) = of_group(sweep(**facts)).causes
+    assert (cause.kind, text in words_of(cause)[0]) == (kind, True)
     assert (cause.share and cause.share.value) == pytest.approx(price, abs=0.005)
-    assert (cause.effect == "bound") == (price is not None)
-    (fact,) = causes_of(of_group(sweep(**facts, others=1.8)))
-    assert (fact.kind, fact.share, fact.remedy) == (kind, None, cause.remedy)
+    assert (cause.effect is Effect.BOUND) == (price is not None)
+    (fact,) = of_group(sweep(**facts, others=1.8)).causes
+    assert (fact.share, words_of(fact)) == (None, words_of(cause))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_each_fault_is_named_with_the_most_that_it_can_cost_and_after_a_busy_mac
     ],
 )
 def test_facts_that_are_no_faults_are_not_named(facts: dict[str, Any]) -> None:
-    assert causes_of(of_group(sweep(**facts))) == ()
+    assert of_group(sweep(**facts)).causes == ()
 
 
 def test_a_script_is_not_advised_what_it_has() -> None:
@@ -125,7 +126,7 @@ def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
     found = [one for one in explain_rows(summarize(records)) if one.communicates]
     text = explanation_answer(Analysis(name="", explanations=(*found,)), found[:1]).text
     assert "· script(2 workers) ×2: 0.333 ± 0.003 × as fast as script(0 workers) ×2" in text
-    assert causes_of(found[0])[0].remedy.endswith("training; num_workers=2 was measured, too")
+    assert words_of(found[0].causes[0])[1].endswith("training; num_workers=2 was measured, too")
 
 
 @pytest.mark.parametrize(("steps", "everywhere"), [(20, True), (40, False), (160, True)])
@@ -145,9 +146,9 @@ def test_slow_first_steps_are_blamed_for_themselves_only(steps: int, everywhere:
         return replace(rank, windows=windows)
 
     found = of_group([replace(one, ranks=tuple(map(changed, one.ranks))) for one in sweep()])
-    (cause,) = causes_of(found)
+    (cause,) = found.causes
     assert cause.kind == "warm-up"
-    assert cause.remedy.startswith("measure with --warmup ")
+    assert words_of(cause)[1].startswith("measure with --warmup ")
     assert cause.share is not None
     assert cause.share.value == pytest.approx(0.8 / (0.8 + steps * 0.05), rel=0.2)
 
@@ -186,4 +187,4 @@ def test_ranks_that_wait_now_and_then_are_named_where_it_costs_a_tenth(
     )
     waiting = next(one for one in found.breakdown.factors if "waiting" in one.parts)
     assert waiting.share.value > 0.05
-    assert ("waiting" in {cause.kind for cause in causes_of(found)}) is is_named
+    assert ("waiting" in {cause.kind for cause in found.causes}) is is_named
