@@ -137,7 +137,7 @@ def test_a_named_link_stays_one(tmp_path: Path, there_already: bool) -> None:
     assert target.read_text() == "new"
 
 
-DIRECT = re.compile(r"(?<!formatter)\.(write_text|write_bytes|touch)\(|open\(.*\"[wax]")
+DIRECT = re.compile(r"(?<!formatter)\.(write_text|write_bytes|touch)\(|(?<!fd)open\(.*\"[wax]")
 MAY_WRITE = {
     "files.py",
     "run/beginning.py",  # a new file, named by the user
