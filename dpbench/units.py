@@ -1,8 +1,8 @@
-"""Plain numbers with their units; numbers with intervals are written by `analysis.formatting`."""
+"""Plain numbers with their units, as all packages write them; the rest is `analysis.formatting`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 KIBI = 1024
 MEBI = 1024**2
@@ -37,24 +37,6 @@ def bytes_binary(value: float) -> str:
             break
         value, unit = value / KIBI, larger
     return f"{value:.0f} {unit}" if abs(value) >= 100 or unit == "B" else f"{value:.3g} {unit}"
-
-
-def percent(share: float, digits: int = 2) -> str:
-    """Write a share to so many digits, a large one to whole percents: 1.7 %, 38 %, 1,230 %; below
-    a hundredth of a percent "<0.01 %"."""
-    value = 100 * share
-    if 0 < abs(value) < 0.01:
-        return "<0.01 %"
-    large = abs(value) >= 10**digits - 0.5  # it would be written as 1e+02
-    return f"{value:,.0f} %" if large else f"{value:.{digits}g} %"
-
-
-def span(counts: Iterable[int], noun: str = "") -> str:
-    """The range of the numbers: "3–5", "1–3 repetitions"; "3" if all are equal."""
-    known = {*counts}
-    least, most = min(known), max(known)
-    last = counted(most, noun) if noun else f"{most:,}"
-    return last if least == most else f"{least:,}–{last}"
 
 
 def some_of(labels: Sequence[str], most: int, noun: str = "") -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dpbench import units
+from dpbench.analysis.formatting import percent, span
 
 
 @pytest.mark.parametrize(
@@ -46,9 +47,9 @@ def test_a_count_agrees_with_its_noun() -> None:
 
 
 def test_a_span_is_from_the_least_to_the_most() -> None:
-    assert (units.span([5, 3, 4]), units.span([3, 3])) == ("3–5", "3")
-    assert units.span([1500, 1], "step") == "1–1,500 steps"
-    assert units.span([1], "step") == "1 step"
+    assert (span([5, 3, 4]), span([3, 3])) == ("3–5", "3")
+    assert span([1500, 1], "step") == "1–1,500 steps"
+    assert span([1], "step") == "1 step"
 
 
 def test_a_long_list_is_cut_and_the_rest_is_counted() -> None:
@@ -74,4 +75,4 @@ def test_a_long_list_is_cut_and_the_rest_is_counted() -> None:
     ],
 )
 def test_a_share_is_written_in_percent(share: float, digits: int, text: str) -> None:
-    assert units.percent(share, digits) == text
+    assert percent(share, digits) == text

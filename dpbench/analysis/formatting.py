@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from dpbench import units
@@ -35,6 +35,24 @@ TIGHT_SHARE = 0.1
 """An interval that reaches at most this share of its value is written as ± its larger side."""
 _NUMBER = re.compile(r"[\d,.]+")
 _SHOWN_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Write a share to so many digits, a large one to whole percents: 1.7 %, 38 %, 1,230 %; below
+    a hundredth of a percent "<0.01 %"."""
+    value = 100 * share
+    if 0 < abs(value) < 0.01:
+        return "<0.01 %"
+    large = abs(value) >= 10**digits - 0.5  # it would be written as 1e+02
+    return f"{value:,.0f} %" if large else f"{value:.{digits}g} %"
+
+
+def span(counts: Iterable[int], noun: str = "") -> str:
+    """The range of the numbers: "3–5", "1–3 repetitions"; "3" if all are equal."""
+    known = {*counts}
+    least, most = min(known), max(known)
+    last = units.counted(most, noun) if noun else f"{most:,}"
+    return last if least == most else f"{least:,}–{last}"
 
 
 def three_digits(value: float) -> str:

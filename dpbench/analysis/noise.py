@@ -13,6 +13,7 @@ from statistics import fmean
 
 from dpbench import units
 from dpbench.analysis.estimate import TOO_NOISY_RATIO, Estimate, t_quantile
+from dpbench.analysis.formatting import percent, span
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import Configuration
 
@@ -47,7 +48,7 @@ def load_warning(load: HostLoad | None, configuration: Configuration) -> tuple[s
     """The warning before the first trial, if others use the machine; () if they do not."""
     if load is None or _load_share(load) < _load_limit(configuration):
         return ()
-    used, cores = units.percent(min(1.0, _load_share(load))), units.counted(load.cores, "core")
+    used, cores = percent(min(1.0, _load_share(load))), units.counted(load.cores, "core")
     return (
         f"warning: other processes are using {used} of {cores}, which makes the speeds noisy; end "
         "them, or measure later",
@@ -82,7 +83,7 @@ def machine_load(*groups: Sequence[TrialRecord]) -> MachineLoad:
     spoils_speeds = max(shares_of_trials) >= SPOILING_TRIALS
     is_stolen = sum(load.stolen for load in loads) > sum(load.during for load in loads)
     who = "other virtual machines" if is_stolen else "other processes"
-    used = units.span(round(100 * min(1.0, _load_share(load))) for load in loads)
+    used = span(round(100 * min(1.0, _load_share(load))) for load in loads)
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(loads):,} of {units.counted(sum(map(len, measured)), 'trial')}"
     purpose = "before acting on this" if spoils_speeds else "to narrow their intervals"

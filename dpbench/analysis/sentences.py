@@ -9,6 +9,7 @@ from itertools import chain
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
+from dpbench.analysis.formatting import percent, span
 from dpbench.analysis.noise import (
     FREE_THE_MACHINE,
     MAX_ADVISED_REPETITIONS,
@@ -46,7 +47,7 @@ def warnings_on(rows: Sequence[Row], of_folder: Sequence[str], load: MachineLoad
     # Under load, slow first steps say nothing about warming up.
     warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_under_load]
     if warming:
-        longer = units.percent(max(slow.change for _, slow in warming))
+        longer = percent(max(slow.change for _, slow in warming))
         enough = max(row.records[0].configuration.warmup + slow.steps for row, slow in warming)
         which = labels_of([row for row, _ in warming], rows)
         yield (
@@ -95,7 +96,7 @@ def _oversubscribed(
             named[labels.label(configuration)] = needed
     for (what, where), needs in oversubscribed.items():
         which = units.some_of([*needs], MAX_LISTED, "configuration")
-        yield f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: {which}"
+        yield f"oversubscribed, {span([*needs.values()])} {what} on {where}: {which}"
 
 
 def noise_warnings(chosen: Iterable[Row], rows: Iterable[Row], purpose: str) -> Iterator[str]:
@@ -112,7 +113,7 @@ def _known_range(row: Row) -> str:
     """From where to where its speed goes, or its speedup where the speed is known."""
     if row.speedup and row.throughput not in row.noisy_estimates:
         return "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
-    return f"{units.span(map(round, row.speeds.values()))} {one_line(row.item)}/s"
+    return f"{span(map(round, row.speeds.values()))} {one_line(row.item)}/s"
 
 
 def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
@@ -134,8 +135,8 @@ def notes_on(rows: Sequence[Row], environments: Mapping[str, Environment]) -> It
     repeated = [e for e in estimates if e is not None and e.basis == "repetitions"]
     if repeated:
         yield (
-            f"± is the {units.percent(repeated[0].confidence)} interval over "
-            f"{units.span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
+            f"± is the {percent(repeated[0].confidence)} interval over "
+            f"{span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
             "and speedups, of their logarithms), or (low–high) where it is not symmetric"
         )
     if larger := [row for row in rows if row.speedup and row.group_size > 1]:
@@ -172,7 +173,7 @@ def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) 
         if len(names) > 1:
             slowest, which = slowest_of(row.records), "slowest"
             if slowest is not None:
-                share = units.percent(slowest.behind.value)
+                share = percent(slowest.behind.value)
                 which = f"slowest, rank {slowest.rank} on {slowest.device}, for {share} of its step"
             listed = ", ".join(names)
             yield f"{row.label}: its GPUs differ ({listed}); all wait for the {which}"

@@ -10,6 +10,7 @@ from dpbench import units
 from dpbench.analysis.diagnosis.causes import LESS_OFTEN_FACTOR, Cause, OptionChange
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import CONTENDED, IDEAL, PARTS, SHARDED
+from dpbench.analysis.formatting import percent
 from dpbench.analysis.noise import FREE_THE_MACHINE
 from dpbench.messages import as_typed, option_words
 
@@ -165,7 +166,7 @@ def not_separated(explanation: Explanation) -> Iterator[str]:
         )
     for loss, gain in explanation.offset_losses:
         parts = " and ".join((*loss.parts, *gain.parts))
-        share = units.percent(max(0.0, loss.share.value + gain.share.value))
+        share = percent(max(0.0, loss.share.value + gain.share.value))
         yield f"{parts} offset each other: together they cost {share} of the step"
     for factor in breakdown.factors:
         stages = [PARTS.index(part) for part in factor.parts[1:]]

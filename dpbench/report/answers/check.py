@@ -12,7 +12,7 @@ from dpbench.analysis.change import Change
 from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import Verdict, deciding
 from dpbench.analysis.estimate import CONFIDENCE
-from dpbench.analysis.formatting import decimals
+from dpbench.analysis.formatting import decimals, percent
 from dpbench.analysis.noise import FREE_THE_MACHINE, repetitions_advice
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
@@ -31,7 +31,7 @@ def check_answer(
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
     first, compared = summary_of(verdicts), verdicts[0].compared
     remarks = all_notes(verdicts, notes)
-    reading = [f"+ is worse; ranges are {units.percent(CONFIDENCE)} intervals over repetitions"]
+    reading = [f"+ is worse; ranges are {percent(CONFIDENCE)} intervals over repetitions"]
     rows = [row for one in verdicts for row in one.rows]
     if len(rows) > 1:  # the headline has the reason of a single one
         reading.insert(
@@ -119,7 +119,7 @@ def quantity_of(rows: Sequence[ComparedRow]) -> str:
 def _change_text(quantity: str, change: Change | None, tolerance: float) -> str:
     if change is None:
         return f"{quantity}: too few repetitions to compare"
-    return f"{quantity}: {change_words(change)}, tolerance {units.percent(tolerance, 3)}"
+    return f"{quantity}: {change_words(change)}, tolerance {percent(tolerance, 3)}"
 
 
 def _rows_words(some: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> str:
@@ -149,7 +149,7 @@ def _tables(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
     for one in verdicts:
         metric, rows = one.metric, one.rows
         if len(verdicts) > 1:
-            yield f"{metric}, tolerance {units.percent(one.tolerance, 3)}"
+            yield f"{metric}, tolerance {percent(one.tolerance, 3)}"
         subject = one_line(quantity_of(rows))
         change = "Change" if subject == metric else f"Change\nin {subject}"
         yield Table(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY_RATIO
+from dpbench.analysis.formatting import span
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
@@ -42,8 +43,8 @@ def _notes(records: Sequence[CollectiveRecord]) -> Iterator[str]:
     if not times:
         return
     devices = dict.fromkeys(row.spec.devices[0].partition(":")[0] for row in rows)
-    threads = units.span([row.spec.threads for row in rows], "thread")
-    repeated = units.span([seconds.sample_size for seconds in times], "repetition")
+    threads = span([row.spec.threads for row in rows], "thread")
+    repeated = span([seconds.sample_size for seconds in times], "repetition")
     yield f"float32, {threads} per rank, {'/'.join(devices)}"
     yield (
         "time: one call on the slowest rank, as the median over samples and the geometric mean "

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dpbench import units
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
-from dpbench.analysis.formatting import plus_minus, rate_with_unit
+from dpbench.analysis.formatting import percent, plus_minus, rate_with_unit
 from dpbench.analysis.metrics import COMPARED_METRICS, ITEM_PLACEHOLDER, Metric, PlainValue
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
@@ -154,7 +154,7 @@ def _summary(rows: Sequence[ComparedRow], metric: Metric, within: float) -> str:
 def _outcome_words(row: ComparedRow, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
-        return f"the same within {units.percent(within, 3)}"
+        return f"the same within {percent(within, 3)}"
     return row.outcome if row.reason is None else f"{row.outcome}: {row.reason}"
 
 

@@ -21,9 +21,11 @@ from dpbench.analysis.formatting import (
     AT_MOST,
     TOO_NOISY,
     clear_percentage,
+    percent,
     percentage,
     plus_minus,
     ratio,
+    span,
     time_text,
 )
 from dpbench.analysis.noise import FREE_THE_MACHINE
@@ -148,7 +150,7 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
         return f"{said}; the largest loss is {perhaps}{text}."
     if explanation.offset_losses:
         return f"{said}; its losses and gains offset each other."
-    large = units.percent(LARGE_LOSS)
+    large = percent(LARGE_LOSS)
     return f"{said}; no loss is both large ({large} of a step) and beyond the noise."
 
 
@@ -261,11 +263,11 @@ def _price(causes: Sequence[Cause]) -> str:
     if not shares:
         return "wrong:" if effect is Effect.WRONG else "cost not measured:"
     percents = [round(100 * share.value) for share in shares]
-    price = f"{units.span(percents)} %"
+    price = f"{span(percents)} %"
     if effect is Effect.BOUND:
         price = f"up to about {max(*percents, 1)} %"
     elif effect is Effect.POSSIBLE_LOSS:
-        price = f"perhaps {price}, at most {units.percent(max(e.ends[1] for e in shares))},"
+        price = f"perhaps {price}, at most {percent(max(e.ends[1] for e in shares))},"
     elif len(shares) == 1:
         price = percentage(shares[0])
     return f"{price} of the step is"

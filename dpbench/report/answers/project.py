@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dpbench import units
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
-from dpbench.analysis.formatting import percentage, plus_minus, time_text
+from dpbench.analysis.formatting import percent, percentage, plus_minus, time_text
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.analysis.projection.series import Projection
@@ -20,7 +19,7 @@ VERBOSE_HINT = "--verbose lists the assumptions"
 LAW_TITLE = "Predicted by a scaling law from the measured group sizes"
 INTERVALS_NOTE = (
     "measured: 95 % confidence interval over repetitions; predicted: "
-    f"{units.percent(BAND_CONFIDENCE)} band"
+    f"{percent(BAND_CONFIDENCE)} band"
 )
 
 

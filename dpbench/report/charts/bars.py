@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.phases import PhaseName, step_phases
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.formatting import TOO_NOISY, plus_minus, time_text
+from dpbench.analysis.formatting import TOO_NOISY, plus_minus, span, time_text
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY
 from dpbench.messages import one_line
@@ -112,7 +112,7 @@ def step_shares(analysis: Analysis) -> Drawn:
                     axis.text(left + width / 2, place, text, ha="center", va="center", fontsize=8)
                 left += width
             write_beside(axis, place, time_text(step.step_seconds))
-    steps = units.span((phases[row].steps for _, rows in panels for row in rows), "step")
+    steps = span((phases[row].steps for _, rows in panels for row in rows), "step")
     remark = (
         f"means over {steps} per rank and repetition; instrumented steps wait for the "
         "device after each phase"

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
+from dpbench.analysis.formatting import percent, span
 from dpbench.analysis.rows import Row
 from dpbench.files import write_inside
 from dpbench.messages import one_line
@@ -135,7 +136,7 @@ def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
     words = []
     repeated = [one.sample_size for one in estimates if one.basis == "repetitions"]
     if repeated:
-        level, count = units.percent(CONFIDENCE), units.span(repeated)
+        level, count = percent(CONFIDENCE), span(repeated)
         words.append(f"error bars: {level} interval over n = {count} repetitions")
     if single := sum(one.basis == "single value" for one in estimates):
         words.append(f"{units.counted(single, 'point')} without an error bar: n = 1")

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TextIO
 
 from dpbench import units
-from dpbench.analysis.formatting import three_digits
+from dpbench.analysis.formatting import percent, three_digits
 from dpbench.messages import print_result, say
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingSpec
@@ -125,7 +125,7 @@ def step_line(event: StepLine, started: StartLine) -> str:
     if event.gradient_norm is not None:
         parts.append(f"gradient norm {event.gradient_norm:.3g}")
     if event.data_wait_share >= 0.01:
-        parts.append(f"{units.percent(event.data_wait_share)} waiting for data")
+        parts.append(f"{percent(event.data_wait_share)} waiting for data")
     if event.skipped_steps:
         parts.append(f"{counted(event.skipped_steps, 'step')} skipped")
     return "  ".join(parts)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 from dpbench import units
+from dpbench.analysis.formatting import span
 from dpbench.folders import missing_trials
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
@@ -45,7 +46,7 @@ def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
     usable = [trial for trial in plan_trials(spec) if trial.configuration not in reasons]
     left = missing_trials(usable, kept_records(sweep.records))
     duration = "as long as its steps take"
-    timed = units.span(each.steps for each in planned)
+    timed = span(each.steps for each in planned)
     if (window := spec.base.window_seconds) is not None:
         windows = sum(2 if trial.configuration.has_unsynced_window else 1 for trial in left)
         least = windows * window + len(left) * SECONDS_PER_TRIAL
@@ -54,11 +55,11 @@ def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
     if spec.base.workload.script:  # most of its time may be its start
         duration = "each takes as long as the script needs for its start and these steps"
     done = units.stored(len(usable) - len(left), len(usable))
-    warmup = units.span(each.warmup for each in planned)
+    warmup = span(each.warmup for each in planned)
     summary = (
         f"{f'Resuming: {done}. ' if plan.resumes else ''}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
-        f"{units.span((each.threads for each in planned), 'thread')} per "
+        f"{span((each.threads for each in planned), 'thread')} per "
         f"replica; {duration}. This plan stored nothing{needs}."
     )
     runs = dict.fromkeys(planned, 0) | Counter(trial.configuration for trial in left)
