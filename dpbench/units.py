@@ -7,7 +7,6 @@ from collections.abc import Sequence
 KIBI = 1024
 MEBI = 1024**2
 GIGA = 1e9
-MICRO = 1e-6
 CLOCK_SECONDS = 1e-9
 """Resolution of clocks; a shorter time is the rounding of a difference."""
 
@@ -55,6 +54,5 @@ def counted(count: int, noun: str) -> str:
 
 def stored(done: int, planned: int) -> str:
     """Write "2 of 3 trials are stored"."""
-    return (
-        f"{done:,} of {counted(planned, 'trial')} {'is' if 1 in (done, planned) else 'are'} stored"
-    )
+    verb = "is" if 1 in (done, planned) else "are"
+    return f"{done:,} of {counted(planned, 'trial')} {verb} stored"

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dpbench import units
 from dpbench.errors import UsageError, unknown_name
-from dpbench.units import GIGA, MICRO
+from dpbench.units import GIGA
 
 
 class Link(BaseModel):
@@ -68,7 +68,7 @@ class Topology(BaseModel):
             return 0.0
         nodes = -(-n // self.ranks_per_node)
         ranks = min(n, self.ranks_per_node)
-        across, inside = outer.latency_us * MICRO, inner.latency_us * MICRO
+        across, inside = outer.latency_us / 1e6, inner.latency_us / 1e6
         inter, intra = outer.gigabytes_per_second * GIGA, inner.gigabytes_per_second * GIGA
         slowest = min(intra, inter) if nodes > 1 else intra
         hops = (nodes - 1).bit_length()
@@ -81,7 +81,7 @@ class Topology(BaseModel):
         hierarchical = 2 * (ranks - 1) * inside + 2 * (ranks - 1) / ranks * nbytes / intra
         hierarchical += 2 * min(nodes - 1, hops) * across + 2 * (nodes - 1) / nodes * nbytes / inter
         costs = {"ring": ring, "tree": tree, "hierarchical": hierarchical}
-        return self.launch_us * MICRO + costs.get(self.algorithm, min(costs.values()))
+        return self.launch_us / 1e6 + costs.get(self.algorithm, min(costs.values()))
 
     def refusal(self, group_size: int) -> str | None:
         """Why there is no cost at a group size; None if there is one."""
