@@ -382,8 +382,8 @@ METRICS: tuple[Metric, ...] = (
         without_interval=f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})",
         by_default=True,
         says_something=is_surely_not_zero,
-        note="Loss/s: fall of the training loss per second at a fixed learning rate, which favors "
-        "few replicas",
+        note="Loss/s: fall of the training loss per second. The learning rate is fixed, so few "
+        "replicas do better",
         leaves=6,
     ),
     repeated(

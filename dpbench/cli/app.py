@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -128,11 +129,14 @@ def commands() -> Any:
 
 
 def _option_as_typed(message: str, arguments: Sequence[str]) -> str:
-    """The message with the option that it begins with under the name that was typed for it."""
+    """The message with the option that it begins with under the name that was typed for it, before
+    the words of a script."""
     name, *_ = re.split("[: ]", message)
-    for param in commands().commands[arguments[0]].params:
+    command = commands().commands.get(arguments[0] if arguments else "")
+    for param in command.params if command else ():
         if name in param.opts:
-            typed = (word.partition("=")[0] for word in arguments)
+            own = takewhile(lambda word: word != "--" and not word.endswith(".py"), arguments)
+            typed = (word.partition("=")[0] for word in own)
             alias = next((word for word in typed if word in param.opts), name)
             return f"{alias}{message.removeprefix(name)}"
     return message

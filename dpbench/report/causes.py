@@ -89,7 +89,7 @@ REMEDIES: dict[str, str | tuple[str, ...]] = {
     "waiting, slow clock": "improve its cooling or raise its power limit (nvidia-smi -q -d "
     "PERFORMANCE,POWER)",
     "wrapper": ("a larger --batch-sizes",),
-    "wrapper, one process": "try ddp, which has a process for each replica",
+    "wrapper, one process": (),
     "wrapper, script": (ACCUMULATION_ADVICE, "a larger batch: it is a cost per step"),
     "wrapper, script that accumulates": "remove collectives of its own, such as a loss that is "
     "averaged to log",
@@ -145,7 +145,8 @@ def _change_words(change: OptionChange, cause: Cause) -> str:
     """A change, and what it brings: "--accumulate 4, which leaves about a quarter of this loss"."""
     words = option_words(change.option, change.value)
     if change.option == "implementations":
-        words = str(change.value)
+        processes = ", with a process for each replica" * (cause.case == "one process")
+        words = f"{change.value}{processes}"
     elif change.option == "backends" and cause.case.startswith("script"):
         imports = "import dpbench.parallel and " if change.value == "shm" else ""
         words = f'{imports}init_process_group("{change.value}")'

@@ -146,7 +146,7 @@ def _is_common(size: Column) -> bool:
 def _mark_notes(rows: Sequence[Row]) -> Iterator[str]:
     """What the marks beside names mean."""
     if any(row.implementation == INDEPENDENT for row in rows):
-        yield "* copies without communication: an upper bound within noise, not a way to train"
+        yield "* copies that do not communicate: about the best possible, not a way to train"
     if any(row.is_under_load for row in rows):
         yield f"{UNDER_LOAD} other programs used the cores during some of its trials"
 

@@ -129,8 +129,14 @@ def _measure(options: ExplainScript, progress: TrialProgress) -> Sweep:
     reason = f"{failed.configuration.workload.architecture}: {failed.reason}"
     logs = stored.folder / LOGS_FOLDER
     if any(record.ranks for record in stored.records):
-        raise TrainingFailed(f"{reason}; its output is in {logs}")
+        reason += f"; its output is in {logs}"
+        if any(one.status is Status.COMPLETED for one in of_script):
+            reason += (
+                f"; explain the rest: {shlex.join(['dpbench', 'explain', str(stored.folder)])}"
+            )
+        raise TrainingFailed(reason)
     printed = [path.read_text(errors="replace") for path in logs.glob("*/*.stderr")]
     say(*max(printed, key=len, default="").splitlines()[-TAIL_LINES:])
-    shutil.rmtree(stored.folder)
+    if not stored.folder.is_symlink():
+        shutil.rmtree(stored.folder)
     raise TrainingFailed(reason)

@@ -139,15 +139,18 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
 
 
 def split_selection(text: str) -> tuple[Path, dict[str, str]]:
-    """The folder and the selection of its rows, which follows the first colon.
+    """The folder and the selection of its rows, which follows the first colon after a folder that
+    is there, or else the first of all.
 
     Raises UsageError for a selection that is not key=value[,key=value].
     """
     from dpbench.analysis.comparisons.matching import RUN_IDENTITY
 
-    folder, colon, selection = text.partition(":")
-    if not colon or Path(text).is_dir():
+    ends = [place for place, letter in enumerate(text) if letter == ":"]
+    if not ends or Path(text).is_dir():
         return Path(text), {}
+    end = next((place for place in ends if Path(text[:place]).is_dir()), ends[0])
+    folder, selection = text[:end], text[end + 1 :]
     where: dict[str, str] = {}
     for part in selection.split(","):
         key, equals, value = part.partition("=")

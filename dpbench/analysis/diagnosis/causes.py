@@ -369,11 +369,28 @@ def _averaging(explanation: Explanation, part: Part) -> tuple[str, tuple[OptionC
     now, name = getattr(settings, option), settings.implementation
     less_often = _untried(explanation, part, option, now, LESS_OFTEN_FACTOR * now)
     if traits.one_process and explanation.row.group_size > 1:
-        return "one process", (OptionChange("implementations", name, "ddp"), *less_often)
+        return "one process", (*_processes(explanation), *less_often)
     if part == "communication":
         return case, (*_faster_backend(explanation), *less_often)
     other = _untried(explanation, part, "implementations", name, traits.alternative)
     return case, (*other, *less_often)
+
+
+def _processes(explanation: Explanation) -> tuple[OptionChange, ...]:
+    """A process for each replica in the place of one for all, unless that was measured, and is not
+    faster."""
+    settings, mine = explanation.configuration, explanation.breakdown.step_seconds
+    alike: dict[str, Any] = {"implementation": settings.implementation, "backend": settings.backend}
+    measured = [
+        breakdown.step_seconds
+        for other, breakdown in explanation.breakdowns.items()
+        if other.implementation == "ddp" and replace(other, **alike) == settings
+    ]
+    is_faster = any(seconds.ends[1] < mine.ends[0] for seconds in measured)
+    if measured and not is_faster:
+        return ()
+    name = settings.implementation
+    return (OptionChange("implementations", name, "ddp", is_measured=is_faster),)
 
 
 def _faster_backend(explanation: Explanation) -> tuple[OptionChange, ...]:

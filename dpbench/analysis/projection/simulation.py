@@ -26,15 +26,16 @@ from dpbench.analysis.throughput import free_communication_seconds, slowest_rank
 from dpbench.errors import UsageError
 from dpbench.records.trial import GradientTrace
 from dpbench.specs import Configuration
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS, SCRIPT
 from dpbench.units import MEBI
 
 BUCKET_USERS = tuple(
     name
     for name, traits in IMPLEMENTATIONS.items()
-    if traits.has_setting("bucket_cap_mb") and traits.shards is None
+    if traits.has_setting("bucket_cap_mb") and traits.shards is None and name != SCRIPT
 )
-"""Implementations that reduce whole gradients in buckets while the backward pass goes on."""
+"""Implementations that reduce whole gradients in buckets while the backward pass goes on; of a
+script no gradients are traced."""
 DEFAULT_FIRST_CAP_MB = 1.0
 DEFAULT_CAP_MB = 25.0
 """Default caps of their first bucket and of the others in torch's DistributedDataParallel and

@@ -123,7 +123,7 @@ def _sentence(fastest: Fastest) -> str:
         speeds = [rival.throughput.value for rival in ties if rival.throughput]
         apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
         names = listed([label, *(_name(tie, fastest) for tie in ties)])
-        within = f"tie within {max(1, apart)} %, the highest at {value}"
+        within = f"tie, up to {max(1, apart)} % apart, the highest at {value}"
         return f"no clear winner{at}: {names} {within}{load}"
     if fastest.rivals:
         names = listed([_name(rival, fastest) for rival in fastest.rivals])

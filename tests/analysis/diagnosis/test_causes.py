@@ -125,7 +125,12 @@ def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None
         (
             "dp ×2, batch 32",
             [*ALONE, *COPIES, *row("dp", [20], [16], group_size=2)],
-            {"wrapper": "try ddp", "communication": "try ddp"},
+            {"wrapper": "try ddp, with a", "communication": "try ddp"},
+        ),
+        (
+            "dp ×2, batch 32",
+            [*LOSS, *row("dp", [20], [16], group_size=2)],
+            {"wrapper": "try --accumulate 4", "communication": "try --accumulate 4"},
         ),
         (
             "independent ×2, batch 32",

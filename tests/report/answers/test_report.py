@@ -23,7 +23,7 @@ def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
     ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (170, 187, 204))
     alone = runs(trial("ddp", batch_size=64), (100, 101, 102))
     line, other = headline_sentences(analysis([*ours, *theirs, *alone]).fastest)
-    tie = "No clear winner at batch 32: ddp/gloo ×1 and torch-ddp/gloo ×1 tie within 11 %"
+    tie = "No clear winner at batch 32: ddp/gloo ×1 and torch-ddp/gloo ×1 tie, up to 11 % apart"
     assert line.startswith(f"{tie}, the highest at 2")
     assert other == "Fastest at batch 64: ddp/gloo ×1 at 101 ± 3 images/s."
 
@@ -140,7 +140,7 @@ def test_terminal_and_page_have_the_same_notes() -> None:
     (results,) = (s for s in build_page(sweep).sections if s.kind.name == "RESULTS")
     text = report_answer(sweep).text
     assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
-    upper_bound = "* copies without communication: an upper bound within noise, not a way to train"
+    upper_bound = "* copies that do not communicate: about the best possible, not a way to train"
     assert f"\n{upper_bound}\n" in text
     assert upper_bound in to_html(build_page(sweep))
 
