@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collectives_table
 from dpbench.report.answers.explain import READING_NOTE, factors_table, what_to_try
-from dpbench.report.answers.report import headline_sentences, next_command
+from dpbench.report.answers.report import headline_sentences, next_command, works_of
 from dpbench.report.answers.setup import environment_lines, environment_table
 from dpbench.report.charts.figures import house_style, inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw, PageSection
@@ -178,11 +177,7 @@ def _about(analysis: Analysis) -> Iterator[str]:
         yield f"{units.counted(len(analysis.rows), 'row')} of published numbers, not measured here"
         return
     if isinstance(stored, Sweep):
-        names = (
-            shlex.join(w.script) if w.script else f"{w.architecture} on {w.dataset}"
-            for w in stored.spec.workloads
-        )
-        yield "; ".join(dict.fromkeys(names))
+        yield works_of(stored)
     yield environment_line(stored.environments, {*stored.environments})
     if first := min((record.started_utc for record in stored.records), default=""):
         yield f"{first[:10]} {first[11:16]} UTC"

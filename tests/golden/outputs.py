@@ -81,6 +81,7 @@ PREPARED = (
 """Run once, in this order; they make the folders that the others read."""
 TERMINAL = {"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
 _VARIES = (
+    (r"(?m)^(Measured: .+ repetitions?; ).+", r"\1<machine>"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "<time>"),
     (r"\d{8}-\d{6}\b", "<stamp>"),
     (r"(?<![.\w])(?=\d*[a-f])[0-9a-f]{12,64}\b", "<hash>"),

@@ -12,7 +12,9 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.fastest import Fastest
 from dpbench.analysis.formatting import percentage, plus_minus, rate_with_unit
 from dpbench.analysis.rows import Row
+from dpbench.folders import Sweep
 from dpbench.messages import one_line
+from dpbench.records.environment import environment_line
 from dpbench.report.answer import Answer
 from dpbench.report.answers.comm import collectives_table
 from dpbench.report.commands import command_to_decide, command_to_measure
@@ -51,14 +53,28 @@ def report_answer(
         table = collectives_table(analysis.collectives)
     else:
         table = configurations_table(analysis.rows, columns)
+    last = "   ".join(map(keep_on_line, parts))
+    if isinstance(stored := analysis.stored, Sweep):
+        repetitions = units.counted(stored.spec.repetitions, "repetition")
+        machine = environment_line(stored.environments, {*stored.environments})
+        last = f"Measured: {works_of(stored)}; {repetitions}; {machine}\n{last}"
     return Answer(
         paragraphs=(
             "\n".join((*headline_sentences(analysis.fastest), *warned)),
             table,
             [*first[1:], *others] if verbose else [],
-            "   ".join(map(keep_on_line, parts)),
+            last.strip(),
         )
     )
+
+
+def works_of(sweep: Sweep) -> str:
+    """The scripts that it measured, or the models with their data: "mlp on digits; gpt on text"."""
+    names = (
+        shlex.join(work.script) if work.script else f"{work.architecture} on {work.dataset}"
+        for work in sweep.spec.workloads
+    )
+    return one_line("; ".join(dict.fromkeys(names)))
 
 
 def next_command(
