@@ -94,8 +94,7 @@ class Architecture(Classifier):
         vocabulary: int | None = None,
         dropout: float = 0.1,
     ) -> None:
-        """Numbers that are not given come from `size`. Raises ValueError for what no model can
-        have."""
+        """Numbers that are not given come from `size`. Raises ValueError for impossible ones."""
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout: got {dropout}, expected at least 0 and below 1")
         self.size = choose_size(

@@ -64,8 +64,7 @@ class Architecture(Classifier):
         context: int | None = None,
         vocabulary: int | None = None,
     ) -> None:
-        """Numbers that are not given come from `size`. Raises ValueError for what no model can
-        have."""
+        """Numbers that are not given come from `size`. Raises ValueError for impossible ones."""
         self.size = choose_size(
             SIZES,
             size,

@@ -97,8 +97,7 @@ class TrainingFailed(DpbenchError):
 
 
 def require_finite(what: str, value: float, where: str) -> None:
-    """Raise TrainingFailed, with the value and its place, unless it is finite: nothing is learned
-    after that."""
+    """Raise TrainingFailed, with the value and its place, unless it is finite."""
     if not math.isfinite(value):
         raise TrainingFailed(
             f"{what} is {value} in {where}; lower the learning rate, warm it up, or clip the "

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import psutil
 
+from dpbench.errors import DpbenchError
 from dpbench.launch.failures import failure_of_exception
 from dpbench.launch.signals import handle_endings
 
@@ -82,7 +83,9 @@ def rank_main(
         except BaseException as error:
             failure = failure_of_exception(rank, error, started)
             with suppress(Exception):  # the disk may be full, or the work has closed the streams
-                sys.stderr.write(failure.details)
+                # The message of our own errors says all, unless another error is their cause.
+                if error.__cause__ or not isinstance(error, DpbenchError):
+                    sys.stderr.write(failure.details)
                 sys.stdout.flush()
                 sys.stderr.flush()
             with suppress(OSError):  # the launcher may be gone

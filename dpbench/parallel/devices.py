@@ -74,8 +74,7 @@ def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device
 
 
 def current_device() -> torch.device:
-    """The current CUDA device. It is device 0 before CUDA is initialized, which this does not
-    do."""
+    """The current CUDA device: device 0 before CUDA is initialized, which this does not do."""
     return torch.device("cuda", cuda.current_device() if cuda.is_initialized() else 0)
 
 

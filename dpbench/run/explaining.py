@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from dataclasses import replace
@@ -106,8 +107,8 @@ def _measure(options: ExplainScript, progress: TrialProgress) -> Sweep:
     """Measure the script as `dpbench sweep` does, in the largest group only.
 
     A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do,
-    whose folder stays only if something was measured, and Interrupted, which says how to finish and
-    explain it.
+    whose folder stays only if it was there before or something was measured, and Interrupted, which
+    says how to finish and explain it.
     """
     from dpbench.run.sweep.measuring import measure
     from dpbench.run.sweep.plan import plan_sweep
@@ -116,6 +117,7 @@ def _measure(options: ExplainScript, progress: TrialProgress) -> Sweep:
     script = given.pop("results_or_script", None)
     wanted = SweepOptions(script=script, group_sizes=(MAX_WORD,), **given)
     with plan_sweep(wanted) as plan:
+        is_new = not os.path.lexists(plan.sweep.folder)
         try:
             stored = measure(plan, progress)
         except Interrupted as stopped:
@@ -137,6 +139,6 @@ def _measure(options: ExplainScript, progress: TrialProgress) -> Sweep:
         raise TrainingFailed(reason)
     printed = [path.read_text(errors="replace") for path in logs.glob("*/*.stderr")]
     say(*max(printed, key=len, default="").splitlines()[-TAIL_LINES:])
-    if not stored.folder.is_symlink():
+    if is_new:  # and not an empty folder of the user's
         shutil.rmtree(stored.folder)
     raise TrainingFailed(reason)

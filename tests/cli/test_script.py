@@ -108,13 +108,19 @@ def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -
 
 @pytest.mark.full
 def test_a_script_that_fails_ends_the_command_with_its_reason(tmp_path: Path) -> None:
-    done = dpbench("explain", "--gpus", "2", "-q", str(SCRIPT), "--fault", "raise", cwd=tmp_path)
+    mine = tmp_path / "results" / "mine"
+    mine.mkdir(parents=True)
+    words = ("explain", "--gpus", "2", "-q", str(SCRIPT), "--fault", "raise")
+    dpbench(words[0], "--name", "mine", *words[1:], cwd=tmp_path)
+    assert mine.is_dir()
+    done = dpbench(*words, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stdout == ""
     last = done.stderr.splitlines()[-1]
     assert last.startswith("dpbench: training_script.py: rank 1 failed: ValueError: the loss is")
-    assert "Traceback" in done.stderr
-    assert not [*(tmp_path / "results").iterdir()]
+    assert f'File "{SCRIPT}", line' in done.stderr  # the end of the script's own traceback
+    assert "rank_process.py" not in done.stderr
+    assert [*(tmp_path / "results").iterdir()] == [mine]
     words = ("sweep", "--gpus", "2", "--repetitions", "3", "--no-charts", "--name", "own")
     swept = dpbench(*words, str(SCRIPT), "--fault", "raise", cwd=tmp_path)
     assert swept.returncode == 1

@@ -34,7 +34,7 @@ class Pair:
     """A configuration that ran on both sides."""
 
     label: str
-    """Its name on both sides; if the names differ, what they have in common, or both of them."""
+    """The name that both sides give it, or what their names have in common, or both names."""
     baseline: Records
     """The usable repetitions of the baseline."""
     candidate: Records

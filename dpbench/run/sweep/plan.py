@@ -34,7 +34,7 @@ class SweepPlan:
     """A sweep that can be measured now."""
 
     sweep: Sweep
-    """Its folder and specification, with the records that it has if it is resumed."""
+    """The folder and the specification, and the records so far if it is resumed."""
     runner: TrialRunner
     """Runs its trials on this node, or on several."""
     resumes: bool
