@@ -56,12 +56,14 @@ def frequencies(
     *,
     looks: list[int] = THREE_LOOKS,
     checks: int = 400,
+    layout: float = 0.0,
 ) -> tuple[float, float]:
     """How often checks regress and pass, with a spread of 3 % between runs.
 
-    The slowdowns are those of each row of a metric, which vary independently.
+    The slowdowns are those of each row of a metric, which vary independently. The layout of each
+    new process makes a version faster or slower by this standard deviation.
     """
-    rng = np.random.default_rng(len(slowdowns))
+    rng, layouts = np.random.default_rng(len(slowdowns)), np.random.default_rng(1)
     outcomes = []
     for _ in range(checks):
         sides = {
@@ -69,6 +71,11 @@ def frequencies(
             + np.log1p([np.zeros(len(of_rows)), of_rows])[:, :, np.newaxis]
             for metric, of_rows in slowdowns.items()
         }
+        renewed_at = [0, math.ceil(looks[0] / 2), *looks]
+        lengths = np.diff(renewed_at)
+        for noise in sides.values():
+            of_processes = layouts.normal(scale=layout, size=(2, 1, len(lengths)))
+            noise += np.repeat(of_processes, lengths, axis=2)
         for passes in looks:
             verdicts = []
             levels = {"pass_level": INTERIM_ALPHA, "regress_level": INTERIM_ALPHA / len(sides)}
@@ -99,6 +106,12 @@ def test_three_looks_at_two_rows_tell_no_change_from_ten_percent_in_nine_of_ten_
 def test_a_candidate_at_the_tolerance_regresses_as_rarely_as_the_level_says() -> None:
     regressed, _ = frequencies(one_metric(TOLERANCE, TOLERANCE), looks=LOOKS)
     assert 0.02 <= regressed <= 0.08
+
+
+def test_layouts_of_new_processes_hardly_ever_make_unchanged_code_regress() -> None:
+    regressed, passed = frequencies(one_metric(0.0), looks=LOOKS, layout=0.02)
+    assert regressed <= 0.01
+    assert passed >= 0.95
 
 
 @pytest.mark.parametrize("rows", [1, 2])
