@@ -38,7 +38,6 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion, Status, TrialRecord
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.command_line import CommandLine
-from dpbench.specs.sweep import plan_trials
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 SWEEP_FILE = "sweep.json"
@@ -223,7 +222,7 @@ def unfinished_warning(sweep: Sweep) -> tuple[str, ...]:
     are. Configurations that were skipped count neither as run nor as missing."""
     run = {one.trial.trial_id for one in sweep.records if one.status is not Status.SKIPPED}
     skipped = {one.configuration for one in sweep.records if one.status is Status.SKIPPED}
-    left = missing_trials(plan_trials(sweep.spec), sweep.records)
+    left = missing_trials(sweep.spec.trials, sweep.records)
     waiting = sum(trial.configuration not in skipped for trial in left)
     if not waiting:
         return ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Annotated, TypeVar
 
@@ -18,7 +19,7 @@ AxisValue = str | int | float | None
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for cached values
 class SweepSpec:
     """The axes of a grid of configurations, and what all of them share."""
 
@@ -51,12 +52,55 @@ class SweepSpec:
             where = f" on nodes of {nodes}" if nodes else ""
             raise ValueError(f"groups of {self.group_sizes} replicas on {devices} devices{where}")
 
+    @cached_property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The measured configurations, each once.
 
-def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
-    """All trials in the order they run; `repetitions` may differ from the sweep's own where they
-    grow."""
-    passes = palindrome(configurations(spec), range(repetitions or spec.repetitions))
-    return tuple(TrialSpec(configuration=one, repetition=number) for one, number in passes)
+        Configurations that are compared most often run closest together in time. An implementation
+        has none at a group size that it lacks, and one for all values of a setting that it lacks.
+        """
+        group_sizes = [*dict.fromkeys((1, *self.group_sizes))]
+        planned: dict[Configuration, None] = {}
+        if self.base.workload.script:
+            group_sizes.sort(
+                reverse=True
+            )  # if its largest group fails, no other run is worth its time
+        for group_size, name in product(group_sizes, self.implementations):
+            traits = IMPLEMENTATIONS[name]
+            if name in self.largest_group_only:
+                has_size = group_size == max(self.group_sizes) > 1
+            elif traits.largest_group is not None:
+                has_size = group_size <= traits.largest_group
+            else:
+                has_size = group_size in self.group_sizes
+            if not has_size:
+                continue
+            by_node = fill_nodes(group_size, self.devices_by_node or (len(self.devices),))
+            for backend in self.backends if traits.exchange == "ranks" else (traits.exchange,):
+                configuration = replace(
+                    self.base,
+                    implementation=name,
+                    backend=backend,
+                    group_size=group_size,
+                    devices=self.devices[:group_size],
+                    replicas_by_node=by_node if len(by_node) > 1 else (),
+                )
+                for workload, values in product(self.workloads, [*product(*self.axes.values())]):
+                    settings = dict(zip(self.axes, values, strict=True))
+                    varied = replace(configuration, workload=workload).with_settings(settings)
+                    varied = varied.without_foreign_settings
+                    if not varied.prefetch and not workload.script:  # nothing for workers to load
+                        varied = replace(varied, data_workers=None)
+                    planned[varied] = None
+        # Rows at one batch size are compared most often.
+        batch_sizes = self.axes.get("batch_size", (self.base.batch_size,))
+        return tuple(sorted(planned, key=lambda each: batch_sizes.index(each.batch_size)))
+
+    @cached_property
+    def trials(self) -> tuple[TrialSpec, ...]:
+        """The repetitions of all configurations, in the order in which they run."""
+        passes = palindrome(self.configurations, range(self.repetitions))
+        return tuple(TrialSpec(configuration=one, repetition=number) for one, number in passes)
 
 
 def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[tuple[T, int]]:
@@ -65,45 +109,3 @@ def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[
     for repetition in repetitions:
         for item in first_pass if repetition % 2 == 0 else reversed(first_pass):
             yield item, repetition
-
-
-def configurations(spec: SweepSpec) -> tuple[Configuration, ...]:
-    """The measured configurations, each once.
-
-    Configurations that are compared most often run closest together in time. An implementation has
-    none at a group size that it lacks, and one for all values of a setting that it lacks.
-    """
-    group_sizes = [*dict.fromkeys((1, *spec.group_sizes))]
-    planned: dict[Configuration, None] = {}
-    if spec.base.workload.script:
-        group_sizes.sort(reverse=True)  # if its largest group fails, no other run is worth its time
-    for group_size, name in product(group_sizes, spec.implementations):
-        traits = IMPLEMENTATIONS[name]
-        if name in spec.largest_group_only:
-            has_size = group_size == max(spec.group_sizes) > 1
-        elif traits.largest_group is not None:
-            has_size = group_size <= traits.largest_group
-        else:
-            has_size = group_size in spec.group_sizes
-        if not has_size:
-            continue
-        by_node = fill_nodes(group_size, spec.devices_by_node or (len(spec.devices),))
-        for backend in spec.backends if traits.exchange == "ranks" else (traits.exchange,):
-            configuration = replace(
-                spec.base,
-                implementation=name,
-                backend=backend,
-                group_size=group_size,
-                devices=spec.devices[:group_size],
-                replicas_by_node=by_node if len(by_node) > 1 else (),
-            )
-            for workload, values in product(spec.workloads, [*product(*spec.axes.values())]):
-                settings = dict(zip(spec.axes, values, strict=True))
-                varied = replace(configuration, workload=workload).with_settings(settings)
-                varied = varied.without_foreign_settings
-                if not varied.prefetch and not workload.script:  # nothing for workers to load
-                    varied = replace(varied, data_workers=None)
-                planned[varied] = None
-    # Rows at one batch size are compared most often.
-    batch_sizes = spec.axes.get("batch_size", (spec.base.batch_size,))
-    return tuple(sorted(planned, key=lambda each: batch_sizes.index(each.batch_size)))

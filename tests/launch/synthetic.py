@@ -31,7 +31,6 @@ from dpbench.records.trial import (
 from dpbench.run.sweep.measuring import left_to_run, run_trial, unusable_configurations
 from dpbench.specs import Configuration, SweepSpec, TrialSpec
 from dpbench.specs.collective import CollectiveSpec
-from dpbench.specs.sweep import configurations, plan_trials
 from tests.builders import MACHINE
 from tests.cli.command import PATHS
 
@@ -108,8 +107,8 @@ class SyntheticRunner(TrialRunner):
 def run_trials(spec: SweepSpec, runner: TrialRunner | None = None) -> list[TrialRecord]:
     """The records of all trials, as a sweep runs them."""
     runner, records = runner or SyntheticRunner(), list[TrialRecord]()
-    trials = plan_trials(spec)
-    unusable = unusable_configurations(configurations(spec), runner)
+    trials = spec.trials
+    unusable = unusable_configurations(spec.configurations, runner)
     for trial in left_to_run(trials, records, unusable):
         records.append(run_trial(spec, trial, records, runner))
     return records

@@ -14,7 +14,6 @@ from dpbench.errors import UsageError
 from dpbench.messages import said_to
 from dpbench.options.reading import preset_file, read_options, short_command
 from dpbench.options.sweep import SweepOptions
-from dpbench.specs.sweep import configurations
 
 
 def read(given: dict[str, Any]) -> SweepOptions:
@@ -109,7 +108,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
     words += ["--quiet", "--no-charts"]
     assert run(words) == 0
     spec = folders.load_sweep(Path("results/a")).spec
-    assert {(one.implementation, one.group_size) for one in configurations(spec)} == {
+    assert {(one.implementation, one.group_size) for one in spec.configurations} == {
         *(("single", 1), ("dp", 2), ("ddp", 2)),
     }
     written(here, FILE.replace("16", "32"))

@@ -29,7 +29,6 @@ from dpbench.run.results import read_analysis
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Configuration
 from dpbench.specs.command_line import CommandLine
-from dpbench.specs.sweep import configurations, plan_trials
 from tests.analysis.builders import record, run, stored, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.builders import MACHINE, sweep_spec
@@ -69,7 +68,7 @@ def test_the_page_says_how_many_gradients_are_right() -> None:
 
 
 def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
-    first, unusable, *others = plan_trials(sweep_spec(repetitions=2))
+    first, unusable, *others = sweep_spec(repetitions=2).trials
     records = [run(first, 100.0), record(unusable, status=Status.SKIPPED, reason="no CUDA device")]
     usable = [one for one in others if one.configuration != unusable.configuration]
     unfinished = build_page(analyze(stored(records)))
@@ -127,7 +126,7 @@ def planned(typed: dict[str, str]) -> set[Configuration]:
     """The configurations that these options measure on two cores."""
     host = Node(number=0, machine=MACHINE, devices=("cpu",) * 2, common={})
     spec, _ = build_sweep_spec(read_options(SweepOptions, typed), [host])
-    return {*configurations(spec)}
+    return {*spec.configurations}
 
 
 def test_the_command_of_a_row_measures_that_row_alone() -> None:

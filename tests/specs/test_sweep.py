@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dpbench.specs.sweep import configurations, plan_trials
 from tests.builders import sweep_spec
 
 
 def test_the_order_is_a_palindrome_over_repetitions() -> None:
-    trials = [trial.configuration for trial in plan_trials(sweep_spec(repetitions=3))]
+    trials = [trial.configuration for trial in sweep_spec(repetitions=3).trials]
     third = len(trials) // 3
     first, second, last = trials[:third], trials[third : 2 * third], trials[2 * third :]
     assert second == first[::-1]
@@ -17,7 +16,7 @@ def test_the_order_is_a_palindrome_over_repetitions() -> None:
 
 
 def test_the_plain_module_is_the_baseline_of_every_sweep() -> None:
-    planned = configurations(sweep_spec(implementations=("ddp",), group_sizes=(2,)))
+    planned = sweep_spec(implementations=("ddp",), group_sizes=(2,)).configurations
     singles = [one for one in planned if one.implementation == "single"]
     assert [(one.group_size, one.batch_size) for one in singles] == [(1, 4), (1, 8)]
     assert {one.group_size for one in planned if one.implementation == "ddp"} == {2}
@@ -25,11 +24,11 @@ def test_the_plain_module_is_the_baseline_of_every_sweep() -> None:
 
 def test_copies_that_do_not_communicate_are_measured_at_the_largest_size_by_default() -> None:
     spec = sweep_spec(implementations=("independent",), largest_group_only=("independent",))
-    assert {c.group_size for c in configurations(spec) if c.implementation == "independent"} == {2}
+    assert {c.group_size for c in spec.configurations if c.implementation == "independent"} == {2}
 
 
 def test_implementations_without_a_process_group_are_not_multiplied_by_backends() -> None:
-    planned = configurations(sweep_spec(backends=("gloo", "nccl"), batch_sizes=(4,)))
+    planned = sweep_spec(backends=("gloo", "nccl"), batch_sizes=(4,)).configurations
     seen = [(one.implementation, one.backend, one.group_size) for one in planned]
     assert sorted(seen) == [
         ("ddp", "gloo", 1),
@@ -51,7 +50,7 @@ def test_sizes_within_a_node_come_before_those_across() -> None:
         devices_by_node=(2, 2),
         repetitions=1,
     )
-    planned = [one for one in configurations(spec) if one.implementation == "ddp"]
+    planned = [one for one in spec.configurations if one.implementation == "ddp"]
     assert [one.replicas_by_node for one in planned] == [(), (), (2, 1), (2, 2)]
     assert [one.devices for one in planned] == [spec.devices[:size] for size in (1, 2, 3, 4)]
 
@@ -65,5 +64,5 @@ def test_a_setting_that_an_implementation_has_not_gives_it_no_configuration_of_i
         axes=axes,
         repetitions=1,
     )
-    counts = Counter(one.implementation for one in configurations(spec))
+    counts = Counter(one.implementation for one in spec.configurations)
     assert counts == {"single": 1, "dp": 1, "ddp": 4, "local-sgd": 2}

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -45,7 +46,6 @@ from dpbench.run.interrupts import end_at_once
 from dpbench.run.sweep.measuring import open_run
 from dpbench.specs import TrialSpec
 from dpbench.specs.command_line import CommandLine
-from dpbench.specs.sweep import plan_trials
 from dpbench.temporary import temporary_folder
 
 PROGRAM = f"import sys; from {__name__} import answer_messages; sys.exit(answer_messages())"
@@ -154,7 +154,7 @@ def answer_messages() -> int:
         options = read_options(SweepOptions, asked["options"])
         command = decode(CommandLine, asked["command"])
         with said_to(said.append), plan_for_verdict(options, command) as plan:
-            answer(plan_trials(plan.sweep.spec, 1))
+            answer(replace(plan.sweep.spec, repetitions=1).trials)
             first = sys.stdin.readline()
             if not first:
                 return 0  # the other version cannot be planned

@@ -17,7 +17,6 @@ from dpbench.report.answers.setup import plan_answer
 from dpbench.run.sweep.measuring import kept_records, unusable_configurations
 from dpbench.run.sweep.plan import SweepPlan
 from dpbench.specs import SweepSpec
-from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.specs.trial import MAX_FILLING_STEPS
 
 SECONDS_PER_TRIAL = 0.3
@@ -41,9 +40,9 @@ def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
     needs = "" if options.oversubscribe else _needs_in_words(spec, machine)
     if needs and machine.gpus:  # where it is to run, each replica has its own GPU
         spec = replace(spec, devices=tuple(f"cuda:{n}" for n in range(len(spec.devices))))
-    planned = configurations(spec)
+    planned = spec.configurations
     reasons = unusable_configurations(planned, plan.runner)
-    usable = [trial for trial in plan_trials(spec) if trial.configuration not in reasons]
+    usable = [trial for trial in spec.trials if trial.configuration not in reasons]
     left = missing_trials(usable, kept_records(sweep.records))
     duration = "as long as its steps take"
     timed = span(each.steps for each in planned)
@@ -75,7 +74,7 @@ def _needs_in_words(spec: SweepSpec, machine: Machine) -> str:
     needed, there_are = len(spec.devices), machine.replica_count
     unit = "GPU" if machine.gpus else "core"
     if needed <= there_are:
-        threads = max(each.threads for each in configurations(spec))
+        threads = max(each.threads for each in spec.configurations)
         needed, there_are, unit = threads * max(spec.group_sizes), machine.cores, "core"
     if needed <= there_are:
         return ""

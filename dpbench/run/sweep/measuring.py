@@ -20,7 +20,6 @@ from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.run.sweep.plan import SweepPlan, plan_sweep
 from dpbench.specs import Configuration, Labels, SweepSpec, TrialSpec, plain_label
-from dpbench.specs.sweep import configurations, plan_trials
 from dpbench.specs.traits import BACKENDS
 
 FAILED_STATUSES = {Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED}
@@ -60,9 +59,11 @@ class SweepRun:
         """
         self.repetitions = repetitions
         spec, earlier = self.plan.sweep.spec, len(self.records)
-        left = left_to_run(plan_trials(spec, repetitions), self.records, self.unusable)
+        left = left_to_run(
+            replace(spec, repetitions=repetitions).trials, self.records, self.unusable
+        )
         usable = [trial for trial in left if trial.configuration not in self.unusable]
-        self.progress.planned(usable, Labels.among(configurations(spec)))
+        self.progress.planned(usable, Labels.among(spec.configurations))
         for trial in left:
             self._require_same_code()
             self.progress.started(trial)
@@ -75,7 +76,7 @@ class SweepRun:
 
     def stored_words(self) -> str:
         """Writes "3 of 8 trials are stored in results/x"."""
-        trials = plan_trials(self.plan.sweep.spec, self.repetitions)
+        trials = replace(self.plan.sweep.spec, repetitions=self.repetitions).trials
         left = missing_trials(trials, self.records)
         return f"{units.stored(len(trials) - len(left), len(trials))} in {self.results.folder}"
 
@@ -103,7 +104,7 @@ def open_run(plan: SweepPlan, progress: TrialProgress) -> Iterator[SweepRun]:
     is stored, if a signal ends the block.
     """
     sweep, runner = plan.sweep, plan.runner
-    planned = configurations(sweep.spec)
+    planned = sweep.spec.configurations
     unusable = unusable_configurations(planned, runner)
     warn(*sweep.warnings)
     say(*plan.notes, *_skip_lines(unusable), *load_warning(runner.load, planned[0]))

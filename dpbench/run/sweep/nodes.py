@@ -24,7 +24,6 @@ from dpbench.run.results import results_folder
 from dpbench.run.sweep.measuring import measure
 from dpbench.run.sweep.plan import SweepPlan, prepared_datasets, specified_sweep, sweep_folder
 from dpbench.run.this_machine import devices_for
-from dpbench.specs.sweep import plan_trials
 
 NODE_OPTIONS = ("gpus", "data_dir")
 """Options in which the nodes of a sweep may differ."""
@@ -44,7 +43,7 @@ def measure_on_nodes(
     with as_exceptions(), open_cluster(placement, token, here) as cluster:
         results = options.results_dir / cluster.nodes[0].folder
         sweep, notes = specified_sweep(options, results, here, cluster.nodes)
-        trials = plan_trials(sweep.spec)
+        trials = sweep.spec.trials
         logs = folder_inside(folder, LOGS_FOLDER)
         try:
             with prepared_datasets(sweep.spec, options.data_dir) as prepared:

@@ -25,7 +25,6 @@ from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes, devices_for
 from dpbench.specs import SweepSpec
-from dpbench.specs.sweep import configurations
 from dpbench.temporary import temporary_folder
 
 
@@ -102,7 +101,7 @@ def prepared_datasets(spec: SweepSpec, data_dir: Path | None) -> Iterator[Path]:
             work = partial(prepare_dataset, dataset, data_dir=data_dir, cache=cache)
             theirs = is_function(dataset)
             counts[dataset] = run_user_code(f"dataset {dataset!r}", work) if theirs else work()
-        for each in configurations(spec) if datasets else ():
+        for each in spec.configurations if datasets else ():
             samples = counts[each.workload.dataset]
             if samples is not None and each.global_batch_size > samples:
                 raise UsageError(

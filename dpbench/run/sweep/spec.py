@@ -29,7 +29,6 @@ from dpbench.run.this_machine import default_group_sizes, threads_for
 from dpbench.specs import Configuration, SweepSpec, WorkloadSpec
 from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.nodes import fill_nodes
-from dpbench.specs.sweep import configurations
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS
 
@@ -88,7 +87,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         stop_after_failure=options.stop_after_failure,
     )
     try:  # as the ranks will
-        _ = [configuration.scaled_lr for configuration in configurations(spec)]
+        _ = [configuration.scaled_lr for configuration in spec.configurations]
     except ValueError as error:
         raise UsageError(f"{option_words('lr_scaling', options.lr_scaling)}: {error}") from None
     return spec, notes

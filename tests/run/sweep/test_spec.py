@@ -14,7 +14,6 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Accelerator
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import SweepSpec
-from dpbench.specs.sweep import configurations
 from tests.builders import HERE
 
 GPU = Accelerator(index=0, name="H200", memory_bytes=2**37)
@@ -37,7 +36,7 @@ def built(*hosts: Node, **options: str) -> SweepSpec:
 def test_group_sizes_default_to_all_up_to_four_and_above_to_powers_of_two_and_the_largest(
     replicas: int, sizes: list[int]
 ) -> None:
-    planned = configurations(built(node(*["cpu"] * replicas, cores=replicas)))
+    planned = built(node(*["cpu"] * replicas, cores=replicas)).configurations
     assert [*dict.fromkeys(each.group_size for each in planned)] == sizes
     alone = {each.implementation for each in planned if each.group_size == 1}
     assert alone == ({"single"} if replicas > 1 else {"single", "dp", "ddp", "torch-ddp"})
