@@ -24,7 +24,7 @@ from dpbench.options.types import (
     word_for_none,
 )
 from dpbench.specs import AXES
-from dpbench.specs.axes import IN_SCRIPTS, OPTION_FIELDS, PLACEHOLDER
+from dpbench.specs.axes import PLACEHOLDER
 from dpbench.specs.parallel import COMM_HOOKS, Scaling
 from dpbench.specs.traits import INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
@@ -156,10 +156,10 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
             self._check_model(names)
         else:
             self._check_script(self.script, names)
-        for setting, field in OPTION_FIELDS.items():
-            values = getattr(self, field)
-            if setting in OPTIONAL_SETTINGS and values != type(self).model_fields[field].default:
-                typed = f"{option_words(field)} {AXES[setting].text(values)}"
+        for setting in sorted(OPTIONAL_SETTINGS):
+            values = getattr(self, setting)
+            if values != type(self).model_fields[setting].default:
+                typed = f"{option_words(setting)} {AXES[setting].text(values)}"
                 shared.require_setting(setting, typed, names)
         if self.backends:
             shared.require_setting("backend", option_words("backends", self.backends), names)
@@ -204,9 +204,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
                     f"{', '.join(SCRIPT_IMPLEMENTATIONS)}"
                 )
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
-        for place in IN_SCRIPTS:
-            field = OPTION_FIELDS[place]
-            if (field in self.model_fields_set) != (place in places):
+        for place, axis in AXES.items():
+            field = axis.option or place
+            if axis.in_scripts and (field in self.model_fields_set) != (place in places):
                 raise UsageError(
                     f"{option_words(field)} and {{{place}}} in the arguments of the script go "
                     f"together, as in train.py {option_words(place)} {{{place}}}"

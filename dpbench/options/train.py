@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +28,6 @@ from dpbench.options.types import (
 )
 from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRunOptions
 from dpbench.specs.traits import BUILT_IN
-
-OF_A_RUN = {
-    *("max_steps", "log_interval", "checkpoint_every", "max_checkpoints", "prefetch"),
-    *("check_sync_every", "debug"),
-}
-"""Options with the names that they have in TrainingRunOptions."""
 
 
 class TrainOptions(Options):
@@ -139,7 +134,7 @@ class TrainOptions(Options):
     @property
     def run(self) -> TrainingRunOptions:
         """The part of a training that changes no parameter: logs, checkpoints, time limits."""
-        same = self.model_dump(include=OF_A_RUN)
+        same = self.model_dump(include={field.name for field in fields(TrainingRunOptions)})
         if self.checkpoint is not None:  # absolute, as ranks may run in another folder
             same["checkpoint"] = str(self.checkpoint.absolute())
         return TrainingRunOptions(evaluation=self.evaluate, timeout_seconds=self.timeout, **same)

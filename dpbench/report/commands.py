@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from dpbench.analysis.fastest import Fastest
 from dpbench.specs import AXES, Configuration
-from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import BACKENDS
 
@@ -42,10 +41,11 @@ def command_to_measure(command: CommandLine, measured: Iterable[Configuration | 
     if not configurations or command.name != "sweep":
         return ""
     narrowed = dict[str, Iterable[object]]()
-    for setting, field in OPTION_FIELDS.items():
+    for setting, axis in AXES.items():
+        field = axis.option or setting
         if field in command.options:
             those = [one for one in configurations if one.traits.has_setting(setting)]
-            narrowed[field] = [AXES[setting].text(one.setting(setting)) for one in those]
+            narrowed[field] = [axis.text(one.setting(setting)) for one in those]
     narrowed |= {
         "implementations": [one.implementation for one in configurations],
         "backends": [one.backend for one in configurations if one.backend in BACKENDS],

@@ -16,6 +16,8 @@ from dpbench.units import counted
 class Axis:
     """A setting of configurations, and how a sweep shows its values."""
 
+    option: str = ""
+    """The option of a sweep that lists its values, unless it has the name of the axis."""
     shown: Callable[[Any], str] = str
     """The text in a name for a value that is not the default; "" keeps it out."""
     meaning: str = ""
@@ -25,6 +27,8 @@ class Axis:
     changes_work: bool = False
     """Whether its values are different work, so that speeds are not compared across them; names
     have it where the sweep has several, and only there."""
+    in_scripts: bool = False
+    """Whether its name in braces stands for its value in the arguments of a training script."""
 
     def text(self, value: Any) -> str:
         """The value as it is typed: "auto", "25", "32,64"."""
@@ -32,25 +36,33 @@ class Axis:
 
 
 AXES = {
-    "batch_size": Axis(shown="".format),  # names tell it after the group size
-    "architecture": Axis(meaning="The model.", changes_work=True),
+    # Names tell it after the group size.
+    "batch_size": Axis(option="batch_sizes", shown="".format, in_scripts=True),
+    "architecture": Axis(option="arch", meaning="The model.", changes_work=True),
     "scaling": Axis(
         meaning="weak: each replica keeps its batch; strong: they share one.", changes_work=True
     ),
-    "optimizer": Axis(meaning="The optimizer; its kernels follow the dash if they were chosen."),
-    "lr": Axis(shown="lr {:g}".format),
-    "seed": Axis(shown="seed {}".format, meaning="Seed for weights and sample order."),
+    "optimizer": Axis(
+        meaning="The optimizer; its kernels follow the dash if they were chosen.", in_scripts=True
+    ),
+    "lr": Axis(shown="lr {:g}".format, in_scripts=True),
+    "seed": Axis(
+        shown="seed {}".format, meaning="Seed for weights and sample order.", in_scripts=True
+    ),
     "dtype": Axis(
         meaning="Number format of the products in forward and backward; parameters and "
-        "gradients stay float32."
+        "gradients stay float32.",
+        in_scripts=True,
     ),
     "compile": Axis(
         shown=lambda mode: "compiled" if mode == "default" else mode,
         meaning="Mode of torch.compile.",
+        in_scripts=True,
     ),
     "accumulate": Axis(
         shown="{} micro-steps".format,
         meaning="Micro-steps in one optimizer step (gradient accumulation).",
+        in_scripts=True,
     ),
     "sync_every": Axis(
         meaning="Optimizer steps between two averages of the parameters (local-sgd)."
@@ -98,13 +110,5 @@ AXES = {
         shown=partial(counted, noun="thread"), meaning="Threads that a replica computes with."
     ),
 }
-"""The axes by their field of a Configuration or its workload, in the order in which configurations
-vary and names tell them."""
-OPTION_FIELDS = {field: field for field in AXES} | {
-    "batch_size": "batch_sizes",
-    "architecture": "arch",
-}
-"""The fields of SweepOptions that list the values of an axis."""
-IN_SCRIPTS = ("batch_size", "optimizer", "lr", "seed", "dtype", "compile", "accumulate")
-"""The axes whose names in braces stand for their values in the arguments of a training script."""
-PLACEHOLDER = re.compile(f"{{({'|'.join(IN_SCRIPTS)})}}")
+"""The axes by field of a Configuration or its workload, in the order of plans and of names."""
+PLACEHOLDER = re.compile(f"{{({'|'.join(n for n, axis in AXES.items() if axis.in_scripts)})}}")

@@ -148,7 +148,5 @@ SINGLE = "single"
 """The plain module on one device, which speedups are relative to."""
 INDEPENDENT = "independent"
 """Plain copies at once that do not train together."""
-OPTIONAL_SETTINGS = frozenset(
-    name for traits in IMPLEMENTATIONS.values() for name in traits.settings
-)
+OPTIONAL_SETTINGS = {name for traits in IMPLEMENTATIONS.values() for name in traits.settings}
 """Settings that some implementations have and others do not."""

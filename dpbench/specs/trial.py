@@ -7,7 +7,6 @@ without the fields that are at their default, so a new option orphans no old res
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Self
@@ -69,11 +68,10 @@ class Configuration(ParallelSpec):
     def script_command(self) -> tuple[str, ...]:
         """The script and its arguments, with the values of this configuration for placeholders;
         () without one."""
-
-        def value(placeholder: re.Match[str]) -> str:
-            return as_typed(self.setting(placeholder[1]))
-
-        return tuple(PLACEHOLDER.sub(value, word) for word in self.workload.script)
+        return tuple(
+            PLACEHOLDER.sub(lambda found: as_typed(self.setting(found[1])), word)
+            for word in self.workload.script
+        )
 
     @property
     def has_unsynced_window(self) -> bool:

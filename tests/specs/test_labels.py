@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 
 from dpbench.options.sweep import SweepOptions
 from dpbench.specs import AXES, Configuration, Labels, WorkloadSpec, plain_label
-from dpbench.specs.axes import OPTION_FIELDS
 from dpbench.specs.labels import implementation_order
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.specs.trial import DEFAULTS
@@ -63,7 +62,8 @@ def test_every_axis_is_a_setting_of_a_configuration_and_an_option_of_a_sweep() -
     settings = {one.name for spec in (Configuration, WorkloadSpec) for one in fields(spec)}
     assert {*AXES} <= settings
     assert {*OPTIONAL_SETTINGS} <= {*AXES}
-    assert {*OPTION_FIELDS.values()} <= {*SweepOptions.model_fields}
+    options = {axis.option or name for name, axis in AXES.items()}
+    assert options <= {*SweepOptions.model_fields}
     assert {"dtype", "prefetch", "threads"} <= {*AXES}
 
 

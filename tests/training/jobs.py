@@ -16,18 +16,18 @@ from torch import nn
 from dpbench.rendezvous.process_group import RankGroup
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRunOptions, TrainingSpec
+from dpbench.specs.workload import WORKLOAD_FIELDS
 from dpbench.training.checkpoint import Checkpoint, Position, from_bytes
 from dpbench.training.run_folder import TrainingJob, begin_run
 from tests.builders import HERE, command
 
-OF_WORKLOAD = ("optimizer", "lr", "lr_scaling", "seed", "dtype", "compile")
 QUIET = TrainingRunOptions(evaluation="off", log_interval=1000)
 
 
 def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
     """ddp on gloo at group size 2, SGD on 46 synthetic samples: 6 steps an epoch, the last of
     them on 6 samples."""
-    of_workload = {name: changes.pop(name) for name in OF_WORKLOAD if name in changes}
+    of_workload = {name: changes.pop(name) for name in changes.keys() & WORKLOAD_FIELDS}
     workload = WorkloadSpec(
         architecture=f"tests.training.jobs:{architecture}",
         dataset="synthetic",

@@ -25,9 +25,6 @@ from dpbench.run.sweep.measuring import measure
 from dpbench.run.sweep.plan import SweepPlan, prepared_datasets, specified_sweep, sweep_folder
 from dpbench.run.this_machine import devices_for
 
-NODE_OPTIONS = ("gpus", "data_dir")
-"""Options in which the nodes of a sweep may differ."""
-
 
 def measure_on_nodes(
     options: SweepOptions, placement: Placement, token: str, progress: TrialProgress
@@ -81,10 +78,11 @@ def _this_node(options: SweepOptions, number: int) -> Node:
     machine = inspect_machine()
     devices = devices_for(machine, options.gpus, None, oversubscribe=options.oversubscribe)
     values = options.model_dump(mode="json", exclude_unset=True)
+    # Nodes may differ in their GPUs, and in where their data are.
     common = {
         info.name: as_typed(values[name])
         for name, info in options_of(SweepOptions).items()
-        if name in values and info.scope == "measured" and name not in NODE_OPTIONS
+        if name in values and info.scope == "measured" and name not in ("gpus", "data_dir")
     }
     common |= {name: machine.environment.versions[name] for name in ("dpbench", "torch")}
     common["devices"] = devices[0].partition(":")[0]

@@ -26,8 +26,7 @@ from dpbench.options.shared import (
 )
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WARMUP, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
-from dpbench.specs import Configuration, SweepSpec, WorkloadSpec
-from dpbench.specs.axes import OPTION_FIELDS
+from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS
@@ -144,10 +143,10 @@ def _axes(
         "threads": (_openmp_threads() if is_script else None,),
     }
     axes = {}
-    for axis, field in OPTION_FIELDS.items():
-        if axis != "architecture":
-            values = getattr(options, field)
-            axes[axis] = chosen[axis] if values is None else values
+    for name, axis in AXES.items():
+        if name != "architecture":
+            values = getattr(options, axis.option or name)
+            axes[name] = chosen[name] if values is None else values
     axes["threads"] = tuple(_threads(options, nodes, largest_group, n) for n in axes["threads"])
     return axes
 

@@ -10,7 +10,7 @@ import platform
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,17 +39,11 @@ from dpbench.run.this_machine import device_notes, devices_for, threads_for
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.workload import WORKLOAD_FIELDS
 from dpbench.temporary import temporary_folder
 from dpbench.training.rank import refuse_unusable
 from dpbench.training.run_folder import OTHERWISE, RUN_FILE, TrainingJob, read_manifest
 
-OF_WORKLOAD = {"optimizer", "lr", "lr_scaling", "seed", "dtype", "compile"}
-"""Options with the names that they have in WorkloadSpec."""
-OF_TRAINING = {
-    *("implementation", "backend", "batch_size", "accumulate", "sync_every", "bucket_cap_mb"),
-    *("epochs", "gamma", "last_batch", "max_norm", "balance"),
-}
-"""The same of TrainingSpec."""
 DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
 """As the MNIST example of torch has them."""
 DIGITS_LENGTH = {"epochs": 10, "gamma": 0.85}
@@ -167,7 +161,9 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     notes = [*tried.notes, *unread_notes(options.data_dir, (dataset,))]
     length = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
     workload = WorkloadSpec(
-        architecture=options.arch, dataset=dataset, **options.model_dump(include=OF_WORKLOAD)
+        architecture=options.arch,
+        dataset=dataset,
+        **options.model_dump(include={*WORKLOAD_FIELDS}),
     )
     exchange = IMPLEMENTATIONS[options.implementation].exchange
     of_ranks = "gloo" if devices[0] == "cpu" else "nccl"
@@ -175,7 +171,9 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     settings: dict[str, Any] = {
         "backend": backend,
         **length,
-        **options.model_dump(include=OF_TRAINING, exclude_none=True),
+        **options.model_dump(
+            include={field.name for field in fields(TrainingSpec)}, exclude_none=True
+        ),
         "threads": threads,
     }
     spec = TrainingSpec(
