@@ -66,18 +66,6 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """How an order ended on one node; both are empty if none of its ranks ran to their end."""
-
-    order: int
-    """Number of the order."""
-    measurements: tuple[RankMeasurement, ...] = ()
-    """The measurements of the ranks; () if some did not complete."""
-    failures: tuple[RankFailure, ...] = ()
-    """How they failed."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class NodeState:
     """The state of a node, as the others read it."""
 
@@ -86,11 +74,13 @@ class NodeState:
     plan: str = ""
     """Hash of the plan that it has computed; empty until its data are prepared."""
     order: int = 0
-    """How many trials it has ordered, as node 0."""
+    """Number of the last trial that it has ordered, as node 0, or whose ranks have ended here."""
     trial: int | None = None
-    """The last trial that it has ordered, by its number in the plan; None if ranks are to end."""
-    outcome: Outcome | None = None
-    """How the last order ended here, as another node; None while its ranks run."""
+    """What node 0 orders, by its number in the plan; None if the ranks are to end."""
+    measurements: tuple[RankMeasurement, ...] = ()
+    """What another node's ranks of the last order have measured; () if some did not complete."""
+    failures: tuple[RankFailure, ...] = ()
+    """How they failed."""
     end: str | None = None
     """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
 
@@ -161,12 +151,13 @@ class Cluster:
         self.placement = placement
         self.nodes = nodes
         self.this_node = nodes[placement.node]
+        self.launch_id = store.launch_id
         self._store = store
         self._state = NodeState()
         # The others watch node 0, which they need, and node 0 watches all.
-        self._watched = range(1, len(nodes)) if self.this_node.number == 0 else (0,)
-        self._states = {number: NodeState() for number in self._watched}
-        self._heard = {number: monotonic() for number in self._watched}
+        watched = range(1, len(nodes)) if self.this_node.number == 0 else (0,)
+        self._watched = {number: (NodeState(), monotonic()) for number in watched}
+        """The last state of each node that this one watches, and when it arrived."""
         self._leaving = False
         self._trouble = ""
         """Why the store cannot be used, or not for the state of this node."""
@@ -175,8 +166,8 @@ class Cluster:
 
     def state(self, number: int) -> NodeState:
         """The last state of another node that has arrived; raises NodeLost. It never waits."""
-        state = self._states[number]
-        is_silent = monotonic() - self._heard[number] > LOST_SECONDS
+        state, arrived = self._watched[number]
+        is_silent = monotonic() - arrived > LOST_SECONDS
         silence = f"no sign of life for {units.seconds(LOST_SECONDS)}" if is_silent else ""
         if reason := (self._trouble or silence if state.end is None else state.end):
             raise NodeLost(f"{self.nodes[number].name} was lost: {reason}")
@@ -185,17 +176,6 @@ class Cluster:
     def set_state(self, **changes: Any) -> None:
         """Change the state of this node; does not wait for others to see it."""
         self._state = replace(self._state, **changes)
-
-    def outcomes(self, order: int, node_count: int) -> list[Outcome]:
-        """The outcomes of the order on those of the first nodes that have carried it out, without
-        this one, node 0. Raises NodeLost."""
-        latest = [self.state(number).outcome for number in range(1, node_count)]
-        return [outcome for outcome in latest if outcome is not None and outcome.order == order]
-
-    def order(self, trial: int) -> int:
-        """Order the trial with that number in the plan, as node 0; returns the order's number."""
-        self.set_state(order=self._state.order + 1, trial=trial)
-        return self._state.order
 
     def agree_on_plan(self, plan: str) -> None:
         """Say that this node has prepared its data and has a plan with that hash, and wait until
@@ -214,10 +194,11 @@ class Cluster:
 
     def leave(self, end: str) -> None:
         """Say why this node ends, and stop; `end` is empty if there is nothing more to do."""
-        self.set_state(end=end, outcome=None)  # which may be too large to send
+        # The ranks' results may be what is too large to send.
+        self.set_state(end=end, measurements=(), failures=())
         if self.this_node.number == 0:
-            states = self._states.values
-            wait_until(lambda: all(state.end is not None for state in states()), FAREWELL_SECONDS)
+            watched = self._watched.values
+            wait_until(lambda: all(s.end is not None for s, _ in watched()), FAREWELL_SECONDS)
         self._leaving = True
         self._thread.join(BEAT_SECONDS)  # a thread in torch's code must not outlive Python's
 
@@ -231,58 +212,20 @@ class Cluster:
                     written, beat, next_beat = state, beat + 1, monotonic() + BEAT_SECONDS
                     value = encode(replace(state, beat=beat))
                     self._store.put(f"state {self.this_node.number}", value)
-                for number in self._watched:
+                for number, (last, _) in self._watched.items():
                     value = self._store.get(f"state {number}")
                     found = NodeState() if value is None else decode(NodeState, value)
-                    if found.beat > self._states[number].beat:
-                        self._states[number], self._heard[number] = found, monotonic()
+                    if found.beat > last.beat:
+                        self._watched[number] = found, monotonic()
             # The connection broke, the state is too large, or another version speaks.
             except (RuntimeError, DpbenchError) as error:
                 self._trouble = str(error).partition("\n")[0]
             sleep(POLL_SECONDS)
 
-    def run_trial_here(
-        self,
-        runner: TrialRunner,
-        trial: TrialSpec,
-        order: int,
-        time_limit_seconds: float,
-        stop: Callable[[], bool],
-    ) -> Outcome:
-        """Run this node's ranks of the trial to their end. Raises what `stop` raises."""
-        configuration, number = trial.configuration, self.this_node.number
-        sizes = configuration.replicas_by_node
-        variables = {STORE_PREFIX: f"{self._store.launch_id} {order}"}
-        interface = os.environ.get(GLOO_INTERFACE) or interface_towards(self.placement.address)
-        if interface:
-            usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
-            variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
-        first = replace(
-            self.placement,
-            rank=sum(sizes[:number]),
-            world_size=configuration.process_count,
-            local_size=sizes[number],
-            node_count=configuration.node_count,
-            has_store=True,
-        )
-        try:
-            with scratch_folder(runner.logs, plain_label(configuration)) as scratch:
-                measurements = run_ranks(
-                    runner.rank_work(trial),
-                    sizes[number],
-                    scratch,
-                    time_limit_seconds,
-                    place=first,
-                    variables=variables,
-                    stop=stop,
-                )
-        except RanksFailed as failed:
-            return Outcome(order=order, failures=failed.failures)
-        return Outcome(order=order, measurements=tuple(measurements))
-
 
 class ClusterRunner(TrialRunner):
-    """Node 0's runner: runs trials of several nodes on the first ones of the cluster.
+    """Runs the trials of a plan that all nodes have: node 0 orders those of several nodes, and each
+    node runs its ranks of them.
 
     `replicas_by_node` of a trial is the number of replicas on each node, beginning with node 0.
     """
@@ -294,11 +237,11 @@ class ClusterRunner(TrialRunner):
         logs: Path,
         prepared: Path | None = None,
     ) -> None:
-        """All nodes have the same `plan`."""
         super().__init__(cluster.this_node.machine, logs, prepared)
-        self._cluster = cluster
         self.machines = tuple(node.machine for node in cluster.nodes)
+        self._cluster = cluster
         self._plan = plan
+        self._order = 0
 
     def unusable_reason(self, configuration: Configuration) -> str | None:
         if configuration.node_count == 1:
@@ -318,67 +261,102 @@ class ClusterRunner(TrialRunner):
         return None
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
-        """Raises NodeLost."""
-        configuration = trial.configuration
+        """Run the trial as node 0. Raises NodeLost."""
+        configuration, cluster = trial.configuration, self._cluster
         if configuration.node_count == 1:
             return super().run(trial, time_limit_seconds)
-        cluster, nodes = self._cluster, self._cluster.nodes[: configuration.node_count]
+        self._order += 1
         # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
         # trial fills a window, whose repetitions get the number of steps that the first chose.
-        order = cluster.order(self._plan.index(trial))
+        cluster.set_state(order=self._order, trial=self._plan.index(trial))
+
+        def ended() -> list[NodeState]:
+            """The states of the other nodes whose ranks have ended."""
+            states = map(cluster.state, range(1, configuration.node_count))
+            return [state for state in states if state.order == self._order]
 
         def some_failed() -> bool:
-            return not all(one.measurements for one in cluster.outcomes(order, len(nodes)))
+            return not all(state.measurements for state in ended())
 
-        here = cluster.run_trial_here(self, trial, order, time_limit_seconds, some_failed)
+        ranks, failures = self._run_here(trial, time_limit_seconds, some_failed)
+
+        def all_ended() -> bool:
+            if not ranks or some_failed():
+                cluster.set_state(trial=None)  # the first failure stops all
+            return len(ended()) == configuration.node_count - 1
+
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
-        deadline = monotonic() + STOP_SECONDS
-        while len(outcomes := [here, *cluster.outcomes(order, len(nodes))]) < len(nodes):
-            if not all(one.measurements for one in outcomes):  # the first failure stops all
-                cluster.set_state(trial=None)
-            if monotonic() > deadline:
-                raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
-            sleep(POLL_SECONDS)
-        ranks = [rank for outcome in outcomes for rank in outcome.measurements]
+        if not wait_until(all_ended, STOP_SECONDS):
+            raise NodeLost(f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
+        for state in ended():
+            ranks, failures = ranks + state.measurements, failures + state.failures
         if len(ranks) == configuration.process_count:
             return record_of_ranks(trial, ranks)
+        node_of_rank = [cluster.nodes[number].name for number, _ in configuration.node_devices]
         failed = RanksFailed(
-            [failure for outcome in outcomes for failure in outcome.failures],
-            time_limit_seconds,
-            name=lambda rank: f"rank {rank} on {nodes[configuration.node_devices[rank][0]].name}",
+            failures, time_limit_seconds, name=lambda rank: f"rank {rank} on {node_of_rank[rank]}"
         )
         return failed_record(trial, failed)
 
+    def follow(self, time_limit_seconds: float) -> None:
+        """Run this node's ranks of all trials that node 0 orders, until it has no more.
 
-def follow_orders(
-    cluster: Cluster, runner: TrialRunner, plan: Sequence[TrialSpec], time_limit_seconds: float
-) -> None:
-    """Run this node's ranks of all trials of the plan that node 0 orders, until it has no more.
+        Raises NodeLost where node 0 is lost or has failed.
+        """
+        cluster, lead = self._cluster, NodeState()
 
-    Raises NodeLost where node 0 is lost or has failed.
-    """
-    last = 0
+        def has_changed() -> bool:
+            """Whether node 0 has ordered another trial, stopped this one, or ended."""
+            now = cluster.state(0)
+            return (now.order, now.trial, now.end) != (lead.order, lead.trial, lead.end)
 
-    def is_new_or_over() -> bool:
-        state = cluster.state(0)
-        return state.end is not None or state.order != last
+        while wait_until(has_changed) and (lead := cluster.state(0)).end is None:
+            if lead.order == self._order:  # it was stopped, and its ranks have ended
+                continue
+            self._order = lead.order
+            cluster.set_state(measurements=(), failures=())  # the state is small while ranks run
+            # Without a trial the one that was ordered has failed already.
+            trial = None if lead.trial is None else self._plan[lead.trial]
+            if trial is not None and trial.configuration.node_count > cluster.this_node.number:
+                ranks, failures = self._run_here(trial, time_limit_seconds, has_changed)
+                cluster.set_state(measurements=ranks, failures=failures)
+                if failures:
+                    label = plain_label(trial.configuration)
+                    say(f"{label} failed; what the ranks here have written is in {self.logs}")
+            cluster.set_state(order=self._order)
+        say(f"{cluster.nodes[0].name} has no more to run")
 
-    while wait_until(is_new_or_over) and (ordered := cluster.state(0)).end is None:
-        last = ordered.order
-        cluster.set_state(outcome=None)  # the state is small while ranks run
-        outcome = Outcome(order=last)
-        trial = None if ordered.trial is None else plan[ordered.trial]
-        # None if the ordered trial has failed already.
-        if trial is not None and trial.configuration.node_count > cluster.this_node.number:
-
-            def is_over(ordered: NodeState = ordered) -> bool:
-                """Whether node 0 has stopped the trial, or has gone on without it."""
-                now = cluster.state(0)
-                return (now.order, now.trial) != (ordered.order, ordered.trial)
-
-            outcome = cluster.run_trial_here(runner, trial, last, time_limit_seconds, is_over)
-            if outcome.failures:
-                label = plain_label(trial.configuration)
-                say(f"{label} failed; what the ranks here have written is in {runner.logs}")
-        cluster.set_state(outcome=outcome)
-    say(f"{cluster.nodes[0].name} has no more to run")
+    def _run_here(
+        self, trial: TrialSpec, time_limit_seconds: float, stop: Callable[[], bool]
+    ) -> tuple[tuple[RankMeasurement, ...], tuple[RankFailure, ...]]:
+        """What this node's ranks of the ordered trial have measured, or how they failed; both are
+        empty where all were stopped. Raises what `stop` raises."""
+        configuration, placement = trial.configuration, self._cluster.placement
+        sizes = configuration.replicas_by_node
+        variables = {STORE_PREFIX: f"{self._cluster.launch_id} {self._order}"}
+        interface = os.environ.get(GLOO_INTERFACE) or interface_towards(placement.address)
+        if interface:
+            usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
+            variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
+        first = replace(
+            placement,
+            rank=sum(sizes[: placement.node]),
+            world_size=configuration.process_count,
+            local_size=sizes[placement.node],
+            node_count=configuration.node_count,
+            has_store=True,
+        )
+        try:
+            with scratch_folder(self.logs, plain_label(configuration)) as scratch:
+                measurements = run_ranks(
+                    self.rank_work(trial),
+                    first.local_size,
+                    scratch,
+                    time_limit_seconds,
+                    place=first,
+                    variables=variables,
+                    stop=stop,
+                )
+        except RanksFailed as failed:
+            return (), failed.failures
+        return tuple(measurements), ()

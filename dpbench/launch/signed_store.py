@@ -76,40 +76,36 @@ class SignedStore:
         """
         nonce = secrets.token_hex(16).encode()
         self._store.set(f"hello {self._member}", nonce)  # type: ignore[arg-type]
-        if not wait_until(lambda: self._try_to_join(nonce, description), seconds):
-            names = " and ".join(f"{self._kind} {n}{why}" for n, why in self._missing().items())
+        has = self._store.check
+        missing: dict[int, str] = {}
+
+        def have_all_joined() -> bool:
+            missing.clear()
+            missing.update({n: "" for n in self._members if not has([f"hello {n}"])})
+            if missing:
+                return False
+            nonces = [self._store.get(f"hello {n}") for n in self._members]
+            if nonces[self._member] != nonce:
+                raise UsageError(
+                    f"another process has come as {self._kind} {self._member} after this one; "
+                    "expected another number for each"
+                )
+            launch_id = hashlib.sha256(b"\n".join(nonces)).hexdigest()[:32]
+            if launch_id != self.launch_id:  # also where a member has come again
+                self.launch_id = launch_id
+                self.put(f"member {self._member}", description)
+            for n in self._members:
+                if self.get(f"member {n}") is None:
+                    missing[n] = " (with another token)" if has([f"member {n}"]) else ""
+            return not missing
+
+        if not wait_until(have_all_joined, seconds):
+            names = " and ".join(f"{self._kind} {n}{remark}" for n, remark in missing.items())
             raise DpbenchError(
                 f"{names} did not come within {units.seconds(seconds)}; start the same command "
                 "there, or look at its output"
             )
-        return [self.get(f"member {number}") for number in self._members]
-
-    def _try_to_join(self, own_nonce: bytes, description: object) -> bool:
-        """Describe this member in the launch of all that have come, anew if one has come again;
-        return whether all have joined it."""
-        if not self._store.check([f"hello {number}" for number in self._members]):
-            return False
-        nonces = [self._store.get(f"hello {number}") for number in self._members]
-        if nonces[self._member] != own_nonce:
-            raise UsageError(
-                f"another process has come as {self._kind} {self._member} after this one; expected "
-                "another number for each"
-            )
-        launch_id = hashlib.sha256(b"\n".join(nonces)).hexdigest()[:32]
-        if launch_id != self.launch_id:
-            self.launch_id = launch_id
-            self.put(f"member {self._member}", description)
-        return not self._missing()
-
-    def _missing(self) -> dict[int, str]:
-        """The members that have not come, or do not sign as this one does, with a remark."""
-        if absent := [n for n in self._members if not self._store.check([f"hello {n}"])]:
-            return dict.fromkeys(absent, "")
-        return {
-            n: " (with another token)" if self._store.check([f"member {n}"]) else ""
-            for n in self._members
-            if self.get(f"member {n}") is None
-        }
+        return [self.get(f"member {n}") for n in self._members]
 
     def put(self, key: str, value: object) -> None:
         """Set the key to a value that json.dumps takes, other than None. Raises DpbenchError for a

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from dpbench.codec import content_hash, encode
+from dpbench.launch.cluster import ClusterRunner
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.instruments import PHASE_STEPS, TRACED_STEPS
@@ -67,14 +68,11 @@ def in_use() -> Iterator[None]:
     replaced: dict[str, Any] = {
         "inspect_machine": lambda: machine(),
         "prepared_datasets": lambda *_: nullcontext(),
-        "TrialRunner": lambda *_: SyntheticRunner(machine()),
     }
     with (
         patch.dict(os.environ, VARIABLES | {"PYTHONPATH": paths}),
-        patch.multiple("dpbench.run.sweep.plan", **replaced),
-        patch.multiple(
-            "dpbench.run.sweep.nodes", **replaced, ClusterRunner=replaced["TrialRunner"]
-        ),
+        patch.multiple("dpbench.run.sweep.plan", **replaced, TrialRunner=SyntheticRunner),
+        patch.multiple("dpbench.run.sweep.nodes", **replaced, ClusterRunner=SyntheticNode),
         patch("dpbench.run.collectives.inspect_machine", lambda: machine()),
         patch("dpbench.run.collectives.run_collective", lambda *a, **b: run_collective(*a, **b)),
     ):
@@ -89,7 +87,7 @@ def machine() -> Machine:
 class SyntheticRunner(TrialRunner):
     """Answers from the cost model; every trial completes."""
 
-    def __init__(self, here: Machine = MACHINE) -> None:
+    def __init__(self, here: Machine = MACHINE, *_: object) -> None:
         self.machines = (here,)
 
     def unusable_reason(self, configuration: Configuration) -> str | None:
@@ -102,6 +100,13 @@ class SyntheticRunner(TrialRunner):
         timed = settings.filling_steps(_compute_seconds(settings))
         ranks = tuple(_rank(trial, rank, timed) for rank in range(settings.process_count))
         return TrialRecord(trial=trial, status=Status.COMPLETED, ranks=ranks)
+
+
+class SyntheticNode(ClusterRunner, SyntheticRunner):
+    """The same on one of several nodes."""
+
+    unusable_reason = SyntheticRunner.unusable_reason
+    run = SyntheticRunner.run
 
 
 def run_trials(spec: SweepSpec, runner: TrialRunner | None = None) -> list[TrialRecord]:

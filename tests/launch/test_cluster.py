@@ -19,18 +19,9 @@ from torch.distributed import (
 
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.launch import signed_store
-from dpbench.launch.cluster import (
-    Cluster,
-    ClusterRunner,
-    Node,
-    NodeLost,
-    Outcome,
-    follow_orders,
-    require_common,
-)
+from dpbench.launch.cluster import Cluster, ClusterRunner, Node, NodeLost, require_common
 from dpbench.launch.failures import failure_of_end
 from dpbench.launch.signed_store import TOKEN_VARIABLE, SignedStore, given_token
-from dpbench.launch.trial_runner import TrialRunner
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import Placement
 from dpbench.specs import TrialSpec
@@ -45,11 +36,8 @@ def sleeps(_: int) -> None:
     time.sleep(2 * LIMIT_SECONDS)
 
 
-class Sleeping(TrialRunner):
+class Sleeping(ClusterRunner):
     """Starts ranks that take longer than their trial may."""
-
-    def __init__(self, logs: Path) -> None:
-        self.logs = logs
 
     def rank_work(self, trial: TrialSpec) -> Callable[[int], Any]:
         return sleeps
@@ -81,20 +69,20 @@ def clusters() -> list[Cluster]:
 
 def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> None:
     lead, other = clusters()
-    across = trial(group_size=2, replicas_by_node=(1, 1))
+    runner = Sleeping(other, [trial(group_size=2, replicas_by_node=(1, 1))], tmp_path)
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(follow_orders, other, Sleeping(tmp_path), [across], LIMIT_SECONDS)
-        order = lead.order(0)
+        following = pool.submit(runner.follow, LIMIT_SECONDS)
+        lead.set_state(order=1, trial=0)
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
         lead.set_state(trial=None)
-        while not (outcomes := lead.outcomes(order, 2)):
+        while (state := lead.state(1)).order != 1:
             time.sleep(0.05)
         leaving = pool.submit(other.leave, "")  # once it no longer follows
         lead.leave("")
         following.result()
         leaving.result()
-    assert outcomes == [Outcome(order=order)]
+    assert (state.measurements, state.failures) == ((), ())
 
 
 def test_what_one_node_cannot_run_several_cannot(tmp_path: Path) -> None:
@@ -126,7 +114,7 @@ def test_a_node_learns_how_node_0_ended(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         leaving = pool.submit(lead.leave, "it ended: no data")
         with pytest.raises(NodeLost, match=r"node 0 .* was lost: it ended: no data"):
-            follow_orders(other, Sleeping(tmp_path), [trial()], LIMIT_SECONDS)
+            Sleeping(other, [trial()], tmp_path).follow(LIMIT_SECONDS)
         other.leave("")
         leaving.result()
 
@@ -135,7 +123,7 @@ def test_a_state_that_is_too_large_ends_both_nodes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(signed_store, "MAX_BYTES", 1000)
     lead, other = clusters()
     failure = replace(failure_of_end(1, 0), details=os.urandom(1000).hex())
-    other.set_state(outcome=Outcome(order=1, failures=(failure,)))
+    other.set_state(failures=(failure,))
     with pytest.raises(NodeLost, match=r"lost: state 1 takes 1\.\d* KiB, expected at most 1000 B"):
         wait_until(lambda: other.state(0).end)
     other.leave("it ended: too large")

@@ -10,10 +10,9 @@ from dpbench.codec import content_hash
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.folders import LOGS_FOLDER, Sweep
-from dpbench.launch.cluster import ClusterRunner, Node, NodeLost, follow_orders, open_cluster
+from dpbench.launch.cluster import ClusterRunner, Node, NodeLost, open_cluster
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
-from dpbench.launch.trial_runner import TrialRunner
 from dpbench.messages import as_typed, escaped, option_words, say
 from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
@@ -44,17 +43,14 @@ def measure_on_nodes(
         logs = folder_inside(folder, LOGS_FOLDER)
         try:
             with prepared_datasets(sweep.spec, options.data_dir) as prepared:
-                if here.number:
-                    runner = TrialRunner(here.machine, logs, prepared)
-                else:
-                    runner = ClusterRunner(cluster, trials, logs, prepared)
+                runner = ClusterRunner(cluster, trials, logs, prepared)
                 cluster.agree_on_plan(content_hash([trial.trial_id for trial in trials]))
                 if here.number == 0:
                     resumes = options.resume
                     plan = SweepPlan(sweep=sweep, runner=runner, resumes=resumes, notes=notes)
                     return measure(plan, progress)
                 say(*notes)
-                follow_orders(cluster, runner, trials, sweep.spec.time_limit_seconds)
+                runner.follow(sweep.spec.time_limit_seconds)
                 return None
         except NodeLost as lost:
             raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None
