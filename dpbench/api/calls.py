@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dpbench.errors import Interrupted, UsageError
 from dpbench.messages import said_to, to_stderr
-from dpbench.options.model import Options, options_of
+from dpbench.options.model import TYPED_ONLY, Options, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 PYTHON_TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
@@ -88,7 +88,7 @@ def argument_types(model: type[Options]) -> dict[str, str]:
     return {
         name: " | ".join(dict.fromkeys(_accepted(schemas[name])))
         for name, info in options_of(model).items()
-        if info.scope != "shell"
+        if info.scope not in TYPED_ONLY
     }
 
 

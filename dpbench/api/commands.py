@@ -10,7 +10,8 @@ from typing import Any
 from dpbench.api.calls import as_path, measuring, python_call, takes_options
 from dpbench.api.results import Results
 from dpbench.options.check import CheckOptions
-from dpbench.options.explain import ExplainOptions, ExplainScript
+from dpbench.options.explain import ExplainOptions
+from dpbench.options.model import STORED_RESULTS
 from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
@@ -85,8 +86,8 @@ def explain(
     options["results_or_script"] = as_path(results_or_script)
     with python_call(progress=progress):
         wanted = read_options(ExplainOptions, options, "dpbench.explain")
-        is_script = isinstance(wanted, ExplainScript)
-        with measuring("dpbench.explain") if is_script else nullcontext():
+        is_stored = wanted.subject == STORED_RESULTS
+        with nullcontext() if is_stored else measuring("dpbench.explain"):
             return explaining.explain(wanted, TrialProgress(quiet=not progress))
 
 
@@ -122,6 +123,6 @@ def check(
     options |= {"arch": arch, "candidate": as_path(candidate), "baseline": as_path(baseline)}
     with python_call(progress=progress):
         wanted = read_options(CheckOptions, options, "dpbench.check")
-        is_measured = isinstance(wanted, CheckOptions)
-        with measuring("dpbench.check") if is_measured else nullcontext():
+        is_stored = wanted.subject == STORED_RESULTS
+        with nullcontext() if is_stored else measuring("dpbench.check"):
             return run_check(wanted, TrialProgress(quiet=not progress))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from dpbench.cli.signature import command
 from dpbench.cli.streams import say_preparing
-from dpbench.options.check import CheckOptions, CheckStored
+from dpbench.options.check import CheckOptions
 from dpbench.options.comm import CommOptions
-from dpbench.options.explain import ExplainOptions, ExplainResults, ExplainScript
+from dpbench.options.explain import ExplainOptions
+from dpbench.options.model import STORED_RESULTS
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.train import TrainOptions
 
@@ -37,7 +38,7 @@ def sweep(options: SweepOptions) -> Answer | None:
 
 
 @command(ExplainOptions)
-def explain(options: ExplainResults | ExplainScript) -> Answer:
+def explain(options: ExplainOptions) -> Answer:
     """Show where scaling efficiency is lost, and what to try.
 
     dpbench explain --gpus 4 train.py --epochs 1
@@ -51,7 +52,7 @@ def explain(options: ExplainResults | ExplainScript) -> Answer:
     Exit status: 0 explained; 1 the script failed; 2 usage; 4 inconclusive: too
     noisy for an efficiency; 130 interrupted.
     """
-    if isinstance(options, ExplainScript):
+    if options.subject != STORED_RESULTS:
         say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.explaining import explain
@@ -60,7 +61,7 @@ def explain(options: ExplainResults | ExplainScript) -> Answer:
 
 
 @command(CheckOptions)
-def check(options: CheckStored) -> Answer:
+def check(options: CheckOptions) -> Answer:
     """Check for a performance regression, in CI or by hand.
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
@@ -73,7 +74,7 @@ def check(options: CheckStored) -> Answer:
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one
     that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
-    if isinstance(options, CheckOptions):
+    if options.subject != STORED_RESULTS:
         say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.check.checking import run_check

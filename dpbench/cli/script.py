@@ -7,7 +7,6 @@ from itertools import takewhile
 from typing import Any
 
 from dpbench.cli.help import Command
-from dpbench.options.model import ALWAYS_OURS
 from dpbench.options.shared import is_script
 
 
@@ -41,9 +40,9 @@ class ScriptCommand(Command):
     def _refuse_ours(self, ctx: Any, named: str, before: list[str], script: list[str]) -> None:
         """Fail for options of dpbench among the arguments of a script, unless "--" stands before
         it, or before them."""
-        ours = {name for param in self.params for name in param.opts if name in ALWAYS_OURS}
         names = [word.partition("=")[0] for word in takewhile(lambda word: word != "--", script)]
-        moved = [name for name in names if name in ours]
+        command: Any = self.callback
+        moved = [name for name in names if name in command.reserved]
         if moved and "--" not in before:
             stands = "stands" if len(moved) == 1 else "stand"
             ctx.fail(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from dpbench.messages import as_typed, print_result
-from dpbench.options.model import Options, Panel, options_of
+from dpbench.options.model import Options, Panel, options_of, reserved_names
 from dpbench.options.reading import read_options
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Ca
 
         texts = model.model_construct().model_dump(mode="json")
         parameters = [_parameter(model, name, texts.get(name)) for name in options_of(model)]
+        wrapper.reserved = reserved_names(model)  # type: ignore[attr-defined]
         wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WrapSerializer, model_validator
@@ -10,7 +9,7 @@ from pydantic import BeforeValidator, Field, WrapSerializer, model_validator
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import Options, Panel, option
+from dpbench.options.model import STORED_RESULTS, TRAINING_SCRIPT, Panel, option
 from dpbench.options.shared import ImplementationName, is_script
 from dpbench.options.types import (
     ArchitectureList,
@@ -41,46 +40,98 @@ JudgedMetric = Annotated[
 """A metric and its own tolerance, or None."""
 
 
-class CheckStored(Options):
-    """What is compared, and how it is judged: all that a check of stored sweeps has."""
+class CheckOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript):
+    """What is compared, and how it is judged and measured: few rows, in a fixed number of steps."""
 
-    subject = "stored results"
-    tolerance: Percent = option("Slowdown to accept.", "P%", default=0.03)
+    tolerance: Percent = option("Slowdown to accept.", "P%", default=0.03, scope="any")
     metric: CommaList[JudgedMetric] = Panel.VERDICT.option(
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
         default=(("images_per_second", None),),
+        scope="any",
         repeated=True,
     )
-    strict: bool = Panel.VERDICT.option("Fail if the verdict is inconclusive.", default=False)
-    force: bool = Panel.VERDICT.option("Compare even if the environments differ.", default=False)
+    strict: bool = Panel.VERDICT.option(
+        "Fail if the verdict is inconclusive.", default=False, scope="any"
+    )
+    force: bool = Panel.VERDICT.option(
+        "Compare even if the environments differ.", default=False, scope="any"
+    )
     candidate: str | None = option(
         "Stored sweep to check, with --baseline; or a training script to measure.",
         "CANDIDATE|SCRIPT",
+        scope="any",
         argument=True,
     )
-    baseline: str | None = option("Stored sweep to compare CANDIDATE with.", "DIR")
-    against: ImplementationName | None = option("Compare with this implementation.", "NAME")
-    against_ref: str | None = option("Compare with this Git revision of your code.", "REV")
-    against_python: FilePath | None = option("Compare with this Python and its packages.", "PATH")
-    junit: OutputFile | None = Panel.OUTPUT.option("Write the verdict as JUnit XML.", "FILE")
-    markdown: OutputFile | None = Panel.OUTPUT.option("Write the verdict as Markdown.", "FILE")
-    quiet: bool = shared.quiet_option()
-    as_json: bool = shared.json_option()
+    baseline: str | None = option("Stored sweep to compare CANDIDATE with.", "DIR", scope="any")
+    against: ImplementationName | None = option(
+        "Compare with this implementation.", "NAME", scope="any"
+    )
+    against_ref: str | None = option(
+        "Compare with this Git revision of your code.", "REV", scope="any"
+    )
+    against_python: FilePath | None = option(
+        "Compare with this Python and its packages.", "PATH", scope="any"
+    )
+    junit: OutputFile | None = Panel.OUTPUT.option(
+        "Write the verdict as JUnit XML.", "FILE", scope="any"
+    )
+    markdown: OutputFile | None = Panel.OUTPUT.option(
+        "Write the verdict as Markdown.", "FILE", scope="any"
+    )
+    arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
+        shared.HELP["arch"], "NAME", default=(shared.DEFAULT_ARCHITECTURE,), of_scripts=False
+    )
+    implementations: CommaList[ImplementationName] | None = option(
+        "Implementations; with --against, ddp.", "A,B", usual="torch-ddp", reserved=True
+    )
+    batch_sizes: CommaList[Count] = option(
+        "Samples per replica.", "N,N", default=(64,), reserved=True
+    )
+    group_sizes: shared.GroupSizes | None = option(
+        "Numbers of replicas; max: all --gpus.", "N,N", usual="max", reserved=True
+    )
+    threads: Count | None = Panel.SETTINGS.option(
+        shared.HELP["threads"], "N", usual=shared.USUAL_THREADS
+    )
+    warmup: Number = Panel.SETTINGS.option("Warm-up steps.", "N", default=10)
+    steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50)
+    repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
+        "Initial runs of each row; more while inconclusive.", "N", default=5, reserved=True
+    )
+    budget: Duration = Panel.MEASUREMENT.option(
+        "Time after which no runs are added.", "TIME", default=300.0, usual="5m"
+    )
+    config: FilePath | None = shared.config_option()
+
+    @property
+    def subject(self) -> str:
+        """What is checked; "" for a model."""
+        if is_script(str(self.candidate), is_module=bool(self.module)):
+            return TRAINING_SCRIPT
+        return "" if self.candidate is None else STORED_RESULTS
 
     @property
     def tolerances(self) -> dict[str, float]:
         """The accepted slowdown of each metric: 0.03 for 3 %."""
         return {name: self.tolerance if own is None else own for name, own in self.metric}
 
+    @property
+    def measured_implementations(self) -> tuple[str, ...]:
+        """The implementations that are checked: those given, a script as it is, dpbench's ddp
+        against another one, or what most people train with."""
+        usual = "ddp" if self.against else "torch-ddp"
+        return self.implementations or (usual if self.candidate is None else SCRIPT,)
+
     @model_validator(mode="after")
     def _names_one_baseline(self) -> Self:
-        """Raise UsageError unless there is one thing to compare with."""
+        """Raise UsageError unless there is one thing to compare with, and an implementation is
+        compared with another one."""
         if len(self.tolerances) < len(self.metric):
             raise UsageError("--metric: expected each metric once")
         baselines = ("baseline", "against_ref", "against_python", "against")
         given = [name for name in baselines if getattr(self, name) is not None]
-        is_stored = type(self) is CheckStored
+        is_stored = self.subject == STORED_RESULTS
         if len(given) != 1 or is_stored != (given == ["baseline"]):
             got = [option_words(name, getattr(self, name)) for name in given]
             if self.candidate is not None:
@@ -91,52 +142,6 @@ class CheckStored(Options):
                 "environment) and --against NAME (another implementation), or two stored sweeps: "
                 "dpbench check CANDIDATE --baseline DIR"
             )
-        return self
-
-
-class CheckOptions(CheckStored, shared.Measuring, shared.MeasuredRows, shared.TrainingScript):
-    """Every option of `dpbench check`, which measures few rows, in a fixed number of steps."""
-
-    arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
-        shared.HELP["arch"], "NAME", default=(shared.DEFAULT_ARCHITECTURE,)
-    )
-    implementations: CommaList[ImplementationName] | None = option(
-        "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
-    )
-    batch_sizes: CommaList[Count] = option("Samples per replica.", "N,N", default=(64,))
-    group_sizes: shared.GroupSizes | None = option(
-        "Numbers of replicas; max: all --gpus.", "N,N", usual="max"
-    )
-    threads: Count | None = Panel.SETTINGS.option(
-        shared.HELP["threads"], "N", usual=shared.USUAL_THREADS
-    )
-    warmup: Number = Panel.SETTINGS.option("Warm-up steps.", "N", default=10)
-    steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50)
-    repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Initial runs of each row; more while inconclusive.", "N", default=5
-    )
-    budget: Duration = Panel.MEASUREMENT.option(
-        "Time after which no runs are added.", "TIME", default=300.0, usual="5m"
-    )
-    config: FilePath | None = shared.config_option()
-
-    @classmethod
-    def model_for(cls, values: Mapping[str, Any]) -> Any:
-        named = values.get("candidate")
-        is_module = bool(values.get("module"))
-        is_stored = named is not None and not is_script(str(named), is_module=is_module)
-        return CheckStored if is_stored else cls
-
-    @property
-    def measured_implementations(self) -> tuple[str, ...]:
-        """The implementations that are checked: those given, a script as it is, dpbench's ddp
-        against another one, or what most people train with."""
-        usual = "ddp" if self.against else "torch-ddp"
-        return self.implementations or (usual if self.candidate is None else SCRIPT,)
-
-    @model_validator(mode="after")
-    def _names_another_implementation(self) -> Self:
-        """Raise UsageError unless an implementation is compared with one other."""
         checked = self.measured_implementations
         if self.against is not None and (len(checked) > 1 or self.against in checked):
             raise UsageError(

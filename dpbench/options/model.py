@@ -7,7 +7,6 @@ A field is `name: type = Panel.SETTINGS.option("Help.", "METAVAR", default=...)`
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
@@ -17,20 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpbench.messages import as_typed, option_words
 from dpbench.specs.command_line import CommandLine
 
-Scope = Literal["measured", "call", "shell"]
+Scope = Literal["measured", "any", "call", "printed", "shell"]
 """What an option is about, and so where its value may come from: "measured" is what is measured or
-trained, and comes from files, presets and Python, too; "call" belongs to one call, so no file has
-it; "shell" is for the command line only, so Python does not have it either."""
-
-
-ALWAYS_OURS = (
-    *("--gpus", "--dry-run", "--oversubscribe", "--repetitions"),
-    *("--implementations", "--backends", "--group-sizes", "--batch-sizes"),
-)
-"""Options that are dpbench's wherever they are typed, unless "--" stands before the script: none of
-those that many scripts have, such as --lr and --seed."""
-PRINTING = ("as_json", "verbose", "quiet")
-"""Fields of options that change only what a command prints."""
+trained, "any" may be about stored results, too; both come from files, presets and Python as well.
+"call" belongs to one call that measures, so no file has it. "printed", which changes only what is
+printed, and "shell" are TYPED_ONLY, so Python does not have them either."""
+TYPED_ONLY: tuple[Scope, ...] = ("printed", "shell")
+TRAINING_SCRIPT = "a training script"
+STORED_RESULTS = "stored results"
 
 
 class Panel(StrEnum):
@@ -78,6 +71,11 @@ class OptionInfo:
     usual: str | None = None
     """The default in words, if the command chooses it."""
     scope: Scope = "measured"
+    of_scripts: bool = True
+    """False if it has no effect on a training script."""
+    reserved: bool = False
+    """Whether its name is dpbench's among the arguments of a script, too, unless "--" stands before
+    the script; not for what many scripts have, such as --lr and --seed."""
     argument: bool = False
     repeated: bool = False
     """Whether it may be given more than once; a repeated argument takes everything that follows."""
@@ -92,6 +90,12 @@ class OptionInfo:
         """The name that turns off what is on by default."""
         return f"--no{self.name[1:]}"
 
+    def has_effect_on(self, subject: str) -> bool:
+        """Whether it changes anything where a command is about this subject."""
+        if subject == STORED_RESULTS:
+            return self.scope not in ("measured", "call")
+        return self.of_scripts or subject != TRAINING_SCRIPT
+
 
 class Options(BaseModel):
     """Base of the models; values are checked when one is made, and never change."""
@@ -99,22 +103,20 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
     presets: ClassVar[tuple[str, ...]] = ()
     """The values of --preset."""
-    subject: ClassVar[str] = "this command"
-    """What the options have an effect on, in the words of errors."""
 
-    @classmethod
-    def model_for(cls, values: Mapping[str, Any]) -> Any:
-        """The model that reads these values: this one, or the part of it whose options have an
-        effect on what the first argument of the command names."""
-        return cls
+    @property
+    def subject(self) -> str:
+        """What the command is about, where that decides which options have an effect:
+        TRAINING_SCRIPT, STORED_RESULTS or, for everything else, ""."""
+        return ""
 
     def command(self, name: str) -> CommandLine:
         """The command of this name that gives these options again, with the values of its preset;
         how it prints is no part of it."""
         options, positional = dict[str, Any](), list[str]()
-        given = self.model_dump(mode="json", exclude_unset=True, exclude={"preset", *PRINTING})
+        given = self.model_dump(mode="json", exclude_unset=True, exclude={"preset"})
         for field, info in options_of(type(self)).items():
-            value = given.get(field)
+            value = None if info.scope == "printed" else given.get(field)
             if value is None or (value is False and not type(self).model_fields[field].default):
                 continue
             if info.argument:
@@ -122,7 +124,7 @@ class Options(BaseModel):
             else:
                 options[field] = value
         # An argument of a script that dpbench would take for its own stands after "--".
-        if any(word.partition("=")[0] in ALWAYS_OURS for word in positional[1:]):
+        if reserved_names(type(self)) & {word.partition("=")[0] for word in positional[1:]}:
             positional.insert(0, "--")
         return CommandLine(name=name, options=options, arguments=tuple(positional))
 
@@ -141,3 +143,8 @@ def options_of(model: type[Options]) -> dict[str, OptionInfo]:
         names = (str(info.metavar),) if info.argument else (name, *singular, *info.names)
         options[field] = replace(info, names=names)
     return dict(sorted(options.items(), key=lambda item: item[1].argument and item[1].repeated))
+
+
+def reserved_names(model: type[Options]) -> set[str]:
+    """The names of options that are dpbench's among the arguments of a script, too."""
+    return {info.name for info in options_of(model).values() if info.reserved}

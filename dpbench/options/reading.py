@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from dpbench.errors import UsageError, near_path, unknown_name
 from dpbench.messages import escaped, say
-from dpbench.options.model import Options, options_of
+from dpbench.options.model import TYPED_ONLY, Options, options_of
 
 if TYPE_CHECKING:
     from dpbench.options.sweep import SweepOptions
@@ -64,19 +64,18 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
         layers[source] = _by_field(model, source, read_file(preset_file(model, preset)))
         say(f"{source}{shlex.join(model(**layers[source]).command('').words)}")
     values = {**ChainMap(*layers.values())}
-    chosen: type[M] = model.model_for(values)
+    subject, options = model.model_construct(**values).subject, options_of(model)
+    given_fields = [field for content in layers.values() for field in content]
+    ignored = [field for field in given_fields if not options[field].has_effect_on(subject)]
     try:
-        return chosen.model_validate(values)
+        if not ignored:
+            return model.model_validate(values)
+        field, problem = ignored[0], f"no effect on {subject}; leave it out"
     except ValidationError as error:
-        first = error.errors()[0]
-        field = str(first["loc"][0])
-        name = options_of(model)[field].name if call is None else field
-        source = next((one for one, content in layers.items() if field in content), "")
-        if first["type"] == "extra_forbidden":
-            problem = f"no effect on {chosen.subject}; leave it out"
-        else:
-            problem = _problem(error)
-        raise UsageError(f"{source}{name}: {problem}") from None
+        field, problem = str(error.errors()[0]["loc"][0]), _problem(error)
+    source = next((one for one, content in layers.items() if field in content), "")
+    name = options[field].name if call is None else field
+    raise UsageError(f"{source}{name}: {problem}")
 
 
 def short_command(options: SweepOptions) -> CommandLine:
@@ -140,7 +139,7 @@ def _by_field(
     None leaves an option out. Raises UsageError for a key that is not known, with the nearest that
     is, for one that belongs to the command line, and for two names of one option.
     """
-    elsewhere = {"shell": "is an option of the command line only"}
+    elsewhere = dict.fromkeys(TYPED_ONLY, "is an option of the command line only")
     if not is_call:
         elsewhere["call"] = "is given in each call, and in no file"
     options = options_of(model)

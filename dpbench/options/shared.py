@@ -30,9 +30,9 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
-print_option = partial(Panel.OUTPUT.option, default=False, scope="shell")
+print_option = partial(Panel.OUTPUT.option, default=False, scope="printed")
 quiet_option = partial(print_option, "Show no progress.", names=("-q",))
-filter_option = Panel.ROWS.option
+filter_option = partial(Panel.ROWS.option, scope="any", of_scripts=False, reserved=True)
 
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
@@ -96,15 +96,17 @@ gpus_option = partial(
     "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
     "N|I,J",
     usual="all, or one per core",
+    reserved=True,
 )
 json_option = partial(
-    option, "Print JSON on stdout, the rest on stderr.", default=False, scope="shell"
+    option, "Print JSON on stdout, the rest on stderr.", default=False, scope="printed"
 )
 results_option = partial(
     option,
     help="Results folder, or a CSV file of results.",
     metavar="PATH",
     usual="the latest in results/",
+    scope="any",
     argument=True,
 )
 
@@ -113,12 +115,12 @@ class Measuring(Options):
     """How a command measures, and where its results go."""
 
     repetitions: Annotated[Count, Field(le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Runs of each row in fresh processes.", "N", default=DEFAULT_REPETITIONS
+        "Runs of each row in fresh processes.", "N", default=DEFAULT_REPETITIONS, reserved=True
     )
     time_limit: Duration = Panel.MEASUREMENT.option(
         "Time limit of each run.", "TIME", default=300.0, usual="5m"
     )
-    oversubscribe: bool = Panel.MACHINE.option(HELP["oversubscribe"], default=False)
+    oversubscribe: bool = Panel.MACHINE.option(HELP["oversubscribe"], default=False, reserved=True)
     results_dir: FilePath = Panel.OUTPUT.option(
         "Directory for results folders.", "DIR", default=Path("results"), scope="call"
     )
@@ -147,30 +149,35 @@ class TrainingScript(Options):
 class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
-    arch: ArchitectureList = option(HELP["arch"], "A,B", default=(DEFAULT_ARCHITECTURE,))
+    arch: ArchitectureList = option(
+        HELP["arch"], "A,B", default=(DEFAULT_ARCHITECTURE,), of_scripts=False
+    )
     gpus: Gpus | None = gpus_option()
     implementations: CommaList[ImplementationName] | None = option(
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
+        reserved=True,
     )
     backends: CommaList[BackendName] | None = option(
-        HELP["backends"], "A,B", names=("--sync-backend",), usual=USUAL_BACKEND
+        HELP["backends"], "A,B", names=("--sync-backend",), usual=USUAL_BACKEND, reserved=True
     )
     batch_sizes: CommaList[Count] | None = option(
-        "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES)
+        "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES), reserved=True
     )
     group_sizes: GroupSizes | None = option(
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
         usual="1 (single alone) to --gpus; above 4: 1, 2, 4, …",
+        reserved=True,
     )
     data: DatasetName | None = Panel.DATA.option(
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
+        of_scripts=False,
     )
-    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR")
+    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR", of_scripts=False)
 
 
 class RowFilter(Options):

@@ -11,7 +11,7 @@ from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import Panel, option
+from dpbench.options.model import TRAINING_SCRIPT, Panel, option
 from dpbench.options.shared import DEFAULT_SCRIPT_WARMUP, HELP, is_script, print_option
 from dpbench.options.types import (
     CommaList,
@@ -34,12 +34,6 @@ DEFAULT_STEPS = 50
 """Steps of a window that cannot fill a time, as their number must be known before it begins."""
 SCRIPT_IMPLEMENTATIONS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
 """The implementations that a training script can be measured with."""
-NOT_OF_SCRIPTS = (
-    *("preset", "arch", "data", "data_dir", "scaling", "sync_every", "comm_hook", "batched_copy"),
-    *("overlap", "prefetch", "lr_scaling"),
-)
-"""Options that have no effect on a training script; the preset, which stands for others, is refused
-before them."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
 BucketCap = Annotated[Megabytes | None, *word_for_none("bucket_cap_mb")]
@@ -59,6 +53,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         "Fix the batch size per replica (weak) or per group (strong).",
         "weak,strong",
         default=("weak",),
+        of_scripts=False,
     )
     optimizer: CommaList[shared.Optimizer] = compared(
         HELP["optimizer"], "A,B", default=("sgd",), names=("--optimizers",)
@@ -72,7 +67,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
     )
     compile: CommaList[shared.CompileMode] = compared(HELP["compile"], "A,B", default=("none",))
     accumulate: CommaList[Count] = compared(HELP["accumulate"], "N,N", default=(1,))
-    sync_every: CommaList[Count] = compared(HELP["sync_every"], "N,N", default=(1,))
+    sync_every: CommaList[Count] = compared(
+        HELP["sync_every"], "N,N", default=(1,), of_scripts=False
+    )
     bucket_cap_mb: CommaList[BucketCap] = compared(
         "Bucket size in MiB, or auto (ddp, torch-ddp).",
         "X,X",
@@ -87,21 +84,25 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         "A,B",
         default=("none",),
         names=("--comm-hooks",),
+        of_scripts=False,
     )
     batched_copy: CommaList[OnOff] = compared(
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
         default=(None,),
+        of_scripts=False,
     )
     overlap: CommaList[Literal["on", "off"]] = compared(
         "Reduce gradients during the backward pass (ddp).",
         "on,off",
         default=("on",),
+        of_scripts=False,
     )
     prefetch: CommaList[Prefetch] | None = compared(
         "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
+        of_scripts=False,
     )
     data_workers: CommaList[DataWorkers] = compared(
         "DataLoader workers per rank (with --prefetch, or of a script).",
@@ -117,7 +118,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
     )
 
-    lr_scaling: shared.LrRule = Panel.MEASUREMENT.option(HELP["lr_scaling"], "RULE", default="none")
+    lr_scaling: shared.LrRule = Panel.MEASUREMENT.option(
+        HELP["lr_scaling"], "RULE", default="none", of_scripts=False
+    )
     stop_after_failure: bool = Panel.MEASUREMENT.option(
         "Skip the larger group sizes of a row that failed.", default=False
     )
@@ -134,13 +137,20 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
     resume: bool = Panel.OUTPUT.option(
         "Run the trials of --name that have not completed.", default=False, scope="call"
     )
-    dry_run: bool = print_option("Print the plan and the least time it takes, and exit.")
+    dry_run: bool = print_option(
+        "Print the plan and the least time it takes, and exit.", reserved=True
+    )
     charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)
     verbose: bool = print_option("Also print notes.", names=("-v",))
     preset: str | None = option(
-        "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
+        "Start from a preset: quick, ci, full or paper.", "NAME", scope="call", of_scripts=False
     )
     config: FilePath | None = shared.config_option()
+
+    @property
+    def subject(self) -> str:
+        """What is measured; "" for models."""
+        return "" if self.script is None else TRAINING_SCRIPT
 
     @property
     def measured_implementations(self) -> tuple[str, ...]:
@@ -192,11 +202,6 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
                 f"script: got {script!r}; expected a training script, whose name ends in .py, or "
                 "-m and a module"
             )
-        for field in NOT_OF_SCRIPTS:
-            if field in self.model_fields_set:
-                raise UsageError(
-                    f"{option_words(field)}: no effect on a training script; leave it out"
-                )
         for name in names:
             if name not in SCRIPT_IMPLEMENTATIONS:
                 raise UsageError(

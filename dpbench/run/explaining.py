@@ -17,8 +17,9 @@ from dpbench.analysis.sentences import noise_warnings
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
 from dpbench.messages import say
-from dpbench.options.explain import ExplainResults, ExplainScript
-from dpbench.options.shared import MAX_WORD, RowFilter
+from dpbench.options.explain import ExplainOptions
+from dpbench.options.model import STORED_RESULTS
+from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
@@ -35,16 +36,17 @@ TAIL_LINES = 12
 """Lines that are shown of what a script wrote to stderr before it failed."""
 
 
-def explain(options: ExplainResults | ExplainScript, progress: TrialProgress) -> Answer:
+def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     """Explain rows of a results folder, or of a script, which is measured first. Where the speeds
     are too noisy, the answer says which, and what is known in spite of that.
 
     Raises UsageError if no row can be explained, FileError, and TrainingFailed.
     """
-    if isinstance(options, ExplainScript):
-        sweep = _measure(options, progress)
-    else:
+    is_stored = options.subject == STORED_RESULTS
+    if is_stored:
         sweep = load_sweep(options.results_or_script or latest_folder("explain"))
+    else:
+        sweep = _measure(options, progress)
     analysis = analyze(sweep)
     all_rows = analysis.rows
     if not analysis.explanations:
@@ -54,26 +56,25 @@ def explain(options: ExplainResults | ExplainScript, progress: TrialProgress) ->
             f"{sweep.folder}: nothing to explain, because no row has a speed to compare with "
             f"`single`{why}"
         )
-    chosen = options if isinstance(options, RowFilter) else RowFilter()
-    there = chosen.choices([explanation.row for explanation in analysis.explanations])
-    analysis = select_rows(analysis, chosen)
+    there = options.choices([explanation.row for explanation in analysis.explanations])
+    analysis = select_rows(analysis, options)
     if not (explanations := analysis.explanations):
         what = f"nothing to explain in {analysis.rows[0].label}"
         raise UsageError(f"{sweep.folder}: {what}; there are {there}")
     clear = [each for each in explanations if not each.is_too_noisy]
-    shown = clear if chosen.wanted and clear else fastest_by_work(explanations)
-    asked = [each for each in explanations if chosen.wanted or each.trains_together] or shown
+    shown = clear if options.wanted and clear else fastest_by_work(explanations)
+    asked = [each for each in explanations if options.wanted or each.trains_together] or shown
     noise = [*noise_warnings([each.row for each in asked], all_rows, "explain")]
     answer = explanation_answer(analysis, shown, noise=noise, verbose=options.verbose)
-    if isinstance(options, ExplainScript):
-        following = _next(options, sweep.folder, shown[0])
-    else:
+    if is_stored:
         following = next_command(analysis, is_explained=True)
+    else:
+        following = _next(options, sweep.folder, shown[0])
     last = keep_on_line(f"Next: {following}") if following else ""
     return replace(answer, paragraphs=(*answer.paragraphs, last))
 
 
-def _next(options: ExplainScript, folder: Path, explanation: Explanation) -> str:
+def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> str:
     """The command to run next with a script that was measured: the same again if the machine was
     busy, more repetitions if it is not clear, or what remedies bring, that of the largest loss
     first; or else the page. It says which loss no option changes."""
@@ -98,12 +99,12 @@ def _next(options: ExplainScript, folder: Path, explanation: Explanation) -> str
     return command
 
 
-def _again(command: str, options: ExplainScript, **changes: Any) -> str:
+def _again(command: str, options: ExplainOptions, **changes: Any) -> str:
     """A command with the options that were given, and some that are changed, in a new folder."""
     return options.command(command).again(name=None, **changes).text
 
 
-def _measure(options: ExplainScript, progress: TrialProgress) -> Sweep:
+def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
     """Measure the script as `dpbench sweep` does, in the largest group only.
 
     A row that fails has no further repetitions. Raises TrainingFailed if all ranks together do,

@@ -17,7 +17,7 @@ import dpbench
 from dpbench import folders
 from dpbench.api.calls import measuring
 from dpbench.errors import UsageError
-from dpbench.options.model import options_of
+from dpbench.options.model import TYPED_ONLY, options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from tests.launch.synthetic import SyntheticRunner
@@ -34,7 +34,8 @@ needs_no_ranks = pytest.mark.usefixtures("synthetic")
 
 def test_help_has_all_options_of_the_command_with_their_types() -> None:
     described = inspect.getdoc(dpbench.sweep) or ""
-    of_python = {name for name, one in options_of(SweepOptions).items() if one.scope != "shell"}
+    options = options_of(SweepOptions)
+    of_python = {name for name, one in options.items() if one.scope not in TYPED_ONLY}
     for name in of_python - {"arch"}:
         assert f"\n    {name} (" in described
     assert "\n    batch_sizes (int | Sequence[int]): Samples per replica.\n" in described

@@ -25,7 +25,8 @@ from dpbench.errors import (
 )
 from dpbench.files import require_free, write_inside, write_output
 from dpbench.messages import option_words, say
-from dpbench.options.check import CheckOptions, CheckStored
+from dpbench.options.check import CheckOptions
+from dpbench.options.model import STORED_RESULTS
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.check import check_answer, junit
@@ -44,13 +45,13 @@ MAX_ANALYSES = 8
 """Most analyses that INTERIM_ALPHA allows: with more, errors are more frequent than stated."""
 
 
-def run_check(options: CheckStored, progress: TrialProgress) -> Answer:
+def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     """Measure what is asked for unless it is stored, judge it, and write the files.
 
     Raises UsageError, FileError, and NotComparable if there is nothing to compare.
     """
     notes: list[str] = []
-    if not isinstance(options, CheckOptions):
+    if options.subject == STORED_RESULTS:
         baseline, candidate, notes = stored_sides(str(options.candidate), str(options.baseline))
         verdicts = assess(baseline, candidate, options.tolerances, force=options.force, alpha=ALPHA)
     elif options.against is not None:

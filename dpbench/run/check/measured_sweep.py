@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.options.check import CheckOptions, CheckStored
+from dpbench.options.check import CheckOptions
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
@@ -23,7 +23,7 @@ def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepO
     Group sizes that were not asked for are the largest one, and 1 if `single` is measured. Raises
     UsageError.
     """
-    given = options.model_dump(exclude_unset=True, exclude={*CheckStored.model_fields, "budget"})
+    given = options.model_dump(exclude_unset=True, include={*SweepOptions.model_fields})
     for name in ("warmup", "steps", "repetitions"):  # a sweep has other defaults
         given[name] = getattr(options, name)
     if options.candidate is None:
