@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
+from dpbench.analysis.diagnosis.causes import explain_rows
+from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
 from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.rows import Row, summarize

@@ -120,7 +120,7 @@ MetricKey = Annotated[str, AfterValidator(_metric)]
 Percent = Annotated[
     float,
     BeforeValidator(_percent, json_schema_input_type=str),
-    PlainSerializer(lambda share: f"{round(100 * share, 12):g}%", when_used="json"),
+    PlainSerializer(lambda share: f"{100 * share:.15g}%", when_used="json"),
 ]
 """A share, as a fraction, from text such as "3%": a bare number could mean 5 % or 500 %."""
 Duration = Annotated[float, BeforeValidator(_duration, json_schema_input_type=float | str)]

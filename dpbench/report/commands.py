@@ -1,10 +1,15 @@
-"""Commands of `dpbench sweep` that measure some rows of a sweep again."""
+"""Commands that answers name: what to run next, and what measures rows of a sweep again."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
+from itertools import islice
 
+from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.fastest import Fastest
+from dpbench.analysis.noise import repetitions_to_state
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import BACKENDS
@@ -12,6 +17,67 @@ from dpbench.specs.traits import BACKENDS
 MAX_DECIDING_REPETITIONS = 30
 """Most repetitions of a command that decides a tie. They are ten times as many as a sweep has, but
 of two rows, so that they take about as long; nobody would wait longer."""
+MOST_REMEDIES = 2
+"""Most settings that the command to run next compares, with each other, too."""
+
+
+def next_command(
+    analysis: Analysis, typed: CommandLine | None = None, explained: Explanation | None = None
+) -> str:
+    """What to run next after a table, or after one row was `explained`; "" for nothing.
+
+    Rows under load are measured again if load spoiled the speeds. A script that was explained has
+    `_after_script`. Else it decides between the fastest row, of the first work, and one that ties
+    with it, or explains the fastest, or opens the page after that.
+
+    `typed` is the command that has just measured, as short as it can be. It is the next one, too,
+    if most rows were under load; after a first look at the machine a script is explained.
+    """
+    stored = analysis.stored
+    if stored is None:
+        return ""
+    if analysis.machine_load.spoils_speeds:
+        loaded = [row.configuration for row in analysis.rows if row.is_under_load]
+        if typed and (explained or 2 * len(loaded) > len(analysis.rows)):
+            return typed.text
+        return command_to_measure(stored.command, loaded)
+    folder = shlex.quote(str(stored.folder))
+    page = f"dpbench report {folder} --open"
+    if explained and explained.is_script and stored.command.name == "sweep":
+        return _after_script(explained, stored.command, typed, page)
+    if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
+        return ""
+    if typed and typed.options.get("preset") == "quick":
+        return "dpbench explain your_script.py"
+    # Speeds of other work do not compete.
+    of_first_work = [one for one in analysis.fastest if one.work == analysis.fastest[0].work]
+    fastest = max(of_first_work, key=lambda one: one.speed)
+    deciding = command_to_decide(stored.command, fastest)
+    return deciding or (page if explained else f"dpbench explain {folder}")
+
+
+def _after_script(
+    explained: Explanation, sweep: CommandLine, typed: CommandLine | None, page: str
+) -> str:
+    """The command after the explanation of a training script that a `sweep` has measured: more
+    repetitions if its speed is not clear, or what remedies bring, that of the largest loss first;
+    or else the `page`. It says which loss no option changes."""
+    again = (typed or sweep).again(name=None)
+    if explained.is_too_noisy:
+        needed = repetitions_to_state(explained.row.noisy_estimates)
+        is_known = needed is not None and not explained.row.is_under_load
+        return again.again(repetitions=needed).text if is_known else ""
+    causes = explained.causes
+    to_try = {option: [*values] for one in causes for option, values in one.to_try.items()}
+    if "warmup" in to_try:
+        return again.again(warmup=to_try["warmup"][-1]).text
+    command = page
+    if to_try:
+        command = sweep.again(name=None, **dict(islice(to_try.items(), MOST_REMEDIES))).text
+    largest = next((cause for cause in causes if cause.share), None)
+    if largest and not largest.to_try:
+        return f"{command}   (no option changes the largest loss, {largest.kind})"
+    return command
 
 
 def command_to_decide(command: CommandLine, fastest: Fastest) -> str:

@@ -17,10 +17,11 @@ from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collectives_table
 from dpbench.report.answers.explain import READING_NOTE, factors_table, what_to_try
-from dpbench.report.answers.report import headline_sentences, next_command, works_of
+from dpbench.report.answers.report import headline_sentences, works_of
 from dpbench.report.answers.setup import environment_lines, environment_table
 from dpbench.report.charts.figures import house_style, inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw, PageSection
+from dpbench.report.commands import next_command
 from dpbench.report.configurations import configurations_table
 from dpbench.report.markup import render_template
 from dpbench.report.table import Table

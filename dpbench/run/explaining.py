@@ -5,14 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from dataclasses import replace
-from itertools import islice
-from pathlib import Path
-from typing import Any
 
 from dpbench.analysis.analyze import analyze
-from dpbench.analysis.diagnosis.explanation import Explanation, fastest_by_work
-from dpbench.analysis.noise import repetitions_to_state
+from dpbench.analysis.diagnosis.explanation import fastest_by_work
 from dpbench.analysis.sentences import noise_warnings
 from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
@@ -24,14 +19,10 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.explain import explanation_answer
-from dpbench.report.answers.report import next_command
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.report.table import keep_on_line
 from dpbench.run.results import latest_folder, select_rows
 from dpbench.specs.traits import SCRIPT
 
-MOST_REMEDIES = 2
-"""Most settings that the command to run next compares, with each other, too."""
 TAIL_LINES = 12
 """Lines that are shown of what a script wrote to stderr before it failed."""
 
@@ -65,43 +56,8 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     shown = clear if options.wanted and clear else fastest_by_work(explanations)
     asked = [each for each in explanations if options.wanted or each.trains_together] or shown
     noise = [*noise_warnings([each.row for each in asked], all_rows, "explain")]
-    answer = explanation_answer(analysis, shown, noise=noise, verbose=options.verbose)
-    if is_stored:
-        following = next_command(analysis, is_explained=True)
-    else:
-        following = _next(options, sweep.folder, shown[0])
-    last = keep_on_line(f"Next: {following}") if following else ""
-    return replace(answer, paragraphs=(*answer.paragraphs, last))
-
-
-def _next(options: ExplainOptions, folder: Path, explanation: Explanation) -> str:
-    """The command to run next with a script that was measured: the same again if the machine was
-    busy, more repetitions if it is not clear, or what remedies bring, that of the largest loss
-    first; or else the page. It says which loss no option changes."""
-    if explanation.is_spoiled:
-        return _again("explain", options)
-    if explanation.is_too_noisy:
-        needed = repetitions_to_state(explanation.row.noisy_estimates)
-        is_known = needed is not None and not explanation.row.is_under_load
-        return _again("explain", options, repetitions=needed) if is_known else ""
-    causes = explanation.causes
-    changes = [change for cause in causes for change in cause.changes if not change.is_measured]
-    tried = {change.option: (change.now, change.value) for change in changes}
-    if "warmup" in tried:
-        return _again("explain", options, warmup=tried["warmup"][-1:])
-    command = shlex.join(["dpbench", "report", str(folder), "--open"])
-    if tried:
-        first = dict(islice(tried.items(), MOST_REMEDIES))
-        command = _again("sweep", options, group_sizes=MAX_WORD, **first)
-    largest = next((cause for cause in causes if cause.share), None)
-    if largest and all(change.is_measured for change in largest.changes):
-        return f"{command}   (no option changes the largest loss, {largest.kind})"
-    return command
-
-
-def _again(command: str, options: ExplainOptions, **changes: Any) -> str:
-    """A command with the options that were given, and some that are changed, in a new folder."""
-    return options.command(command).again(name=None, **changes).text
+    typed = None if is_stored else options.command("explain").again(name=None)
+    return explanation_answer(analysis, shown, noise=noise, typed=typed, verbose=options.verbose)
 
 
 def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:

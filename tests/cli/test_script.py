@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dpbench.cli.app import commands, run
-from dpbench.folders import load_sweep
+from dpbench.folders import Sweep, load_sweep
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
+from dpbench.run.sweep.plan import SweepPlan
 from tests.analysis.diagnosis.scripts import script_sweep
 from tests.cli.command import dpbench, start
 from tests.cli.stored import stored
@@ -72,7 +74,11 @@ def test_the_next_command_measures_the_remedy_or_again_or_opens_the_page(
         for one in script_sweep(number, single=0.01 * growth**number, finds_unused=finds_unused)
     ]
     folder = stored(tmp_path / "demo", records)
-    monkeypatch.setattr("dpbench.run.sweep.measuring.measure", lambda *_: load_sweep(folder))
+
+    def measured(plan: SweepPlan, _: object) -> Sweep:
+        return replace(load_sweep(folder), command=plan.sweep.command)
+
+    monkeypatch.setattr("dpbench.run.sweep.measuring.measure", measured)
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     words = ("--gpus", "2", "--quiet", "--name", "demo", "train.py", "--lr", "1")

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from dpbench.analysis.diagnosis.explanation import explain_rows
+from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.rows import summarize
 from dpbench.launch.script import script_environment
 from dpbench.launch.trial_runner import TrialRunner

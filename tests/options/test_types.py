@@ -94,11 +94,22 @@ class Some(Options):
 
 
 def test_what_was_given_is_typed_again_as_it_is_read() -> None:
-    given = {"share": "99.5%", "gpus": "0,", "cap": "auto", "time": "5m", "sizes": "1,2"}
+    given = {"share": "12.34567%", "gpus": "0,", "cap": "auto", "time": "5m", "sizes": "1,2"}
     options = Some(**given, draw=False)
     words = options.command("sweep").words
     assert words == [
-        *("--share", "99.5%", "--gpus", "0,", "--cap", "auto", "--time", "300", "--sizes", "1,2"),
+        *(
+            "--share",
+            "12.34567%",
+            "--gpus",
+            "0,",
+            "--cap",
+            "auto",
+            "--time",
+            "300",
+            "--sizes",
+            "1,2",
+        ),
         "--no-draw",
     ]
     named = {

@@ -1,26 +1,39 @@
-"""Causes of what is slow or wrong in training, as rules find them; `report.causes` words them."""
+"""Causes of what is slow or wrong in training: each rule finds one kind, and says what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from dpbench.analysis.diagnosis.factors import Factor, Part, is_large_loss
-from dpbench.analysis.estimate import Estimate, mean
+from dpbench import units
+from dpbench.analysis.diagnosis.explanation import (
+    Cause,
+    Explanation,
+    OptionValues,
+    slowest_of,
+)
+from dpbench.analysis.diagnosis.factors import (
+    Factor,
+    Part,
+    break_down,
+    is_large_loss,
+    trials_by_key,
+)
+from dpbench.analysis.diagnosis.phases import step_phases
+from dpbench.analysis.estimate import mean
+from dpbench.analysis.noise import FREE_THE_MACHINE, machine_load
+from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, slow_steps
+from dpbench.messages import as_typed, option_words
 from dpbench.records.trial import Window
-
-if TYPE_CHECKING:
-    from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 MIN_INPUT_SHARE = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
 costs a few percent of short steps in any script."""
-SURE_SHARE = 0.01
-"""A loss is sure if the lower end of its interval is at least this share of a step."""
 SEVERAL_FORWARDS = 1.5
 """A script takes several forward passes per optimizer step if it takes this many or more."""
 EXPLAINING_SHARE = 0.5
@@ -32,63 +45,37 @@ ORDINARY_WAITING_SHARE = 0.1
 without a fault wait for 4 to 6 % of steps of 20 ms on shared cores."""
 LESS_OFTEN_FACTOR = 4
 """How many times as rarely gradients, or parameters, are averaged by the settings to try."""
-SETTINGS = {"backends": "backend", "implementations": "implementation"}
-"""Fields of a Configuration whose options have other names."""
+QUARTER_LEFT = ", which leaves about a quarter of this loss"
+ACCUMULATION_ADVICE = (
+    f"gradient accumulation over {LESS_OFTEN_FACTOR} micro-steps with no_sync(){QUARTER_LEFT}"
+)
+AS_MEASURED = ", which reduces it in this sweep"
+CHEAPER_INPUT = "Make its transforms cheaper, cache their output or run them before training"
 
 
-class Effect(Enum):
-    """What a cause does to training, in the order in which causes are listed: it makes it wrong, at
-    any speed; costs its share of each step; is a part of a loss, so that its share is the most that
-    it can cost; costs its share, or perhaps next to nothing (8 ± 8 %); or is a fact whose cost was
-    not measured."""
-
-    WRONG = auto()
-    LOSS = auto()
-    BOUND = auto()
-    POSSIBLE_LOSS = auto()
-    FACT = auto()
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether it was concluded from its share of a step alone."""
-        return self in (Effect.LOSS, Effect.POSSIBLE_LOSS)
-
-
-class OptionChange(NamedTuple):
-    """A value of an option of `dpbench sweep` that may reduce a loss."""
-
-    option: str
-    now: object
-    value: object
-    is_measured: bool = False
-    """Whether the sweep has it, and loses less there."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
-    """Something that makes a configuration slow, or wrong."""
-
-    kind: str
-    case: str = ""
-    """The case of its kind, where words differ by it: "slow rank"."""
-    effect: Effect
-    share: Estimate | None = None
-    """Share of the step's seconds; None if it was not measured."""
-    parts: tuple[Part, ...] = ()
-    """Parts of a step whose losses it makes, or is a part of."""
-    changes: tuple[OptionChange, ...] = ()
-    """What to try, without what the sweep has tried in vain."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """Numbers and names that its words have."""
-
-    @property
-    def order(self) -> tuple[int, float]:
-        """What is wrong comes first, then the largest loss; last what was not measured."""
-        listed_as = Effect.LOSS if self.effect is Effect.BOUND else self.effect
-        return listed_as.value, -self.share.value if self.share else 0.0
-
-
-Rule = Callable[["Explanation"], Iterator[Cause]]
+def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
+    """Explain all rows of a sweep that have a speed, except `single` and one `independent` copy,
+    which equals it; `rows` include those two, as references."""
+    records = [record for row in rows for record in row.records]
+    references, spoiled = trials_by_key(records), machine_load(records).spoils_speeds
+    breakdowns = {
+        row.configuration: break_down(row.records, references)
+        for row in rows
+        if row.configuration and row.records
+        if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
+    }
+    explanations = [
+        Explanation(
+            row=row,
+            breakdowns=breakdowns,
+            is_spoiled=spoiled,
+            phases=step_phases(row.records),
+            slowest_rank=slowest_of(row.records),
+        )
+        for row in rows
+        if row.configuration in breakdowns
+    ]
+    return tuple(replace(one, causes=find_causes(one)) for one in explanations)
 
 
 def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
@@ -101,53 +88,52 @@ def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
     several, only slow steps are named. Where load spoils the speeds, facts are named, without their
     shares.
     """
-    rules: list[Rule] = [_slow_steps]
+    causes = [*_slow_steps(explanation)]
     is_alone = explanation.row.group_size == 1
     if not (is_alone and any(other.group_size > 1 for other in explanation.breakdowns)):
-        rules += RULES
+        causes += chain.from_iterable(rule(explanation) for rule in RULES)
         if explanation.is_spoiled or not explanation.is_linear:
-            rules += RULES_OF_LOSSES
-    causes = [cause for rule in rules for cause in rule(explanation)]
+            causes += chain.from_iterable(rule(explanation) for rule in RULES_OF_SCALING)
+            causes = [*causes, *_losses(explanation, causes)]
     if explanation.is_spoiled:
         # What was not concluded from a share is so at any speed.
-        causes = [replace(cause, share=None) for cause in causes if not cause.effect.is_loss]
+        facts = [cause for cause in causes if cause.is_bound or cause.share is None]
+        causes = [replace(cause, share=None) for cause in facts]
     return tuple(sorted(causes, key=lambda cause: cause.order))
-
-
-def _cause(kind: str, share: Estimate | None = None, **fields: Any) -> Cause:
-    """A loss if its share was measured, or else a fact, unless its effect is one of the fields."""
-    effect = Effect.FACT
-    if share is not None:
-        effect = Effect.LOSS if share.ends[0] >= SURE_SHARE else Effect.POSSIBLE_LOSS
-    values = {"effect": effect, **fields}
-    return Cause(kind=kind, share=share, **values)
-
-
-def _bound(kind: str, factor: Factor | None, most: float = 1.0, **facts: Any) -> Cause:
-    """A part of a factor's loss, at `most` this fraction of it; a fact without the factor."""
-    if factor is None:
-        return _cause(kind, facts=facts)
-    share = factor.share.scaled(most, unit="of the step")
-    return _cause(kind, share, effect=Effect.BOUND, parts=factor.parts, facts=facts)
 
 
 def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
     """Steps that take far longer than the others, if they cost much."""
     row = explanation.row
     slow = slow_steps(row.records, row.warm_up.steps if row.warm_up else 0)
-    if slow is not None and is_large_loss(slow.share):
-        case = "under load" if row.is_under_load else ""
-        parts = "contention", "wrapper", "waiting"
-        facts = {"interval": slow.interval, "extra_seconds": slow.extra_seconds}
-        yield _cause("slow steps", slow.share, case=case, parts=parts, facts=facts)
+    if slow is None or not is_large_loss(slow.share):
+        return
+    extra = _two_digits(slow.extra_seconds)
+    remedy = (
+        "find what runs now and then, such as garbage collection (gc.freeze() after the warm-up) "
+        "or logging; dpbench.load(DIR).steps has the time of each step"
+    )
+    yield Cause(
+        kind="slow steps",
+        text=f"rare slow steps (1 in {slow.interval:.0f}, {extra} longer than the others)",
+        remedy=FREE_THE_MACHINE if row.is_under_load else remedy,
+        share=slow.share,
+        parts=("contention", "wrapper", "waiting"),
+    )
 
 
 def _slow_first_steps(explanation: Explanation) -> Iterator[Cause]:
     """Steps that the warm-up should have had."""
     first, now = explanation.row.warm_up, explanation.configuration.warmup
     if first is not None and explanation.has_slow_first_steps:
-        change = OptionChange("warmup", now, now + first.steps)
-        yield _cause("warm-up", first.share, facts={"first": first.steps}, changes=(change,))
+        enough = now + first.steps
+        yield Cause(
+            kind="warm-up",
+            text=f"slow first steps of the window (the first {first.steps})",
+            remedy=f"measure with {option_words('warmup', enough)}, which leaves them out",
+            to_try={"warmup": (now, enough)},
+            share=first.share,
+        )
 
 
 def _loading(explanation: Explanation) -> Iterator[Cause]:
@@ -155,31 +141,52 @@ def _loading(explanation: Explanation) -> Iterator[Cause]:
     if explanation.phases is None or not is_large_loss(explanation.phases.data_share):
         return
     settings = explanation.configuration
-    workers, prefetch = settings.data_workers, settings.prefetch
-    changes: tuple[OptionChange, ...] = (OptionChange("data_workers", workers, 2 * (workers or 1)),)
-    if not (workers or prefetch):
-        changes = (OptionChange("prefetch", prefetch, 2), *changes)
-    wanted: dict[str, Any] = {change.option: change.value for change in changes}
+    wanted: dict[str, Any] = {"data_workers": 2 * (settings.data_workers or 1)}
+    if not (settings.data_workers or settings.prefetch):
+        wanted = {"prefetch": 2, **wanted}
     if replace(settings, **wanted) in explanation.breakdowns:
-        changes = ()
-    yield _cause("data", explanation.phases.data_share, changes=changes)
+        wanted = {}
+    options = " ".join(option_words(option, value) for option, value in wanted.items())
+    yield Cause(
+        kind="data",
+        text="loading data, on every rank",
+        remedy=_try(options, "cheaper transforms"),
+        to_try={option: (getattr(settings, option), value) for option, value in wanted.items()},
+        share=explanation.phases.data_share,
+    )
 
 
 def _differing_replicas(explanation: Explanation) -> Iterator[Cause]:
     """Ranks that do not train one model."""
     ranks = explanation.script_facts
     names = [rank.differing_parameter for rank in ranks if rank.differing_parameter is not None]
-    if names:
-        is_wrapped = any(rank.is_wrapped for rank in ranks)
-        kind = "replicas differ" if is_wrapped else "never synchronized"
-        yield _cause(kind, effect=Effect.WRONG, facts={"parameter": names[0]})
+    if names and any(rank.is_wrapped for rank in ranks):
+        yield Cause(
+            kind="replicas differ",
+            text=f"replicas differ, as {names[0]} is not the same on all ranks after the warm-up",
+            remedy="load one checkpoint on all ranks, and change no parameter before wrapping",
+            is_wrong=True,
+        )
+    elif names:
+        yield Cause(
+            kind="never synchronized",
+            text=f"ranks train models of their own, as {names[0]} differs after the warm-up",
+            remedy="wrap the model, model = DistributedDataParallel(model), and call that",
+            is_wrong=True,
+        )
 
 
 def _same_samples(explanation: Explanation) -> Iterator[Cause]:
     """Ranks that train one model, all on the same samples."""
     ranks = explanation.script_facts
     if any(rank.is_wrapped for rank in ranks) and any(rank.same_samples for rank in ranks):
-        yield _cause("same samples", effect=Effect.WRONG)
+        yield Cause(
+            kind="same samples",
+            text="all ranks train on the same samples, as their batches are equal",
+            remedy="use DataLoader(…, sampler=DistributedSampler(dataset)), and call "
+            "sampler.set_epoch(epoch) before each epoch",
+            is_wrong=True,
+        )
 
 
 def _shared_gpu(explanation: Explanation) -> Iterator[Cause]:
@@ -187,8 +194,13 @@ def _shared_gpu(explanation: Explanation) -> Iterator[Cause]:
     ranks, devices = explanation.row.records[0].ranks, {*explanation.configuration.devices}
     gpus = {rank.gpu for rank in explanation.script_facts if rank.gpu}
     if gpus and len(gpus) < len(devices):
-        facts = {"ranks": len(ranks), "gpus": len(gpus), "devices": len(devices)}
-        yield _cause("shared gpu", facts=facts)
+        own, used = units.counted(len(ranks), "rank"), units.counted(len(gpus), "GPU")
+        yield Cause(
+            kind="shared gpu",
+            text=f"the parameters of {own} are on {used} instead of {len(devices)}",
+            remedy='call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before the model is '
+            "made",
+        )
 
 
 def _threads(explanation: Explanation) -> Iterator[Cause]:
@@ -196,14 +208,18 @@ def _threads(explanation: Explanation) -> Iterator[Cause]:
     record, cores = explanation.row.records[0], explanation.cores
     ranks, threads = len(record.ranks), max(rank.threads or 0 for rank in record.ranks)
     most = max(1, cores // ranks)
-    case, changes = "", tuple[OptionChange, ...]()
+    remedy, to_try = "", dict[str, tuple[object, object]]()
     if threads > 1 and ranks * threads > cores > 0:
-        case = "too many"
+        remedy = f"call torch.set_num_threads({most}), or remove that call and use --threads {most}"
     elif threads == 1 and "cpu" in explanation.configuration.devices and most > 1:
-        case, changes = "idle cores", (OptionChange("threads", 1, most),)
-    if case and explanation.script_facts:
-        facts = {"ranks": ranks, "threads": threads, "cores": cores, "most": most}
-        yield _cause("threads", case=case, facts=facts, changes=changes)
+        remedy, to_try = (
+            f"set OMP_NUM_THREADS={most}, or try --threads {most}",
+            {"threads": (1, most)},
+        )
+    if remedy and explanation.script_facts:
+        each, there = units.counted(threads, "thread"), units.counted(cores, "core")
+        text = f"{units.counted(ranks, 'rank')} compute with {each} each, on {there}"
+        yield Cause(kind="threads", text=text, remedy=remedy, to_try=to_try)
 
 
 def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
@@ -222,15 +238,20 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
         return
     share = mean([1 - kept / as_is for as_is, kept in steps], unit="of the step")
     if share.value >= MIN_INPUT_SHARE and is_large_loss(share):
-        as_is, kept = map(fmean, zip(*steps, strict=True))
-        facts = {"step_seconds": as_is, "cached_seconds": kept}
-        cause = _cause("input pipeline", share, facts=facts)
-        yield _with_faster_input(cause, explanation)
+        as_is, kept = (_two_digits(fmean(each)) for each in zip(*steps, strict=True))
+        remedy, to_try = _faster_input(explanation)
+        yield Cause(
+            kind="input pipeline",
+            text="the input pipeline",
+            remedy=f"A step takes {as_is}, and {kept} with the batch kept in memory. {remedy}",
+            to_try=to_try,
+            share=share,
+        )
 
 
-def _with_faster_input(cause: Cause, explanation: Explanation) -> Cause:
-    """The cause with what makes the input pipeline of a script faster: more workers, unless the
-    sweep has those, or ranks and workers fill the cores."""
+def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
+    """What makes the input pipeline of a script faster, and `Cause.to_try`: more workers, unless
+    the sweep has those, or ranks and workers fill the cores."""
     script, ranks = explanation.script_facts[0], explanation.row.records[0].ranks
     settings, workers = explanation.configuration, script.loader_workers or 0
     alike = [
@@ -239,22 +260,22 @@ def _with_faster_input(cause: Cause, explanation: Explanation) -> Cause:
         if replace(other, data_workers=settings.data_workers) == settings
     ]
     if measured := sorted(count for count in alike if count > workers):
-        return replace(cause, case="measured", facts={**cause.facts, "measured": measured})
+        return f"{CHEAPER_INPUT}; num_workers={as_typed(measured)} was measured, too", {}
     # A rank on a GPU leaves its core to its workers most of the time.
     threads = (ranks[0].threads or 1) if settings.devices[0] == "cpu" else 0
     busy = len(ranks) * max(threads, workers + bool(threads))
     if 0 < explanation.cores <= busy:
-        case = "full with workers" if workers else "full"
-        facts = {**cause.facts, "ranks": len(ranks), "cores": explanation.cores}
-        return replace(cause, case=case, facts=facts)
-    loader: dict[str, object] = {"num_workers": max(2, 2 * workers)}
+        who = units.counted(len(ranks), "rank") + " with their workers" * bool(workers)
+        full = f"{who} already fill {units.counted(explanation.cores, 'core')}"
+        return f"{CHEAPER_INPUT}, or use fewer ranks, as {full}", {}
+    more = max(2, 2 * workers)
+    arguments = [f"num_workers={more}"]
     if not script.keeps_workers:
-        loader["persistent_workers"] = True
+        arguments.append("persistent_workers=True")
     if script.gpu is not None and not script.pins_memory:
-        loader["pin_memory"] = True
-    change = OptionChange("data_workers", workers, loader["num_workers"])
-    facts = {**cause.facts, "loader": loader, "workers": workers}
-    return replace(cause, facts=facts, changes=(change,))
+        arguments.append("pin_memory=True")
+    remedy = f"Try DataLoader({', '.join(arguments)}); this run had num_workers={workers}"
+    return remedy, {"data_workers": (workers, more)}
 
 
 def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
@@ -262,45 +283,46 @@ def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
     layers = max(record.facts.sync_batch_norms for record in explanation.row.records)
     if layers and explanation.trains_together:
         wrapper = explanation.breakdown.factor_of("wrapper")
-        yield _bound("sync batch norm", wrapper, layers=layers)
+        yield Cause(
+            kind="sync batch norm",
+            text=f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
+            "forward pass, with and without averaging of gradients",
+            remedy="use GroupNorm, or BatchNorm with a larger batch per rank: both stay local",
+            share=wrapper.share if wrapper else None,
+            is_bound=wrapper is not None,
+            parts=wrapper.parts if wrapper else (),
+        )
 
 
 def _reductions(explanation: Explanation) -> Iterator[Cause]:
     """Gradients that are averaged more than once in an optimizer step."""
     counts = [rank.reducing_forwards / rank.steps for rank in explanation.script_facts]
-    per_step = fmean(counts or [0])
-    if per_step >= SEVERAL_FORWARDS:
-        communication = explanation.breakdown.factor_of("communication")
-        yield _bound("reductions", communication, 1 - 1 / per_step, per_step=per_step)
+    times = fmean(counts or [0])
+    if times >= SEVERAL_FORWARDS:
+        whole = explanation.breakdown.factor_of("communication")
+        yield Cause(
+            kind="reductions",
+            text=f"averaging gradients {times:.3g} times per optimizer step instead of once",
+            remedy="put all micro-steps but the last, forward and backward, into model.no_sync()",
+            share=whole.share.scaled(1 - 1 / times, unit="of the step") if whole else None,
+            is_bound=whole is not None,
+            parts=whole.parts if whole else (),
+        )
 
 
 def _find_unused(explanation: Explanation) -> Iterator[Cause]:
     """A search of DistributedDataParallel for parameters that are never there."""
     searches = [rank.finds_unused and not rank.has_unused for rank in explanation.script_facts]
     if searches and all(searches):
-        yield _cause("find unused", changes=(OptionChange("find_unused", "auto", "off"),))
+        yield Cause(
+            kind="find unused",
+            text="the search for unused parameters in every step, although all had a gradient",
+            remedy="leave find_unused_parameters=True out of DistributedDataParallel(…)",
+            to_try={"find_unused": ("auto", "off")},
+        )
 
 
-def _losses(explanation: Explanation) -> Iterator[Cause]:
-    """The large losses among the factors, except those that a gain makes up for, those of which a
-    more concrete cause makes the larger part, and waiting as any script has it."""
-    if explanation.has_slow_first_steps:
-        return
-    is_even_script = explanation.is_script and explanation.slow_rank is None
-    ordinary = ORDINARY_WAITING_SHARE if is_even_script else 0.0
-    offset = [loss for loss, _ in explanation.offset_losses]
-    rules = (_slow_steps, _sync_batch_norm, _reductions)
-    concrete = [cause for rule in rules for cause in rule(explanation)]
-    for factor in explanation.breakdown.factors:
-        parts, least = {*factor.parts}, EXPLAINING_SHARE * factor.share.value
-        shares = [one.share for one in concrete if one.share and parts <= {*one.parts}]
-        is_explained = any(share.value >= least for share in shares)
-        is_ordinary = "waiting" in parts and factor.share.value < ordinary
-        if factor.is_large_loss and not (is_ordinary or is_explained or factor in offset):
-            yield _loss(factor, explanation)
-
-
-RULES: Sequence[Rule] = (
+RULES: Sequence[Callable[[Explanation], Iterator[Cause]]] = (
     _slow_first_steps,
     _loading,
     _differing_replicas,
@@ -309,76 +331,138 @@ RULES: Sequence[Rule] = (
     _threads,
     _input_pipeline,
 )
-RULES_OF_LOSSES: Sequence[Rule] = (_sync_batch_norm, _reductions, _find_unused, _losses)
-"""Rules for what makes a row scale less than linearly."""
+RULES_OF_SCALING = (_sync_batch_norm, _reductions, _find_unused)
+"""Rules for what makes a row scale less than linearly, beside `_losses`."""
+
+
+def _losses(explanation: Explanation, found: Sequence[Cause]) -> Iterator[Cause]:
+    """The large losses among the factors, except those that a gain makes up for, those of which a
+    more concrete cause that was found makes the larger part, and waiting as any script has it."""
+    if explanation.has_slow_first_steps:
+        return
+    is_even_script = explanation.is_script and explanation.slow_rank is None
+    ordinary = ORDINARY_WAITING_SHARE if is_even_script else 0.0
+    offset = [loss for loss, _ in explanation.offset_losses]
+    for factor in explanation.breakdown.factors:
+        parts, least = {*factor.parts}, EXPLAINING_SHARE * factor.share.value
+        shares = [one.share for one in found if one.share and parts <= {*one.parts}]
+        is_explained = any(share.value >= least for share in shares)
+        is_ordinary = "waiting" in parts and factor.share.value < ordinary
+        if factor.is_large_loss and not (is_ordinary or is_explained or factor in offset):
+            yield _loss(factor, explanation)
 
 
 def _loss(factor: Factor, explanation: Explanation) -> Cause:
-    """The loss of a factor, with what may reduce it, by its part."""
-    settings, parts = explanation.configuration, factor.parts
-    case, changes = "", tuple[OptionChange, ...]()
-    facts: dict[str, Any] = {"names": parts}
-    match parts:
+    """The loss of a factor, with what may reduce it, by its parts."""
+    settings, kind = explanation.configuration, str(factor.parts[0])
+    to_try: OptionValues = {}
+    match factor.parts:
+        case ("granularity",):
+            text = "granularity, as a small shard takes longer per sample"
+            remedy = "try a larger --batch-sizes or fewer replicas"
         case ("contention",):
-            case = "cpu" if settings.devices[0] == "cpu" else ""
-            facts["copies"] = settings.group_size
+            copies = settings.group_size
+            text = f"contention, as {copies} copies slow each other without communicating"
+            remedy = "try fewer replicas per host, as they share power, PCIe and its cores"
+            if settings.devices[0] == "cpu":
+                remedy = "no setting removes it, as they share cores and memory bandwidth"
         case ("waiting",):
-            case, facts = _waiting(explanation)
+            text, remedy = _waiting(explanation)
+        # The one clock of a process that drives all replicas has both parts.
+        case ("wrapper",) | ("wrapper", "waiting") | ("communication",) if explanation.is_script:
+            text, remedy, to_try = _averaging_by_script(explanation, factor.parts[0])
         case ("wrapper",) | ("wrapper", "waiting") | ("communication",):
-            case, changes = _averaging(explanation, parts[0])
-            facts["backend"] = settings.backend
-    # The one clock of a process that drives all replicas has both parts.
-    is_one = len(parts) == 1 or parts == ("wrapper", "waiting")
-    kind = parts[0] if is_one else "not separated"
-    return _cause(kind, factor.share, case=case, parts=parts, facts=facts, changes=changes)
+            text, remedy = _averaging(explanation, factor.parts[0])
+        case parts:
+            kind, text = "not separated", " or ".join(parts)
+            remedy = "measure what separates them, see the table"
+    return Cause(
+        kind=kind, text=text, remedy=remedy, to_try=to_try, share=factor.share, parts=factor.parts
+    )
 
 
-def _waiting(explanation: Explanation) -> tuple[str, dict[str, Any]]:
-    """Who is waited for, and facts about it: the slower copies, one slow rank, whose GPU may have a
+def _waiting(explanation: Explanation) -> tuple[str, str]:
+    """Who is waited for, and what to do: the slower copies, one slow rank, whose GPU may have a
     slow clock, or now one rank and now another."""
     slow = explanation.slow_rank
     if not explanation.communicates:
-        return "copies", {}
+        return "copies that are slower than the typical one", "end other work on their devices"
     if slow is None:
-        return "", {}
-    facts = {"rank": slow.rank, "device": slow.device, "repetitions": slow.repetitions}
+        return (
+            "waiting for the rank that is slowest in each step, not always the same one",
+            "make samples equally long, end other work on the devices, or pin ranks to cores",
+        )
+    named = f"rank {slow.rank} ({slow.device}), the slowest in all {slow.repetitions} repetitions"
     ranks = explanation.row.ranks
     own = [state for one in ranks if one.rank == slow.rank for state in one.timed.gpu]
     others = [state for one in ranks if one.rank != slow.rank for state in one.timed.gpu]
-    if not (own and others):
-        return "slow rank", facts
-    own_mhz, others_mhz = (median(state.sm_clock_mhz for state in some) for some in (own, others))
-    if own_mhz > SLOW_CLOCK_SHARE * others_mhz:
-        return "slow rank", facts
-    slowdowns = [*dict.fromkeys(reason for state in own for reason in state.slowdowns)]
-    clocks = {"own_mhz": own_mhz, "others_mhz": others_mhz, "slowdowns": slowdowns}
-    return "slow clock", facts | clocks
+    if own and others:
+        mhz, usual = (median(state.sm_clock_mhz for state in some) for some in (own, others))
+        if mhz <= SLOW_CLOCK_SHARE * usual:
+            reasons = ", ".join(
+                dict.fromkeys(reason for state in own for reason in state.slowdowns)
+            )
+            clocks = f"an SM clock of {mhz:,.0f} MHz against {usual:,.0f}"
+            return (
+                f"waiting for {named}, with {clocks}{f' ({reasons})' if reasons else ''}",
+                "improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)",
+            )
+    return (
+        f"waiting for {named}",
+        "end other work on its device, and compare its samples with those of other ranks",
+    )
 
 
-def _averaging(explanation: Explanation, part: Part) -> tuple[str, tuple[OptionChange, ...]]:
-    """How replicas become one model, and changes that make a part of it faster or rarer; a script
-    does that itself, and its backend can be changed."""
+def _averaging_by_script(explanation: Explanation, part: Part) -> tuple[str, str, OptionValues]:
+    """What is slow where a script makes its replicas one model, what to do, and `Cause.to_try`."""
+    forwards = [rank.forwards / rank.steps for rank in explanation.script_facts]
+    accumulates = fmean(forwards or [0]) >= SEVERAL_FORWARDS
+    if part == "wrapper":
+        text = "what a rank does beside its own training (hooks, buckets, other collectives)"
+        if accumulates:
+            return text, "remove collectives of its own, such as a loss that is averaged to log", {}
+        return text, _try(ACCUMULATION_ADVICE, "a larger batch: it is a cost per step"), {}
+    advice = [ACCUMULATION_ADVICE, "a larger batch"]
+    if accumulates:
+        advice = ["a larger batch or more micro-steps per optimizer step"]
+    used, faster = _backends(explanation)
+    if not faster:
+        return "exposed communication", _try(*advice), {}
+    imports = "import dpbench.parallel and " if faster == "shm" else ""
+    words = f'{imports}init_process_group("{faster}")'
+    tried = _unless_in_vain(explanation, part, words, backend=faster)
+    is_new = replace(explanation.configuration, backend=faster) not in explanation.breakdowns
+    to_try = {"backends": (used, faster)} if is_new else {}
+    return "exposed communication", _try(tried, *advice), to_try
+
+
+def _averaging(explanation: Explanation, part: Part) -> tuple[str, str]:
+    """What is slow where an implementation makes replicas one model, and what to do."""
     settings, traits = explanation.configuration, explanation.configuration.traits
-    if explanation.is_script:
-        forwards = [rank.forwards / rank.steps for rank in explanation.script_facts]
-        accumulates = fmean(forwards or [0]) >= SEVERAL_FORWARDS
-        case = "script that accumulates" if accumulates else "script"
-        return case, _faster_backend(explanation) if part == "communication" else ()
-    case = "parameters" if traits.averages_parameters else ""
-    option = "sync_every" if traits.averages_parameters else "accumulate"
-    now, name = getattr(settings, option), settings.implementation
-    less_often = _untried(explanation, part, option, now, LESS_OFTEN_FACTOR * now)
+    setting = "sync_every" if traits.averages_parameters else "accumulate"
+    value = LESS_OFTEN_FACTOR * getattr(settings, setting)
+    words = option_words(setting, value)
+    less_often = _unless_in_vain(explanation, part, words, QUARTER_LEFT, **{setting: value})
     if traits.one_process and explanation.row.group_size > 1:
-        return "one process", (*_processes(explanation), *less_often)
+        text = "driving all replicas from one process, where they wait for each other"
+        if part == "communication":
+            text = "gathering gradients in one process"
+        return text, _try(_processes(explanation), less_often)
     if part == "communication":
-        return case, (*_faster_backend(explanation), *less_often)
-    other = _untried(explanation, part, "implementations", name, traits.alternative)
-    return case, (*other, *less_often)
+        averaging = "averaging of parameters" if traits.averages_parameters else "communication"
+        _, faster = _backends(explanation)
+        words = option_words("backends", faster)
+        other = _unless_in_vain(explanation, part, words, backend=faster) if faster else ""
+        return f"exposed {averaging} on {settings.backend}", _try(other, less_often)
+    name = traits.alternative
+    other = _unless_in_vain(explanation, part, name, implementation=name) if name else ""
+    text = "the wrapper's own work, a cost per step"
+    return text, _try(other, less_often, "a larger --batch-sizes")
 
 
-def _processes(explanation: Explanation) -> tuple[OptionChange, ...]:
-    """A process for each replica in the place of one for all, unless that was measured, and is not
-    faster."""
+def _processes(explanation: Explanation) -> str:
+    """A process for each replica in the place of one for all, in words; empty if that was measured,
+    and is not faster."""
     settings, mine = explanation.configuration, explanation.breakdown.step_seconds
     alike: dict[str, Any] = {"implementation": settings.implementation, "backend": settings.backend}
     measured = [
@@ -386,38 +470,42 @@ def _processes(explanation: Explanation) -> tuple[OptionChange, ...]:
         for other, breakdown in explanation.breakdowns.items()
         if other.implementation == "ddp" and replace(other, **alike) == settings
     ]
-    is_faster = any(seconds.ends[1] < mine.ends[0] for seconds in measured)
-    if measured and not is_faster:
-        return ()
-    name = settings.implementation
-    return (OptionChange("implementations", name, "ddp", is_measured=is_faster),)
+    words = "ddp, with a process for each replica"
+    if any(seconds.ends[1] < mine.ends[0] for seconds in measured):
+        return f"{words}{AS_MEASURED}"
+    return "" if measured else words
 
 
-def _faster_backend(explanation: Explanation) -> tuple[OptionChange, ...]:
-    """The backend that is known to be faster than that of a row on its devices, if it is
-    untried."""
-    settings, faster = explanation.configuration, None
+def _backends(explanation: Explanation) -> tuple[str, str]:
+    """The backend of a row, and the one that is known to be faster on its devices, if any."""
+    settings = explanation.configuration
     classes = {record.facts.group_class for record in explanation.row.records}
     used = "gloo" if classes == {"ProcessGroupGloo"} else settings.backend
     if settings.devices[0] != "cpu" and used in ("gloo", "shm"):
-        faster = "nccl"
-    elif settings.devices[0] == "cpu" and used == "gloo" and settings.node_count == 1:
-        faster = "shm"
-    return _untried(explanation, "communication", "backends", used, faster)
+        return used, "nccl"
+    is_local_gloo = used == "gloo" and settings.devices[0] == "cpu" and settings.node_count == 1
+    return used, "shm" if is_local_gloo else ""
 
 
-def _untried(
-    explanation: Explanation, part: Part, option: str, now: object, value: object
-) -> tuple[OptionChange, ...]:
-    """The change of an option from its value now; none to None, or to what the sweep has measured,
-    unless a part of the step loses less there."""
-    if value is None:
-        return ()
-    settings: dict[str, Any] = {SETTINGS.get(option, option): value}
-    measured = explanation.breakdowns.get(replace(explanation.configuration, **settings))
+def _unless_in_vain(
+    explanation: Explanation, part: Part, words: str, promise: str = "", **changed: Any
+) -> str:
+    """The words of a change, with what it promises, or that it reduces the loss in this sweep;
+    empty if the sweep has the changed settings, and a part of the step loses no less there."""
+    measured = explanation.breakdowns.get(replace(explanation.configuration, **changed))
     if measured is None:
-        return (OptionChange(option, now, value),)
+        return f"{words}{promise}"
     # Whole steps differ less clearly: they include all disturbances that backends share.
     mine, theirs = explanation.breakdown.factor_of(part), measured.factor_of(part)
     is_less = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
-    return (OptionChange(option, now, value, is_measured=True),) if is_less else ()
+    return f"{words}{AS_MEASURED}" if is_less else ""
+
+
+def _try(*changes: str) -> str:
+    """A remedy of what there is to try; some may be empty."""
+    listed = ", or ".join(filter(None, changes))
+    return f"try {listed}" if listed else "no setting helps that this sweep lacks"
+
+
+def _two_digits(seconds: float) -> str:
+    return units.seconds(float(f"{seconds:.2g}"))

@@ -1,30 +1,25 @@
-"""Why a configuration is as fast as it is: where it loses time, which rank is slow, and causes."""
+"""Why a configuration is as fast as it is: its factors, its slowest rank, its phases and causes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
-from dpbench.analysis.diagnosis.causes import Cause, find_causes
-from dpbench.analysis.diagnosis.factors import (
-    Breakdown,
-    Factor,
-    break_down,
-    is_large_loss,
-    trials_by_key,
-)
-from dpbench.analysis.diagnosis.phases import StepPhases, step_phases
+from dpbench.analysis.diagnosis.factors import Breakdown, Factor, Part, is_large_loss
+from dpbench.analysis.diagnosis.phases import StepPhases
 from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.noise import machine_load
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
 from dpbench.records.trial import ScriptFacts, TrialRecord
 from dpbench.specs import Configuration
-from dpbench.specs.traits import IMPLEMENTATIONS
+
+SURE_SHARE = 0.01
+"""A loss is sure if the lower end of its interval is at least this share of a step."""
+OptionValues = Mapping[str, tuple[object, object]]
+"""Options of `dpbench sweep`, by field: their values now, and others to compare with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,15 +42,51 @@ class SlowestRank:
         return self.slowest_in == self.repetitions and is_large_loss(self.behind)
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots, for cached values
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """Something that makes a configuration slow, or makes training wrong at any speed."""
+
+    kind: str
+    """Its name for programs: "find unused"."""
+    text: str
+    """What it is, as it follows "8 % of the step is"."""
+    remedy: str
+    """What to do about it."""
+    to_try: OptionValues = field(default_factory=dict)
+    """What shows how much the remedy brings, unless the sweep has it."""
+    share: Estimate | None = None
+    """Share of the step's seconds; None if it was not measured."""
+    is_wrong: bool = False
+    is_bound: bool = False
+    """Whether it is a part of a loss, so that its share is the most that it can cost."""
+    parts: tuple[Part, ...] = ()
+    """Parts of a step whose losses it makes, or is a part of."""
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether it may cost next to nothing, as 8 ± 8 % of the step does."""
+        return self.share is not None and not self.is_bound and self.share.ends[0] < SURE_SHARE
+
+    @property
+    def order(self) -> tuple[bool, bool, bool, float]:
+        """What is wrong comes first, then the largest loss; last what was not measured."""
+        largest = -self.share.value if self.share else 0.0
+        return not self.is_wrong, self.share is None, self.is_uncertain, largest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
     """One configuration: its row of the table, its factors, and what else was found."""
 
     row: Row
     breakdowns: Mapping[Configuration, Breakdown]
     """The breakdowns of all explained configurations of the sweep, this one included."""
-    is_spoiled: bool = False
+    is_spoiled: bool
     """Whether so many trials of the sweep ran under load that no figure can be trusted."""
+    phases: StepPhases | None
+    slowest_rank: SlowestRank | None
+    causes: tuple[Cause, ...] = ()
+    """What makes it slow or wrong, what matters most first."""
 
     @property
     def configuration(self) -> Configuration:
@@ -71,10 +102,6 @@ class Explanation:
     @property
     def is_script(self) -> bool:
         return bool(self.configuration.workload.script)
-
-    @cached_property
-    def slowest_rank(self) -> SlowestRank | None:
-        return slowest_of(self.row.records)
 
     @property
     def slow_rank(self) -> SlowestRank | None:
@@ -92,16 +119,7 @@ class Explanation:
         load = self.row.records[0].host_load
         return load.cores if load else 0
 
-    @cached_property
-    def causes(self) -> tuple[Cause, ...]:
-        """What makes it slow or wrong, what matters most first."""
-        return find_causes(self)
-
-    @cached_property
-    def phases(self) -> StepPhases | None:
-        return step_phases(self.row.records)
-
-    @cached_property
+    @property
     def script_facts(self) -> tuple[ScriptFacts, ...]:
         """Facts about the steps of its ranks, if they train a script together; () otherwise."""
         return tuple(rank.script for rank in self.row.ranks if rank.script and self.communicates)
@@ -154,24 +172,6 @@ def fastest_by_work(explanations: Sequence[Explanation]) -> list[Explanation]:
     groups = ([one for one in explanations if one.row.work == work] for work in works)
     fastest = [max(group, key=merit) for group in groups]
     return [one for one in fastest if not one.is_too_noisy] or fastest[:1]
-
-
-def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
-    """Explain all rows of a sweep that have a speed, except `single` and one `independent` copy,
-    which equals it; `rows` include those two, as references."""
-    records = [record for row in rows for record in row.records]
-    references, spoiled = trials_by_key(records), machine_load(records).spoils_speeds
-    breakdowns = {
-        row.configuration: break_down(row.records, references)
-        for row in rows
-        if row.configuration and row.records
-        if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
-    }
-    return tuple(
-        Explanation(row=row, breakdowns=breakdowns, is_spoiled=spoiled)
-        for row in rows
-        if row.configuration in breakdowns
-    )
 
 
 def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:

@@ -10,10 +10,13 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.causes import Cause, Effect
-from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.explanation import Cause, Explanation, fastest_by_work
 from dpbench.analysis.diagnosis.factors import (
+    CONTENDED,
+    IDEAL,
     LARGE_LOSS,
+    PARTS,
+    SHARDED,
     Factor,
     Part,
 )
@@ -33,8 +36,9 @@ from dpbench.analysis.sentences import MAX_LISTED, reasons
 from dpbench.errors import INCONCLUSIVE
 from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.answers.report import tied_with
-from dpbench.report.causes import not_separated, words_of
-from dpbench.report.table import Table, column, or_missing, text_column
+from dpbench.report.commands import next_command
+from dpbench.report.table import Table, column, keep_on_line, or_missing, text_column
+from dpbench.specs.command_line import CommandLine
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -63,11 +67,13 @@ def explanation_answer(
     shown: Sequence[Explanation],
     *,
     noise: Sequence[str] = (),
+    typed: CommandLine | None = None,
     verbose: bool = False,
 ) -> Answer:
-    """Warnings, the verdict, causes and factors of the explanations that are `shown`, and the
-    reasons of rows without a speed. `noise` says which rows are too noisy to explain, and stands in
-    the place of a verdict if those shown are.
+    """Warnings, the verdict, causes and factors of the explanations that are `shown`, the reasons
+    of rows without a speed, and what to run next after the command that was `typed` to measure.
+    `noise` says which rows are too noisy to explain, and stands in the place of a verdict if those
+    shown are.
 
     The data has all explanations; its outcome and the exit status are then inconclusive.
     """
@@ -85,13 +91,17 @@ def explanation_answer(
     table = factors_table(shown)
     if len(shown) == 1:
         table = replace(table, columns=table.columns[1:])
-    firsts = reversed({one.row.work: one for one in reversed(shown)}.values())
-    verdicts = [verdict_sentence(one, tied_with(one.row, analysis.fastest)) for one in firsts]
+    verdicts = [
+        verdict_sentence(one, tied_with(one.row, analysis.fastest))
+        for one in fastest_by_work(shown)
+    ]
     verdict: Paragraph = "\n".join(verdicts) if is_explained else noise
     if not (is_explained or shown[0].is_spoiled) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
+    following = next_command(analysis, typed, shown[0])
+    last = keep_on_line(f"Next: {following}") if following else ""
     return Answer(
-        paragraphs=(first, verdict, causes, table, remarks),
+        paragraphs=(first, verdict, causes, table, remarks, last),
         data={
             "outcome": "explained" if is_explained else "inconclusive",
             "configurations": [_plain_explanation(one) for one in analysis.explanations],
@@ -143,11 +153,10 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
         return f"Nothing large to fix: {said}."
     if is_script:  # its causes follow
         return f"{said}."
-    losses = [cause for cause in explanation.causes if cause.effect.is_loss]
+    losses = [cause for cause in explanation.causes if cause.share and not cause.is_bound]
     if losses:
-        perhaps = "" if losses[0].effect is Effect.LOSS else "perhaps "
-        text, _ = words_of(losses[0])
-        return f"{said}; the largest loss is {perhaps}{text}."
+        perhaps = "perhaps " if losses[0].is_uncertain else ""
+        return f"{said}; the largest loss is {perhaps}{losses[0].text}."
     if explanation.offset_losses:
         return f"{said}; its losses and gains offset each other."
     large = percent(LARGE_LOSS)
@@ -160,7 +169,7 @@ def _is_fine(explanation: Explanation) -> bool:
     if reached is None or reached.is_too_noisy or explanation.is_spoiled:
         return False
     is_good = explanation.is_linear or reached.value >= GOOD_EFFICIENCY
-    return is_good and all(cause.effect is Effect.FACT for cause in explanation.causes)
+    return is_good and not any(one.is_wrong or one.share for one in explanation.causes)
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -208,6 +217,46 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
     )
 
 
+def not_separated(explanation: Explanation) -> Iterator[str]:
+    """Why parts of a step share a factor or have none, and what to measure; repetitions left
+    out."""
+    row, breakdown = explanation.row, explanation.breakdown
+    if IDEAL in breakdown.missing:
+        batch = f" at batch {row.batch_size}" if row.batch_size else ""
+        yield (
+            f"{row.label}: its factors give no efficiency, because `single`{batch} has no "
+            "completed repetition in common with it"
+        )
+    for loss, gain in explanation.offset_losses:
+        parts = " and ".join((*loss.parts, *gain.parts))
+        share = percent(max(0.0, loss.share.value + gain.share.value))
+        yield f"{parts} offset each other: together they cost {share} of the step"
+    for factor in breakdown.factors:
+        stages = [PARTS.index(part) for part in factor.parts[1:]]
+        reasons = dict.fromkeys(_not_measured(stage, explanation) for stage in stages)
+        if reasons:
+            listed = f"{', '.join(factor.parts[:-1])} and {factor.parts[-1]}"
+            yield f"{listed} cannot be separated: {'; '.join(reasons)}"
+
+
+def _not_measured(stage: int, explanation: Explanation) -> str:
+    """Why a stage of a step was not measured, and how it can be."""
+    settings, name = explanation.configuration, explanation.configuration.implementation
+    of_one_rank = (SHARDED, CONTENDED)
+    if explanation.is_script and SHARDED in explanation.breakdown.missing and stage in of_one_rank:
+        return "the script does not run on one rank alone"
+    if stage == SHARDED:
+        sizes = ",".join(map(str, sorted({*settings.replica_batch_sizes})))
+        return f"no `single` at batch {sizes}; add {sizes} to --batch-sizes"
+    if stage == CONTENDED:
+        return "no `independent` rows; add independent to --implementations"
+    if explanation.is_script:
+        return "the script has no DistributedDataParallel whose averaging could be left out"
+    if settings.process_count == 1:
+        return f"{name} drives all replicas from one process, which has one clock"
+    return f"{name} has no window without synchronization"
+
+
 def _share_text(factor: Factor) -> str:
     """The share of a step that a factor costs or saves: "lost 11 ± 7 %"."""
     if factor.value.is_too_noisy:
@@ -241,17 +290,16 @@ def what_to_try(explanations: Sequence[Explanation]) -> tuple[str, ...]:
 def cause_lines(explanations: Sequence[Explanation], *, named: bool) -> Iterator[str]:
     """A line for each cause, with the remedy where it costs most, and the names of the
     configurations that it holds for if they are `named`."""
-    groups: dict[tuple[str, Effect], list[tuple[Cause, str]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[Cause, str]]] = {}
     for explanation in explanations:
         for cause in explanation.causes:
-            text, _ = words_of(cause)
-            same = groups.setdefault((text, cause.effect), [])
-            same.append((cause, explanation.row.label))
+            key = cause.text, cause.is_uncertain, cause.share is None
+            groups.setdefault(key, []).append((cause, explanation.row.label))
     for group in sorted(groups.values(), key=lambda group: min(cause.order for cause, _ in group)):
         causes, labels = zip(*group, strict=True)
         worst = min(causes, key=lambda cause: cause.order)
-        text, remedy = words_of(worst)
-        if worst.effect is Effect.BOUND:
+        text, remedy = worst.text, worst.remedy
+        if worst.is_bound:
             text += f" (a part of {' and '.join(worst.parts)})"
         which = f" ({units.some_of(labels, MAX_LISTED)})" if named else ""
         yield f"{_price(causes)} {text}{which}. {remedy[:1].upper()}{remedy[1:]}"
@@ -259,14 +307,14 @@ def cause_lines(explanations: Sequence[Explanation], *, named: bool) -> Iterator
 
 def _price(causes: Sequence[Cause]) -> str:
     """The cost of one cause in some configurations: "10–15 % of the step is"."""
-    effect, shares = causes[0].effect, [cause.share for cause in causes if cause.share is not None]
+    shares = [cause.share for cause in causes if cause.share is not None]
     if not shares:
-        return "wrong:" if effect is Effect.WRONG else "cost not measured:"
+        return "wrong:" if causes[0].is_wrong else "cost not measured:"
     percents = [round(100 * share.value) for share in shares]
     price = f"{span(percents)} %"
-    if effect is Effect.BOUND:
+    if causes[0].is_bound:
         price = f"up to about {max(*percents, 1)} %"
-    elif effect is Effect.POSSIBLE_LOSS:
+    elif causes[0].is_uncertain:
         price = f"perhaps {price}, at most {percent(max(e.ends[1] for e in shares))},"
     elif len(shares) == 1:
         price = percentage(shares[0])
@@ -301,9 +349,9 @@ def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
             {
                 "kind": cause.kind,
                 "share_of_step": cause.share and cause.share.value,
-                "is_bound": cause.effect is Effect.BOUND,
-                "is_wrong": cause.effect is Effect.WRONG,
-                "text": ": ".join(words_of(cause)),
+                "is_bound": cause.is_bound,
+                "is_wrong": cause.is_wrong,
+                "text": f"{cause.text}: {cause.remedy}",
             }
             for cause in explanation.causes
         ],

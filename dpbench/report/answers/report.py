@@ -17,7 +17,7 @@ from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.report.answer import Answer
 from dpbench.report.answers.comm import collectives_table
-from dpbench.report.commands import command_to_decide, command_to_measure
+from dpbench.report.commands import next_command
 from dpbench.report.configurations import configurations_table
 from dpbench.report.table import keep_on_line
 from dpbench.specs.command_line import CommandLine
@@ -75,36 +75,6 @@ def works_of(sweep: Sweep) -> str:
         for work in sweep.spec.workloads
     )
     return one_line("; ".join(dict.fromkeys(names)))
-
-
-def next_command(
-    analysis: Analysis, typed: CommandLine | None = None, *, is_explained: bool = False
-) -> str:
-    """What to run next, "" for nothing: rows under load again if load spoiled the speeds; else it
-    decides between the fastest row, of the first work, and one that ties with it, or explains the
-    fastest, or opens the page if that `is_explained`.
-
-    `typed` is the command that has just measured, as short as it can be. It is the next one, too,
-    if most rows were under load; after a first look at the machine a script is explained.
-    """
-    stored = analysis.stored
-    if stored is None:
-        return ""
-    if analysis.machine_load.spoils_speeds:
-        loaded = [row.configuration for row in analysis.rows if row.is_under_load]
-        if typed and 2 * len(loaded) > len(analysis.rows):
-            return typed.text
-        return command_to_measure(stored.command, loaded)
-    if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
-        return ""
-    if typed and typed.options.get("preset") == "quick":
-        return "dpbench explain your_script.py"
-    # Speeds of other work do not compete.
-    of_first_work = [one for one in analysis.fastest if one.work == analysis.fastest[0].work]
-    fastest = max(of_first_work, key=lambda one: one.speed)
-    folder = shlex.quote(str(stored.folder))
-    reading = f"dpbench report {folder} --open" if is_explained else f"dpbench explain {folder}"
-    return command_to_decide(stored.command, fastest) or reading
 
 
 def headline_sentences(found: Iterable[Fastest]) -> Iterator[str]:

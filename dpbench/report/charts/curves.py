@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
@@ -71,9 +71,8 @@ def _draw_growth(analysis: Analysis, name: Literal["throughput", "speedup", "eff
     if not points or (len(sizes) < 2 and not has_bars):
         why = f" ({left_out[0]})" if left_out else ""
         raise NothingToDraw(f"no {name} at two group sizes or more{why}")
-    batches = sorted({row.batch_size for row in rows}, key=lambda size: size or 0)
-    figure, shown, fewer_panels = panels(batches, "batch sizes")
-    ones = dict.fromkeys(batches, 1.0)
+    figure, shown, fewer_panels = _batch_panels(rows)
+    ones = dict.fromkeys((row.batch_size for row in rows), 1.0)
     starts = _linear_starts(analysis.rows) if name == "throughput" else ones
     if len(curves) > 1 and not has_bars:
         remarks.insert(0, "gray bands: one group size each, its points side by side")
@@ -91,7 +90,6 @@ def _draw_growth(analysis: Analysis, name: Literal["throughput", "speedup", "eff
         elif start := starts.get(batch_size):
             axis.plot(range(len(sizes)), [start * size for size in sizes], **look)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
-        axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
         percents = PercentFormatter(1, decimals=0, symbol="")
         axis.yaxis.set_major_formatter(percents if name == "efficiency" else "{x:,.10g}")
         axis.set_ylabel(labels.get(name, name))
@@ -191,8 +189,7 @@ def loss(analysis: Analysis) -> Drawn:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
     styles = series_styles(row for row, _ in lines)
     drawn = [*styles][:MAX_SERIES]
-    batches = sorted({row.batch_size or 0 for row, _ in lines})
-    figure, shown, left_out = panels(batches, "batch sizes")
+    figure, shown, left_out = _batch_panels(row for row, _ in lines)
     for axis, batch_size in shown:
         for row, (seconds, losses) in lines:
             if row.batch_size == batch_size and row.series in drawn:
@@ -204,11 +201,22 @@ def loss(analysis: Analysis) -> Drawn:
                     markevery=[len(seconds) - 1],
                     **styles[row.series],
                 )
-        axis.set_title(f"batch size {batch_size:,}")
         axis.set_ylabel("training loss (mean over ranks)")
         axis.set_xlabel("timed window (s)")
     remark = "smoothed loss of the repetition of median length"
     return Drawn(figure, [], [remark, *first_of(MAX_SERIES, len(styles), "series"), *left_out])
+
+
+def _batch_panels(
+    rows: Iterable[Row],
+) -> tuple[Figure, list[tuple[Axes, int | None]], list[str]]:
+    """A panel for each batch size, below its title; a size that a script chooses has none. See
+    `panels`."""
+    sizes = sorted({row.batch_size for row in rows}, key=lambda size: size or 0)
+    figure, shown, left_out = panels(sizes, "batch sizes")
+    for axis, size in shown:
+        axis.set_title(f"batch size {size:,}" if size else "")
+    return figure, shown, left_out
 
 
 def bandwidth(analysis: Analysis) -> Drawn:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows, slowest_of
+from dpbench.analysis.diagnosis.causes import explain_rows
+from dpbench.analysis.diagnosis.explanation import Explanation, slowest_of
 from dpbench.analysis.diagnosis.factors import break_down
 from dpbench.analysis.diagnosis.phases import REPLICA_PHASES, step_phases
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
 from dpbench.records.trial import Phase, Status, TrialRecord
-from dpbench.report.causes import not_separated
+from dpbench.report.answers.explain import not_separated
 from tests.analysis.builders import rank, record, steps_of, trial, weak_sweep, window
 
 

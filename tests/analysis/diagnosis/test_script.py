@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.causes import Effect
-from dpbench.analysis.diagnosis.explanation import Explanation, explain_rows
+from dpbench.analysis.diagnosis.causes import explain_rows
+from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import IDEAL
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
-from dpbench.report.answers.explain import explanation_answer
-from dpbench.report.causes import not_separated, words_of
+from dpbench.report.answers.explain import explanation_answer, not_separated
+from dpbench.report.commands import next_command
 from tests.analysis.builders import varied, window
 from tests.analysis.diagnosis.scripts import SAMPLES, STEPS, script_sweep
+from tests.report.sample import analysis
 
 
 def sweep(**more: Any) -> list[TrialRecord]:
@@ -78,11 +79,11 @@ def test_each_fault_is_named_with_the_most_that_it_can_cost_and_after_a_busy_mac
     facts: dict[str, Any], kind: str, price: float | None, text: str
 ) -> None:
     (cause,) = of_group(sweep(**facts)).causes
-    assert (cause.kind, text in words_of(cause)[0]) == (kind, True)
+    assert (cause.kind, text in cause.text) == (kind, True)
     assert (cause.share and cause.share.value) == pytest.approx(price, abs=0.005)
-    assert (cause.effect is Effect.BOUND) == (price is not None)
+    assert cause.is_bound == (price is not None)
     (fact,) = of_group(sweep(**facts, others=1.8)).causes
-    assert (fact.share, words_of(fact)) == (None, words_of(cause))
+    assert (fact.share, fact.text, fact.remedy) == (None, cause.text, cause.remedy)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,13 @@ def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
     found = [one for one in explain_rows(summarize(records)) if one.communicates]
     text = explanation_answer(Analysis(name="", explanations=(*found,)), found[:1]).text
     assert "· script(2 workers) ×2: 0.333 ± 0.003 × as fast as script(0 workers) ×2" in text
-    assert words_of(found[0].causes[0])[1].endswith("training; num_workers=2 was measured, too")
+    assert found[0].causes[0].remedy.endswith("training; num_workers=2 was measured, too")
+
+
+def test_the_explanation_of_a_stored_script_is_followed_by_its_remedy_too() -> None:
+    records = sweep(finds_unused=True)
+    following = next_command(analysis(records), explained=of_group(records))
+    assert following == "dpbench sweep --find-unused auto,off"
 
 
 @pytest.mark.parametrize(("steps", "everywhere"), [(20, True), (40, False), (160, True)])
@@ -148,7 +155,7 @@ def test_slow_first_steps_are_blamed_for_themselves_only(steps: int, everywhere:
     found = of_group([replace(one, ranks=tuple(map(changed, one.ranks))) for one in sweep()])
     (cause,) = found.causes
     assert cause.kind == "warm-up"
-    assert words_of(cause)[1].startswith("measure with --warmup ")
+    assert cause.remedy.startswith("measure with --warmup ")
     assert cause.share is not None
     assert cause.share.value == pytest.approx(0.8 / (0.8 + steps * 0.05), rel=0.2)
 

@@ -9,8 +9,8 @@ import pytest
 
 from dpbench.analysis.analyze import analyze
 from dpbench.records.trial import HostLoad
-from dpbench.report.answers.report import headline_sentences, next_command, report_answer
-from dpbench.report.commands import command_to_decide
+from dpbench.report.answers.report import headline_sentences, report_answer
+from dpbench.report.commands import command_to_decide, next_command
 from dpbench.report.page import build_page
 from dpbench.specs.command_line import CommandLine
 from tests.analysis.builders import run, runs, steps_of, trial
