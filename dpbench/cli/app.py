@@ -20,6 +20,7 @@ from dpbench.cli.script import ScriptCommand
 from dpbench.cli.setup import doctor, init, listing
 from dpbench.errors import DpbenchError
 from dpbench.messages import print_result, say
+from dpbench.options.model import OptionError
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full, over its quota or broken, or of a limit on file sizes."""
@@ -92,7 +93,9 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except DpbenchError as error:
-        message, status = _option_as_typed(str(error), arguments), error.exit_status
+        if isinstance(error, OptionError):
+            error.name = _typed_name(error, arguments)
+        message, status = str(error), error.exit_status
     except (KeyboardInterrupt, typer.Abort):
         message, status = "interrupted", 130
     except OSError as error:
@@ -128,18 +131,14 @@ def commands() -> Any:
     return typer.main.get_command(app)
 
 
-def _option_as_typed(message: str, arguments: Sequence[str]) -> str:
-    """The message with the option that it begins with under the name that was typed for it, before
-    the words of a script."""
-    name, *_ = re.split("[: ]", message)
-    command = commands().commands.get(arguments[0] if arguments else "")
-    for param in command.params if command else ():
-        if name in param.opts:
-            own = takewhile(lambda word: word != "--" and not word.endswith(".py"), arguments)
-            typed = (word.partition("=")[0] for word in own)
-            alias = next((word for word in typed if word in param.opts), name)
-            return f"{alias}{message.removeprefix(name)}"
-    return message
+def _typed_name(error: OptionError, arguments: Sequence[str]) -> str:
+    """The name that was typed for the option, before the words of a script."""
+    command = commands().commands.get(arguments[0])
+    params = [one for one in command.params if one.name == error.field] if command else []
+    names = [name for param in params for name in (*param.opts, *param.secondary_opts)]
+    own = takewhile(lambda word: word != "--" and not word.endswith(".py"), arguments)
+    typed = (word.partition("=")[0] for word in own)
+    return next((word for word in typed if word in names), error.name)
 
 
 def _usage_message(error: Any, arguments: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dpbench.errors import UsageError
 from dpbench.messages import as_typed, option_words
 from dpbench.specs.command_line import CommandLine
 
@@ -95,6 +96,18 @@ class OptionInfo:
         if subject == STORED_RESULTS:
             return self.scope not in ("measured", "call")
         return self.of_scripts or subject != TRAINING_SCRIPT
+
+
+class OptionError(UsageError):
+    """An option that cannot be used as it is given. The message is its name, as on the command line
+    unless another one is given, and the problem: "--steps" and ": got '0'; expected 1 or more"."""
+
+    def __init__(self, field: str, problem: str, name: str | None = None) -> None:
+        super().__init__(field, problem, name)
+        self.field, self.problem, self.name = field, problem, name or option_words(field)
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.problem}"
 
 
 class Options(BaseModel):

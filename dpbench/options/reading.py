@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from dpbench.errors import UsageError, near_path, unknown_name
 from dpbench.messages import escaped, say
-from dpbench.options.model import TYPED_ONLY, Options, options_of
+from dpbench.options.model import TYPED_ONLY, OptionError, Options, options_of
 
 if TYPE_CHECKING:
     from dpbench.options.sweep import SweepOptions
@@ -75,7 +75,7 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
         field, problem = str(error.errors()[0]["loc"][0]), _problem(error)
     source = next((one for one, content in layers.items() if field in content), "")
     name = options[field].name if call is None else field
-    raise UsageError(f"{source}{name}: {problem}")
+    raise OptionError(field, f": {problem}", f"{source}{name}")
 
 
 def short_command(options: SweepOptions) -> CommandLine:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from dpbench.errors import UsageError
 from dpbench.options import shared
-from dpbench.options.model import Options, Panel, option
+from dpbench.options.model import OptionError, Options, Panel, option
 from dpbench.options.types import CommaList, Count, FilePath, MetricKey, Percent, Positive, one_of
 from dpbench.report import FORMATS
 from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
@@ -72,10 +72,9 @@ class ReportOptions(shared.RowFilter):
             raise UsageError(
                 "--json, --format and --output ask for different formats; leave one out"
             )
-        if self.open and self.rows_format:
-            raise UsageError(
-                f"--open: {self.rows_format} is written instead of a page; leave it out"
-            )
+        for field in ("open", "charts", "verbose"):
+            if self.rows_format and field in self.model_fields_set:
+                raise OptionError(field, f": no effect on rows as {self.rows_format}; leave it out")
         return self
 
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
-from dpbench.errors import UsageError, expected_name
+from dpbench.errors import expected_name
 from dpbench.messages import as_typed, option_words
-from dpbench.options.model import Options, Panel, option
+from dpbench.options.model import OptionError, Options, Panel, option
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -218,19 +218,17 @@ class RowFilter(Options):
 
 
 def require_setting(
-    setting: str, typed: str, implementations: Collection[str], chosen_by: str = "implementations"
+    option: str, value: Any, implementations: Collection[str], chosen_by: str = "implementations"
 ) -> None:
-    """Raise UsageError for a setting, or a "backend", that none of the implementations has.
-
-    `typed` is its option with the value, `chosen_by` the option that names the implementations.
-    """
+    """Raise OptionError for a setting, or for backends, that none of the implementations has;
+    `chosen_by` is the option that names them."""
+    is_backend = option in ("backend", "backends")
     having = [
         name
         for name, traits in IMPLEMENTATIONS.items()
-        if (traits.exchange == "ranks" if setting == "backend" else traits.has_setting(setting))
+        if (traits.exchange == "ranks" if is_backend else traits.has_setting(option))
     ]
     if not {*having} & {*implementations}:
-        raise UsageError(
-            f"{typed}: expected {option_words(chosen_by)} with {' or '.join(having)}, got "
-            f"{','.join(implementations)}"
-        )
+        expected = f"expected {option_words(chosen_by)} with {' or '.join(having)}"
+        got = f"got {','.join(implementations)}"
+        raise OptionError(option, f" {as_typed(value)}: {expected}, {got}")

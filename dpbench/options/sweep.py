@@ -11,7 +11,7 @@ from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import TRAINING_SCRIPT, Panel, option
+from dpbench.options.model import TRAINING_SCRIPT, OptionError, Panel, option, options_of
 from dpbench.options.shared import DEFAULT_SCRIPT_WARMUP, HELP, is_script, print_option
 from dpbench.options.types import (
     CommaList,
@@ -169,10 +169,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         for setting in sorted(OPTIONAL_SETTINGS):
             values = getattr(self, setting)
             if values != type(self).model_fields[setting].default:
-                typed = f"{option_words(setting)} {AXES[setting].text(values)}"
-                shared.require_setting(setting, typed, names)
+                shared.require_setting(setting, AXES[setting].text(values), names)
         if self.backends:
-            shared.require_setting("backend", option_words("backends", self.backends), names)
+            shared.require_setting("backends", self.backends, names)
         loading = self.prefetch or ()
         if None in loading and self.data is not None and is_function(self.data):
             raise UsageError(
@@ -212,7 +211,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         for place, axis in AXES.items():
             field = axis.option or place
             if axis.in_scripts and (field in self.model_fields_set) != (place in places):
-                raise UsageError(
-                    f"{option_words(field)} and {{{place}}} in the arguments of the script go "
-                    f"together, as in train.py {option_words(place)} {{{place}}}"
+                name, values = option_words(field), options_of(type(self))[field].metavar
+                problem = (
+                    f" of dpbench sweep and {{{place}}} in the arguments of the script go together:"
+                    f" dpbench sweep {name} {values} train.py {option_words(place)} {{{place}}}"
                 )
+                raise OptionError(field, problem)

@@ -144,8 +144,7 @@ class TrainOptions(Options):
         """Raise UsageError for options that contradict each other, or would have no effect."""
         for field in ("backend", "sync_every", "bucket_cap_mb"):
             if (value := getattr(self, field)) is not None:
-                typed = option_words(field, value)
-                shared.require_setting(field, typed, (self.implementation,), "implementation")
+                shared.require_setting(field, value, (self.implementation,), "implementation")
         if self.download and (self.data != "mnist" or self.data_dir is None):
             raise UsageError(
                 f"{option_words('download', True)}: expected {option_words('data', 'mnist')}, and "

@@ -81,7 +81,7 @@ def test_no_code_is_imported_that_records_name(
     trials = foreign / "trials.jsonl"
     name = '"architecture":"stranger.py:make"'
     trials.write_text(trials.read_text().replace('"architecture":"mnist_cnn"', name))
-    for command in (["report", "--no-charts", "--json"], ["explain"]):
+    for command in (["report", "--json"], ["explain"]):
         run([*command, str(foreign)])
     assert "stranger.py:make" in capsys.readouterr().out
     assert not Path("was_imported").exists()

@@ -52,7 +52,7 @@ def test_a_file_is_written_alone(
     sweep_folder: Path, tmp_path: Path, report: Report, name: str, beginning: str
 ) -> None:
     before, file = {*tmp_path.rglob("*")}, tmp_path / name
-    report(sweep_folder, "--output", file, "--no-charts")
+    report(sweep_folder, "--output", file)
     assert {*tmp_path.rglob("*")} - before == {file}
     assert file.read_text().startswith(beginning)
 
