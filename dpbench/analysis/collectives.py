@@ -42,14 +42,15 @@ class CollectiveRow:
 
 
 COLLECTIVE_METRICS = (
-    Metric("collective", attrgetter("spec.collective"), "text", header="Collective"),
-    Metric("backend", attrgetter("spec.backend"), "text", header="Backend"),
+    Metric("collective", attrgetter("spec.collective"), "text", header="Collective", rank=1),
+    Metric("backend", attrgetter("spec.backend"), "text", header="Backend", rank=1),
     Metric(
         "group_size",
         attrgetter("spec.group_size"),
         "integer",
         meaning="Processes that take part.",
         header="Ranks",
+        rank=1,
     ),
     Metric(
         "nbytes",
@@ -59,15 +60,17 @@ COLLECTIVE_METRICS = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         write="{:,}".format,
+        rank=1,
     ),
     Metric(
         "seconds",
         attrgetter("seconds"),
+        "estimate",
         meaning="Time of one call on the slowest rank: the median over samples, the geometric mean "
         "over repetitions.",
-        has_interval=True,
         header="Time",
         write=formatting.unless_too_noisy(formatting.time_text),
+        rank=1,
     ),
     Metric(
         "largest_error",
@@ -76,25 +79,26 @@ COLLECTIVE_METRICS = (
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         write=lambda error: f"{error:.0e}" if error else "0",
+        rank=1,
     ),
     Metric(
         "algorithm_bytes_per_second",
         attrgetter("algorithm_bytes_per_second"),
+        "estimate",
         meaning="Size ÷ time (algbw); tables show 10⁹ bytes per second.",
-        has_interval=True,
         header="algbw (GB/s)",
         write=formatting.gigabytes_alone,
-        leaves=1,
+        rank=4,
     ),
     Metric(
         "bus_bytes_per_second",
         attrgetter("bus_bytes_per_second"),
+        "estimate",
         meaning="algbw × the factor that makes it the load of each link of a ring, as nccl-tests "
         "defines it (busbw); tables show 10⁹ bytes per second.",
-        has_interval=True,
         header="busbw (GB/s)",
         write=formatting.gigabytes,
-        leaves=3,
+        rank=2,
     ),
     Metric(
         "repetitions",
@@ -102,7 +106,7 @@ COLLECTIVE_METRICS = (
         "integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
-        leaves=2,
+        rank=3,
     ),
     Metric("status", attrgetter("status.value"), "text"),
     Metric("reason", attrgetter("reason"), "text"),

@@ -117,6 +117,16 @@ def significant(estimate: Estimate) -> str:
     return _NUMBER.sub(rf"\g<0>e{exponent}", number)
 
 
+def slope(estimate: Estimate) -> str:
+    """Writes the value alone, to two digits: "0.82"; or that it is too noisy, as its interval
+    includes 0 or spans too wide a range."""
+    low, high = estimate.ends
+    value = estimate.value
+    if low <= 0 <= high or estimate.is_too_noisy:
+        return TOO_NOISY
+    return f"{value:#.2g}".rstrip(".") if abs(value) < 99.5 else f"{value:,.0f}"
+
+
 def time_text(estimate: Estimate) -> str:
     """Writes seconds in the unit that fits: "1.23 ± 0.04 ms"; alone, "1.23 ms"; "≤ 8 ms" if the
     interval includes 0, and "< 0" if it lies below 0."""

@@ -16,10 +16,9 @@ import numpy as np
 import pandas as pd
 
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
-from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.metrics import (
     METRICS,
-    Reader,
+    Metric,
     ValueType,
     claimed_metrics,
     if_timed,
@@ -38,29 +37,34 @@ PANDAS_DTYPES: dict[ValueType, str] = {
     "integer": "Int64",
     "number": "float64",
     "boolean": "boolean",
+    "estimate": "float64",
 }
-TRIAL_READERS: tuple[Reader, ...] = (
-    Reader("trial_id", attrgetter("trial.trial_id"), "text"),
-    Reader("repetition", attrgetter("trial.repetition"), "integer"),
-    Reader("dataset", lambda record: record.configuration.workload.dataset or None, "text"),
-    Reader("environment_id", lambda record: next(iter(record.environment_ids), None), "text"),
-    Reader("started_utc", attrgetter("started_utc"), "text"),
+TRIAL_METRICS: tuple[Metric, ...] = (
+    Metric("trial_id", attrgetter("trial.trial_id"), "text"),
+    Metric("repetition", attrgetter("trial.repetition"), "integer"),
+    Metric("dataset", lambda record: record.configuration.workload.dataset or None, "text"),
+    Metric("environment_id", lambda record: next(iter(record.environment_ids), None), "text"),
+    Metric("started_utc", attrgetter("started_utc"), "text"),
     *(
-        Reader(metric.key, metric.of_trial, metric.value_type)
+        Metric(
+            metric.key,
+            metric.of_trial,
+            "number" if metric.value_type == "estimate" else metric.value_type,
+        )
         for metric in METRICS
         if metric.of_trial is not not_of_trials
     ),
-    Reader("elapsed_seconds", if_timed(elapsed_seconds)),
-    Reader(
+    Metric("elapsed_seconds", if_timed(elapsed_seconds)),
+    Metric(
         "samples",
         if_timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
         "integer",
     ),
-    Reader("initial_loss", of_losses(lambda values, _: values[0])),
-    Reader("loss_delta", of_losses(lambda values, _: values[0] - values[-1])),
-    Reader("flops_per_item", attrgetter("facts.flops_per_item")),
-    Reader("memory_imbalance", memory_imbalance),
-    Reader(
+    Metric("initial_loss", of_losses(lambda values, _: values[0])),
+    Metric("loss_delta", of_losses(lambda values, _: values[0] - values[-1])),
+    Metric("flops_per_item", attrgetter("facts.flops_per_item")),
+    Metric("memory_imbalance", memory_imbalance),
+    Metric(
         "max_relative_error",
         lambda record: one.max_relative_error if (one := record.facts.verification) else None,
     ),
@@ -84,27 +88,27 @@ def _mean_phase(mode: Mode, phase: Phase, rank: RankMeasurement) -> float | None
     return fmean(seconds) if seconds else None
 
 
-RANK_READERS: tuple[Reader, ...] = (
+RANK_METRICS: tuple[Metric, ...] = (
     *(
-        Reader(name, attrgetter(name), value_type)
+        Metric(name, attrgetter(name), value_type)
         for name, hint in get_type_hints(RankMeasurement).items()
         if (value_type := value_type_of(hint))
     ),
     *(
-        Reader(f"peak_{kind}_memory_bytes", attrgetter(f"peaks.{kind}_bytes"), "integer")
+        Metric(f"peak_{kind}_memory_bytes", attrgetter(f"peaks.{kind}_bytes"), "integer")
         for kind in ("host", "device", "reserved")
     ),
-    Reader("timed_steps", lambda rank: len(rank.timed.step_seconds), "integer"),
-    Reader("samples", attrgetter("timed.samples"), "integer"),
-    Reader("timed_seconds", attrgetter("timed.seconds")),
-    Reader("cpu_seconds", attrgetter("timed.cpu_seconds")),
-    Reader("step_seconds", partial(_mean_step, "timed")),
-    Reader("step_unsynced_seconds", partial(_mean_step, "unsynced")),
+    Metric("timed_steps", lambda rank: len(rank.timed.step_seconds), "integer"),
+    Metric("samples", attrgetter("timed.samples"), "integer"),
+    Metric("timed_seconds", attrgetter("timed.seconds")),
+    Metric("cpu_seconds", attrgetter("timed.cpu_seconds")),
+    Metric("step_seconds", partial(_mean_step, "timed")),
+    Metric("step_unsynced_seconds", partial(_mean_step, "unsynced")),
     *(
-        Reader(f"{phase}_seconds", partial(_mean_phase, "timed", phase))
+        Metric(f"{phase}_seconds", partial(_mean_phase, "timed", phase))
         for phase in get_args(Phase)
     ),
-    Reader("backward_unsynced_seconds", partial(_mean_phase, "unsynced", "backward")),
+    Metric("backward_unsynced_seconds", partial(_mean_phase, "unsynced", "backward")),
 )
 """The columns of ranks: their fields that are single values, and sums and means over steps."""
 
@@ -124,14 +128,14 @@ def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per trial."""
-    return _frame(TRIAL_READERS, [*final_records(records)])
+    return _frame(TRIAL_METRICS, [*final_records(records)])
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
     found = [(record, rank) for record in final_records(records) for rank in record.ranks]
     trials = _identity_frame([record for record, _ in found])
-    return trials.join(_frame(RANK_READERS, [rank for _, rank in found]))
+    return trials.join(_frame(RANK_METRICS, [rank for _, rank in found]))
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -168,21 +172,19 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 
 def _identity_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """What identifies each trial, and its status."""
-    readers = {reader.key: reader for reader in TRIAL_READERS}
-    return _frame([readers[key] for key in IDENTITY_KEYS], records)
+    metrics = {metric.key: metric for metric in TRIAL_METRICS}
+    return _frame([metrics[key] for key in IDENTITY_KEYS], records)
 
 
-def _frame(readers: Iterable[Reader], sources: Sequence[Any]) -> pd.DataFrame:
+def _frame(metrics: Iterable[Metric], sources: Sequence[Any]) -> pd.DataFrame:
     """A column for each value of these rows, trials or ranks, and two for the ends of intervals."""
     columns = {}
-    for reader in readers:
-        values = [*map(reader.read, sources)]
-        dtype = PANDAS_DTYPES[reader.value_type]
-        estimates = [value if isinstance(value, Estimate) else None for value in values]
-        plain = [value.value if isinstance(value, Estimate) else value for value in values]
-        columns[reader.key] = pd.array(plain, dtype=dtype)
-        if reader.has_interval:
-            for end in ("low", "high"):
-                ends = [getattr(estimate, end, None) for estimate in estimates]
-                columns[f"{reader.key}_{end}"] = pd.array(ends, dtype=dtype)
+    for metric in metrics:
+        values, dtype = [*map(metric.read, sources)], PANDAS_DTYPES[metric.value_type]
+        if metric.value_type != "estimate":
+            columns[metric.key] = pd.array(values, dtype=dtype)
+            continue
+        for part, end in (("value", ""), ("low", "_low"), ("high", "_high")):
+            numbers = [getattr(value, part, None) for value in values]
+            columns[f"{metric.key}{end}"] = pd.array(numbers, dtype=dtype)
     return pd.DataFrame(columns)

@@ -24,8 +24,10 @@ SLOPE_BLOCKS = ((100, 20), (20, 10), (12, 6))
 
 The interval of a Theil-Sen slope assumes independent points. At an autocorrelation of 0.5 and 400
 steps, 20 blocks cover 0.94 and 100 blocks 0.90; of 100 steps, 20 blocks 0.93 and 100 single steps
-0.76; of 12 steps, 6 blocks 0.97. Fewer steps than 12 have a slope without an interval.
+0.76; of 12 steps, 6 blocks 0.97.
 """
+MIN_SLOPE_STEPS, _ = SLOPE_BLOCKS[-1]
+"""Fewer steps have a slope without an interval."""
 
 
 def finite_losses(record: TrialRecord) -> tuple[float, ...]:

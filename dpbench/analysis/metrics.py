@@ -10,27 +10,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from operator import attrgetter, methodcaller
 from statistics import fmean
 from typing import Any, Literal, Self, get_type_hints
 
 import numpy as np
 
+from dpbench import units
 from dpbench.analysis import formatting, resources, throughput
 from dpbench.analysis.estimate import Estimate, geometric_mean, mean
-from dpbench.analysis.losses import SLOPE_BLOCKS, finite_losses, loss_slope_per_second
+from dpbench.analysis.losses import finite_losses, loss_slope_per_second
 from dpbench.analysis.published import CLAIM_END
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import serial_fraction
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, Configuration, WorkloadSpec, plain_label
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import INDEPENDENT
 
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
-ValueType = Literal["text", "integer", "number", "boolean"]
+ValueType = Literal["text", "integer", "number", "boolean", "estimate"]
 VALUE_TYPES: dict[type, ValueType] = {str: "text", int: "integer", float: "number"}
 ITEM_PLACEHOLDER = "items"
 """Stands in units for images, tokens or whatever a row counts; it stays where rows differ in it."""
@@ -47,23 +48,18 @@ def not_of_trials(_: TrialRecord) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """A value of trials, ranks, rows or collectives, and how it is read from one of them."""
+class Metric:
+    """A value of rows, trials, ranks or collectives: how it is read, and the column of tables that
+    shows it."""
 
     key: str
     read: Callable[[Any], Value]
     """Returns None where there is no such value."""
     value_type: ValueType = "number"
-    has_interval: bool = False
-    """True for estimates, whose interval is in `key`_low and `key`_high of a frame."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric(Reader):
-    """A value of rows or collectives, and the table column that shows it."""
-
+    """A frame has the interval of an estimate, too, as `key`_low and `key`_high."""
+    _: KW_ONLY
     of_trial: Callable[[TrialRecord], PlainValue] = not_of_trials
-    """Reads it from a trial; `not_of_trials` if only rows have it."""
+    """Reads a row's value from a trial; `not_of_trials` if only rows have it."""
     meaning: str = ""
     """Meaning in one sentence."""
     unit: str = ""
@@ -75,30 +71,25 @@ class Metric(Reader):
     words: Callable[[Row], str] | None = None
     """What tables write in a row that has a value, instead of the value; None if they write the
     value."""
-    beside: tuple[str, Callable[[Any], str]] | None = None
-    """The column with the same relative interval, and what writes the value alone beside it."""
-    follows_throughput: bool = False
-    """Whether it is too noisy wherever the throughput is; other values have their own noise."""
-    without_interval: str = "single values (n = 1), which have no interval"
-    """Why an estimate may have no interval."""
-    by_default: bool = False
-    """Whether a table has the column without --columns, if the value of a row `says_something`."""
-    says_something: Callable[[Row, Any], bool] = lambda row, value: True
-    """Whether a row's value is worth a column."""
-    note: str = ""
-    """Line below a table that has the column."""
-    leaves: int = 0
-    """Order in which the column leaves a terminal that is too narrow; 0 stays."""
+    rank: int = 0
+    """Importance of the column: 1 is in every table, the largest leaves a narrow terminal first;
+    0 is in no table unless --columns names it."""
     better: Literal["", "higher", "lower"] = ""
     """Which direction is better; "" if `compare` and `check` do not compare it."""
-    is_speed: bool = True
-    """Whether better means faster."""
+
+    @property
+    def is_speed(self) -> bool:
+        """Whether better means faster: a time or a rate."""
+        return self.unit == "s" or self.unit.endswith("/s")
 
     def counting(self, items: Iterable[str]) -> Self:
         """The metric where these items are counted: "images/s" in its unit and "Images/s" in its
-        header; "items/s" if there are several."""
-        counted = {*items}
-        item = counted.pop() if len(counted) == 1 else ITEM_PLACEHOLDER
+        header; if there are several, each value is written with its unit."""
+        if ITEM_PLACEHOLDER not in self.unit:
+            return self
+        item, *others = {*items} or {ITEM_PLACEHOLDER}
+        if others:
+            return replace(self, write=formatting.rate_with_unit)
         header = self.header.replace(ITEM_PLACEHOLDER.capitalize(), item[:1].upper() + item[1:])
         return replace(self, unit=self.unit.replace(ITEM_PLACEHOLDER, item), header=header)
 
@@ -144,10 +135,12 @@ def with_remark(number: str, remark: str | None) -> str:
     return number if remark in (None, "", "none") else f"{number} ({remark})"
 
 
-def is_surely_not_zero(_: Row, estimate: Estimate) -> bool:
-    """Whether the interval of a row's estimate lies above or below 0."""
-    low, high = estimate.ends
-    return not low <= 0 <= high
+def exposed_words(row: Row) -> str:
+    """Writes the exposed communication: a share of the step, so too noisy where the speed is."""
+    exposed = throughput.exposed_communication(row.records)
+    if exposed is None or row.throughput in row.noisy_estimates:
+        return formatting.TOO_NOISY
+    return formatting.time_text(exposed)
 
 
 def lr_words(row: Row) -> str:
@@ -200,7 +193,7 @@ METRICS: tuple[Metric, ...] = (
         "their default follow in parentheses, and the backend after a slash.",
         header="Implementation",
         words=series_words,
-        by_default=True,
+        rank=1,
     ),
     Metric(
         "backend",
@@ -220,7 +213,7 @@ METRICS: tuple[Metric, ...] = (
         "replicas of each node in parentheses.",
         header="Size",
         words=lambda row: with_remark(str(row.group_size), node_counts(row.replicas_by_node)),
-        by_default=True,
+        rank=1,
     ),
     Metric(
         "batch_size",
@@ -230,7 +223,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
         header="Batch",
-        by_default=True,
+        rank=1,
     ),
     Metric(
         "label",
@@ -241,7 +234,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric(
         "global_batch_size",
-        attrgetter("global_batch_size"),
+        lambda row: row.source.global_batch_size or None,
         "integer",
         of_trial=lambda record: record.configuration.global_batch_size or None,
         meaning="Samples of all replicas together in a micro-step.",
@@ -289,58 +282,54 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "images_per_second",
         attrgetter("throughput"),
+        "estimate",
         of_trial=if_timed(throughput.items_per_second),
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
         "time, from the opening barrier until its device has finished.",
         unit="items/s",
-        has_interval=True,
         header="Items/s",
         write=formatting.rate,
-        by_default=True,
+        rank=1,
         better="higher",
     ),
     Metric(
         "duration_seconds",
-        attrgetter("duration"),
+        lambda row: (row.published and row.published.duration) or None,
         of_trial=attrgetter("duration_seconds"),
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
         header="Time",
-        write=formatting.time_text,
-        by_default=True,
-        leaves=10,
+        write=units.seconds,
+        rank=2,
     ),
     Metric(
         "speedup",
         attrgetter("speedup"),
+        "estimate",
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        has_interval=True,
         header="Speedup",
         write=formatting.ratio,
-        by_default=True,
-        leaves=9,
+        rank=3,
     ),
     Metric(
         "speedup_relative",
         attrgetter("relative_speedup"),
+        "estimate",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
-        has_interval=True,
         header="Relative speedup",
         write=formatting.ratio,
     ),
     Metric(
         "efficiency",
         attrgetter("efficiency"),
+        "estimate",
         meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
         "relative interval.",
-        has_interval=True,
         header="Eff.",
-        write=formatting.clear_percentage,
-        beside=("speedup", formatting.whole_percentage),
-        by_default=True,
-        leaves=7,
+        write=formatting.whole_percentage,
+        rank=5,
     ),
     Metric(
         "serial_fraction",
@@ -353,38 +342,29 @@ METRICS: tuple[Metric, ...] = (
         "(1/S − 1/n) ÷ (1 − 1/n).",
         header="Serial",
         write="{:.3f}".format,
-        by_default=True,
-        leaves=2,
+        rank=10,
     ),
     Metric(
         "exposed_communication_seconds",
         lambda row: throughput.exposed_communication(row.records),
+        "estimate",
         of_trial=if_timed(throughput.exposed_communication_seconds),
         meaning="Communication that the backward pass does not hide: step time with gradient "
         "synchronization − without it, in the same processes, without waiting for stragglers; "
         "in rows, the share of the step that `explain` shows × the step.",
-        has_interval=True,
         header="Exposed comm",
-        write=formatting.time_text,
-        follows_throughput=True,
-        by_default=True,
-        leaves=5,
+        words=exposed_words,
+        rank=7,
     ),
     Metric(
         "loss_slope_per_second",
         lambda row: loss_slope_per_second(row.records, row.throughput),
+        "estimate",
         meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
         "steps × steps per second.",
-        has_interval=True,
         header="Loss/s",
-        write=formatting.significant,
-        follows_throughput=True,
-        without_interval=f"too few timed steps for an interval (below {SLOPE_BLOCKS[-1][0]})",
-        by_default=True,
-        says_something=is_surely_not_zero,
-        note="Loss/s: fall of the training loss per second. The learning rate is fixed, so few "
-        "replicas do better",
-        leaves=6,
+        write=formatting.slope,
+        rank=6,
     ),
     repeated(
         "loss_delta_per_step",
@@ -419,12 +399,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "mfu",
         attrgetter("mfu"),
+        "estimate",
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
         header="MFU",
         write=formatting.clear_percentage,
-        by_default=True,
-        leaves=4,
+        rank=8,
     ),
     repeated(
         "peak_memory_bytes",
@@ -437,19 +417,17 @@ METRICS: tuple[Metric, ...] = (
         unit="B",
         header="Memory",
         write=formatting.memory,
-        by_default=True,
-        leaves=3,
+        rank=9,
         better="lower",
-        is_speed=False,
     ),
     *(
         repeated(
             f"step_seconds_p{percent}",
             step_percentile(percent),
             geometric_mean,
+            value_type="estimate",
             meaning=meaning,
             unit="s",
-            has_interval=True,
             header=f"Step p{percent}",
             write=formatting.time_text,
             better="lower",
@@ -463,10 +441,10 @@ METRICS: tuple[Metric, ...] = (
         "rank_skew",
         if_timed(throughput.rank_skew),
         mean,
+        value_type="estimate",
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
         unit="of the median rank",
-        has_interval=True,
         header="Rank skew",
         write=formatting.clear_percentage,
     ),
@@ -487,8 +465,8 @@ METRICS: tuple[Metric, ...] = (
         "setup_seconds",
         lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
         mean,
+        value_type="estimate",
         meaning="Time from the start of the slowest rank to its first warmup step.",
-        has_interval=True,
         unit="s",
         write=formatting.time_text,
         better="lower",
@@ -527,9 +505,7 @@ METRICS: tuple[Metric, ...] = (
         "completed trial has no speed.",
         header="Status",
         words=attrgetter("status.words"),
-        by_default=True,
-        says_something=lambda row, _: row.status is not Status.COMPLETED or row.reason is not None,
-        leaves=8,
+        rank=4,
     ),
     Metric(
         "reason",
@@ -541,9 +517,9 @@ METRICS: tuple[Metric, ...] = (
 )
 """Metrics in the order of a table's columns."""
 
-COMPARED_METRICS = {metric.key: metric for metric in METRICS if metric.better}
+COMPARED_METRICS: dict[str, Metric] = {metric.key: metric for metric in METRICS if metric.better}
 """Metrics that `compare` and `check` can compare."""
-TABLE_METRICS = {metric.key: metric for metric in METRICS if metric.header}
+TABLE_METRICS: dict[str, Metric] = {metric.key: metric for metric in METRICS if metric.header}
 """The columns that a table of configurations may have."""
 
 
@@ -562,6 +538,5 @@ def _claimed_metric(name: str) -> Metric:
         "text",
         meaning="As the source of the numbers states it; not measured here.",
         header=f"{header} (claimed)",
-        by_default=True,
-        leaves=1,
+        rank=11,
     )

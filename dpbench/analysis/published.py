@@ -88,6 +88,12 @@ class PublishedLine(BaseModel):
         return self.images_per_second or items / (self.seconds_per_step or math.inf)
 
     @property
+    def global_batch_size(self) -> int:
+        """Samples of all replicas in a micro-step; 0 if that is not known: of times and speedups it
+        is not stated whether the batch was per replica."""
+        return self.group_size * (self.batch_size or 0) if self.rate else 0
+
+    @property
     def duration(self) -> float:
         """Seconds for a fixed amount of work; 0 if that is not stated."""
         return sum((getattr(self, unit) or 0.0) * seconds for unit, seconds in UNIT_SECONDS.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,55 +42,113 @@ WORST_FIRST = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # without slots, for cached values
 class Row:
-    """One configuration: its name and sizes, how it ended, and its speed.
+    """One configuration: its settings, how its trials ended, and its speed, also over others."""
 
-    A measured row has a configuration and records, another one the line of a published table.
-    """
-
-    implementation: str
-    """The name as it is registered or published."""
+    source: Configuration | PublishedLine
+    """The configuration that was measured, or the line of a published table."""
     implementation_label: str
     """The implementation as people read it, with settings: "ddp(bf16)"."""
-    backend: str | None
-    group_size: int
-    replicas_by_node: tuple[int, ...] = ()
-    """Number of replicas on each node; () if all are on one."""
-    batch_size: int | None
-    """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
-    global_batch_size: int | None = None
-    """Samples of all replicas in a micro-step; None where it is not known."""
     work: str = ""
     """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
-    item: str
-    """The items that its speed counts: images, tokens."""
-    throughput: Estimate | None = None
-    """Items per second of all replicas."""
-    speeds: Costs = field(default_factory=dict)
-    """Items per second in each usable repetition."""
-    duration: Estimate | None = None
-    """Seconds for a fixed amount of work, which published tables state."""
+    trials: tuple[TrialRecord, ...] = ()
+    """All repetitions; none if it is published."""
+    peak_items_per_second: float | None = None
+    """Throughput at the peak of its GPUs, if that is known."""
     speedup: Estimate | None = None
     """How many times as fast it is as its reference."""
     relative_speedup: Estimate | None = None
     """The speedup over its own group size 1."""
     reference: Row | None = None
     """The other row that its speedup is over, if there is one."""
-    mfu: Estimate | None = None
-    """Throughput ÷ that at the peak of its GPUs, if that is known."""
-    status: Status = Status.COMPLETED
-    reason: str | None = None
-    verified: bool | None = None
-    """Whether gradients were compared with one process and agreed; None if never compared."""
-    repetitions: int = 0
-    """Number of completed repetitions."""
     notes: tuple[str, ...] = ()
     """Notes on its values."""
-    configuration: Configuration | None = None
-    """The settings that its repetitions share."""
-    records: tuple[TrialRecord, ...] = ()
-    """Usable repetitions, see `usable_repetitions`."""
-    published: PublishedLine | None = None
-    """The line that states it; None if dpbench measured it."""
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The settings that its repetitions share; None if it is published."""
+        return self.source if isinstance(self.source, Configuration) else None
+
+    @property
+    def published(self) -> PublishedLine | None:
+        """The line that states it; None if dpbench measured it."""
+        return self.source if isinstance(self.source, PublishedLine) else None
+
+    @property
+    def implementation(self) -> str:
+        """The name as it is registered or published."""
+        return self.source.implementation
+
+    @property
+    def backend(self) -> str | None:
+        return self.source.backend
+
+    @property
+    def group_size(self) -> int:
+        return self.source.group_size
+
+    @property
+    def replicas_by_node(self) -> tuple[int, ...]:
+        """Number of replicas on each node; () if all are on one."""
+        return self.configuration.replicas_by_node if self.configuration else ()
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
+        return self.source.batch_size
+
+    @property
+    def status(self) -> Status:
+        return worst_status(self.trials)[0]
+
+    @property
+    def reason(self) -> str | None:
+        """Why the trials did not all complete."""
+        return worst_status(self.trials)[1]
+
+    @property
+    def repetitions(self) -> int:
+        """Number of completed repetitions."""
+        if self.published:
+            return 1
+        return sum(record.status is Status.COMPLETED for record in self.trials)
+
+    @property
+    def verified(self) -> bool | None:
+        """Whether gradients were compared with one process and agreed; None if never compared."""
+        if any(record.status is Status.WRONG_GRADIENTS for record in self.trials):
+            return False
+        return any(record.facts.verification for record in self.trials) or None
+
+    @cached_property
+    def records(self) -> tuple[TrialRecord, ...]:
+        """Usable repetitions, see `usable_repetitions`."""
+        return usable_repetitions(self.trials)
+
+    @property
+    def item(self) -> str:
+        """The items that its speed counts: images, tokens."""
+        if self.published:
+            return self.published.item
+        return next((one for one in self.trials if one.ranks), self.trials[0]).facts.item
+
+    @cached_property
+    def speeds(self) -> Costs:
+        """Items per second in each usable repetition."""
+        if self.published:
+            return {0: self.published.rate} if self.published.rate else {}
+        return {record.trial.repetition: items_per_second(record) for record in self.records}
+
+    @cached_property
+    def throughput(self) -> Estimate | None:
+        """Items per second of all replicas."""
+        return geometric_mean([*self.speeds.values()], f"{self.item}/s") if self.speeds else None
+
+    @property
+    def mfu(self) -> Estimate | None:
+        """Throughput ÷ that at the peak of its GPUs."""
+        if self.throughput is None or self.peak_items_per_second is None:
+            return None
+        return self.throughput.scaled(1 / self.peak_items_per_second, unit="of peak")
 
     @property
     def efficiency(self) -> Estimate | None:
@@ -178,7 +236,7 @@ def worst_status(repetitions: Sequence[TrialRecord]) -> tuple[Status, str | None
     The reason is the first one, with the number of repetitions that ended that way.
     """
     statuses = [record.status for record in repetitions]
-    blamed = worst = min(statuses, key=WORST_FIRST.index)
+    blamed = worst = min(statuses, key=WORST_FIRST.index, default=Status.COMPLETED)
     if worst is Status.COMPLETED:
         if Status.SKIPPED not in statuses:
             return worst, None
@@ -225,36 +283,19 @@ def summarize(
         group, measured = groups[configuration], usable[configuration]
         one_replica = configuration.of_one_replica
         reference = configuration.single if has_single else one_replica
-        item = next((record for record in group if record.ranks), group[0]).facts.item
-        speeds = {record.trial.repetition: items_per_second(record) for record in measured}
-        throughput = geometric_mean([*speeds.values()], f"{item}/s") if speeds else None
         hosts = map((environments or {}).get, measured[-1].environment_ids if measured else ())
         operations = flops.get(configuration.workload)
         peak, peak_note = peak_items_per_second(configuration, operations, hosts)
         notes = [peak_note, *_notes(configuration, group)]
         if measured and not usable.get(reference):
             notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
-        status, reason = worst_status(group)
         row = Row(
-            implementation=configuration.implementation,
+            source=configuration,
             implementation_label=labels.implementation(configuration),
-            backend=configuration.backend,
-            group_size=configuration.group_size,
-            replicas_by_node=configuration.replicas_by_node,
-            batch_size=configuration.batch_size,
-            global_batch_size=configuration.global_batch_size or None,
             work=labels.work_label(configuration),
-            item=item,
-            throughput=throughput,
-            speeds=speeds,
-            mfu=throughput.scaled(1 / peak, unit="of peak") if throughput and peak else None,
-            status=status,
-            reason=reason,
-            verified=_verified(group),
-            repetitions=sum(record.status is Status.COMPLETED for record in group),
+            trials=tuple(group),
+            peak_items_per_second=peak,
             notes=tuple(filter(None, notes)),
-            configuration=configuration,
-            records=measured,
         )
         rows[configuration] = row  # which may be its own reference
         rows[configuration] = replace(
@@ -279,13 +320,6 @@ def _notes(configuration: Configuration, group: Sequence[TrialRecord]) -> Iterat
         )
 
 
-def _verified(group: Sequence[TrialRecord]) -> bool | None:
-    """Whether gradients agreed with those of one process; None if no repetition compared them."""
-    if any(record.status is Status.WRONG_GRADIENTS for record in group):
-        return False
-    return any(record.facts.verification for record in group) or None
-
-
 def published_rows(path: Path) -> tuple[Row, ...]:
     """The rows of a file of published numbers; raises FileError if it has another form.
 
@@ -298,30 +332,19 @@ def published_rows(path: Path) -> tuple[Row, ...]:
     rows: dict[object, Row] = {}
     # References come before the rows that have them.
     for line in sorted(lines, key=lambda line: (line.group_size, not line.is_single)):
-        batch, one_replica = line.batch_size, alone.get(line.series)
-        reference = singles.get(batch) if singles else one_replica
+        one_replica = alone.get(line.series)
+        reference = singles.get(line.batch_size) if singles else one_replica
         notes = [f"columns not read: {', '.join(unread)}"] if unread else []
         if line.speedup is None and reference is None:
             missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
             notes.append(f"no speedup, no {missing}")
         rows[line.key] = Row(
-            implementation=line.implementation,
+            source=line,
             implementation_label=line.implementation,
-            backend=line.backend,
-            group_size=line.group_size,
-            batch_size=batch,
-            # For times and speedups it is unknown whether the batch was per replica.
-            global_batch_size=line.group_size * batch if line.rate and batch else None,
-            item=line.item,
-            throughput=single_value(line.rate, f"{line.item}/s") if line.rate else None,
-            speeds={0: line.rate} if line.rate else {},
-            duration=single_value(line.duration, "s") if line.duration else None,
             speedup=_published_speedup(line, reference),
             relative_speedup=_published_speedup(line, one_replica),
             reference=rows.get(reference.key) if reference else None,
-            repetitions=1,
             notes=tuple(notes),
-            published=line,
         )
     return in_order(rows.values())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import slowest_of
@@ -130,18 +129,8 @@ def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
 
 
 def notes_on(rows: Sequence[Row], environments: Mapping[str, Environment]) -> Iterator[str]:
-    """How to read the numbers of these rows, and what deserves a change or a second look."""
-    estimates = chain.from_iterable((row.throughput, row.speedup) for row in rows)
-    repeated = [e for e in estimates if e is not None and e.basis == "repetitions"]
-    if repeated:
-        yield (
-            f"± is the {percent(repeated[0].confidence)} interval over "
-            f"{span(e.sample_size for e in repeated)} repetitions (Student's t; for speeds "
-            "and speedups, of their logarithms), or (low–high) where it is not symmetric"
-        )
-    if larger := [row for row in rows if row.speedup and row.group_size > 1]:
-        reference = f"{relative_to(larger)} at the same batch size and settings"
-        yield f"speedup is {reference}; efficiency = speedup ÷ group size, with the same relative ±"
+    """What is known about the numbers of these rows, and what deserves a change or a second
+    look."""
     for note in dict.fromkeys(note for row in rows for note in row.notes):
         yield f"{labels_of([row for row in rows if note in row.notes], rows)}: {note}"
     yield from machine_notes(rows, environments)

@@ -33,7 +33,7 @@ class Answer:
 
         def written(paragraph: Paragraph) -> str:
             if isinstance(paragraph, Table):
-                return paragraph.text(width) if paragraph.lines else ""
+                return paragraph.text(width)
             if isinstance(paragraph, str):
                 return "\n".join(wrap_text(line, narrow) for line in paragraph.splitlines())
             notes = (wrap_text(note, narrow, first="· ", others="  ") for note in paragraph)

@@ -8,10 +8,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.formatting import TOO_NOISY, rate_with_unit
+from dpbench.analysis.formatting import TOO_NOISY, percent, span
+from dpbench.analysis.losses import MIN_SLOPE_STEPS
 from dpbench.analysis.metrics import (
-    ITEM_PLACEHOLDER,
     TABLE_METRICS,
     UNDER_LOAD,
     Metric,
@@ -20,13 +21,14 @@ from dpbench.analysis.metrics import (
 )
 from dpbench.analysis.published import CLAIM_END
 from dpbench.analysis.rows import Row
-from dpbench.analysis.sentences import noise_warnings, reasons
+from dpbench.analysis.sentences import noise_warnings, reasons, relative_to
 from dpbench.errors import UsageError, unknown_name
 from dpbench.messages import one_line, option_words
+from dpbench.records.trial import Status
 from dpbench.report import DATA_FORMATS, FORMATS
 from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
-from dpbench.report.table import MISSING, Column, Table, column, text_column
+from dpbench.report.table import MISSING, Column, Table
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import INDEPENDENT
 
@@ -40,6 +42,9 @@ IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
 them."""
 COMMAND_KEY = "command"
 """Key of the column with the command that measures a row."""
+SAYS_NOTHING = {MISSING, TOO_NOISY, Status.COMPLETED.words}
+"""Cells that are not worth a column."""
+LOSS_RATE = TABLE_METRICS["loss_slope_per_second"]
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
 
@@ -84,56 +89,37 @@ def configurations_table(
     chosen = () if columns is None else _chosen_keys(columns, known)
     # Headers name what the rows count; if they count several items, each speed has its unit.
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
-    metrics = [
-        known[key].counting(map(one_line, items)) for key in dict.fromkeys((*chosen, *known))
-    ]
-    values = {metric.key: [metric.read(row) for row in rows] for metric in metrics}
-    shown = chosen or [one.key for one in metrics if _is_shown(one, rows, values[one.key])]
-    laid_out = list[Column]()
-    bare = list[Metric]()
-    for metric in metrics:
-        of_rows = values[metric.key]
-        is_empty = all(value is None for value in of_rows)
-        if is_empty and metric.key not in chosen:
-            continue
-        if metric.beside and metric.beside[0] in shown:
-            metric = replace(metric, write=metric.beside[1])
-        elif metric.key in shown and metric.by_default and any(map(_is_bare, of_rows)):
-            bare.append(metric)
-        texts = [cell(metric, row, value) for row, value in zip(rows, of_rows, strict=True)]
-        placed = metric_column(metric, of_rows, texts, by_default=metric.key in shown)
-        laid_out.append(replace(placed, leaves=0) if chosen else placed)
-    common = [one for one in laid_out if not chosen and _is_common(one)]
-    laid_out = [replace(one, by_default=False) if one in common else one for one in laid_out]
+    placed = list[Column]()
+    for key in dict.fromkeys((*chosen, *known)):
+        metric = known[key].counting(map(one_line, items))
+        values = [metric.read(row) for row in rows]
+        cells = [cell(metric, row, value) for row, value in zip(rows, values, strict=True)]
+        if key in chosen or {*cells} - {MISSING}:
+            placed.append(metric_column(metric, values, cells))
+    common = [one for one in placed if not chosen and _is_common(one)]
+    laid_out = [replace(one, rank=_rank(one, chosen, common)) for one in placed]
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
-        laid_out.append(text_column("", again, key=COMMAND_KEY, by_default=False))
+        laid_out.append(Column("", again, is_text=True, rank=0, key=COMMAND_KEY))
     sizes = ", ".join(f"{one.key.replace('_', ' ')} {one.cells[0]}" for one in common)
     notes = [f"All {len(rows):,} rows: {sizes}"] if common else []
     notes += _mark_notes(rows)
-    if bare:
-        # Where speeds are single values, so is what is computed from them, further right.
-        headers = ", ".join(metric.header for metric in bare)
-        notes.append(f"{headers} without ±: {bare[0].without_interval}")
-    notes += [known[key].note for key in shown if known[key].note]
+    notes += _column_notes(rows, {one.key for one in laid_out if one.rank})
     notes += _row_notes(rows)
     return Table(columns=tuple(laid_out), notes=tuple(notes), rules=_rules(rows))
 
 
-def metric_column(
-    metric: Metric, values: Iterable[Value], texts: Iterable[str], *, by_default: bool = True
-) -> Column:
+def metric_column(metric: Metric, values: Sequence[Value], cells: Sequence[str]) -> Column:
     """The column of a metric with its value and text in each row, sorted by plain values."""
-    return column(
+    return Column(
         metric.header,
-        texts,
-        key=metric.key,
-        meaning=metric.meaning,
+        cells,
         # What is claimed is mostly numbers, whose digits are left alone.
         is_text=metric.value_type in ("text", "boolean") and not metric.key.endswith(CLAIM_END),
-        sort=tuple(value.value if isinstance(value, Estimate) else value for value in values),
-        by_default=by_default,
-        leaves=metric.leaves,
+        rank=metric.rank,
+        key=metric.key,
+        meaning=metric.meaning,
+        sort=[value.value if isinstance(value, Estimate) else value for value in values],
     )
 
 
@@ -143,12 +129,50 @@ def _is_common(size: Column) -> bool:
     return is_size and len({*size.cells}) == 1 < len(size.cells)
 
 
+def _rank(column: Column, chosen: Sequence[str], common: Sequence[Column]) -> int:
+    """The rank of a column in this table: those that the user chose stay; else a column that could
+    leave is left out if all its cells are such as nobody reads."""
+    if chosen:
+        return int(column.key in chosen)
+    says_nothing = column.rank > 1 and {*column.cells} <= SAYS_NOTHING
+    return 0 if column in common or says_nothing else column.rank
+
+
 def _mark_notes(rows: Sequence[Row]) -> Iterator[str]:
     """What the marks beside names mean."""
     if any(row.implementation == INDEPENDENT for row in rows):
         yield "* copies that do not communicate: about the best possible, not a way to train"
     if any(row.is_under_load for row in rows):
-        yield f"{UNDER_LOAD} other programs used the cores during some of its trials"
+        note = f"{UNDER_LOAD} other programs used the cores during some of its trials"
+        loaded = [one for row in rows if (one := row.reference) and one.is_under_load]
+        if names := [*dict.fromkeys(one_line(row.label) for row in loaded)]:
+            note += f", so speedups over {units.some_of(names, 2)} are doubtful, too"
+        yield note
+
+
+def _column_notes(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
+    """How to read the columns that are shown."""
+    estimates = [e for row in rows for e in (row.throughput, row.speedup) if e]
+    repeated = [e for e in estimates if e.basis == "repetitions"]
+    if repeated and shown & {"images_per_second", "speedup"}:
+        count = span((e.sample_size for e in repeated), "repetition")
+        yield f"± or (low–high): {percent(repeated[0].confidence)} t interval over {count}"
+    if any(e.basis == "single value" for e in estimates):
+        yield "without ±: single values (n = 1), which have no interval"
+    larger = [row for row in rows if row.speedup and row.group_size > 1]
+    if larger and shown & {"speedup", "efficiency"}:
+        reference = f"{relative_to(larger)} at the same batch size"
+        uncertainty = ", with the same relative ±" if repeated else ""
+        yield f"Speedup: {reference}; Eff.: Speedup ÷ Size{uncertainty}"
+    if LOSS_RATE.key in shown:
+        rates = [e for row in rows if isinstance(e := LOSS_RATE.read(row), Estimate)]
+        known = [e for e in rates if e.interval and LOSS_RATE.write(e) != TOO_NOISY]
+        sides = [round(100 * max(e.sides) / abs(e.value)) for e in known]
+        how = f", ± {span(sides)} %" if sides else f" (no ± below {MIN_SLOPE_STEPS} timed steps)"
+        yield (
+            f"{LOSS_RATE.header}: fall of the loss per second{how}; at a fixed learning rate few "
+            "replicas do better"
+        )
 
 
 def _row_notes(rows: Sequence[Row]) -> Iterator[str]:
@@ -164,14 +188,6 @@ def _chosen_keys(columns: str, known: Iterable[str]) -> tuple[str, ...]:
     return keys if {*keys} & {*IDENTITY_COLUMNS} else (*IDENTITY_COLUMNS, *keys)
 
 
-def _is_shown(metric: Metric, rows: Sequence[Row], values: Sequence[Value]) -> bool:
-    """Whether a table has the column without --columns."""
-    pairs = zip(rows, values, strict=True)
-    return metric.by_default and any(
-        value is not None and metric.says_something(row, value) for row, value in pairs
-    )
-
-
 def _rules(rows: Sequence[Row]) -> tuple[int, ...]:
     """The rows at which another batch size begins, unless most batch sizes have one row."""
     batches = [row.batch_size for row in rows]
@@ -185,10 +201,10 @@ def _gem_table(rows: Sequence[Row]) -> Table:
     speeds = (row.throughput for row in shown)
     return Table(
         columns=(
-            text_column("Backend", [row.backend or MISSING for row in shown]),
-            text_column("Proc Group", [str(row.group_size) for row in shown]),
-            text_column("Batch", [str(row.batch_size or MISSING) for row in shown]),
-            text_column("Images/s", [f"{e.value:.1f}" if e else MISSING for e in speeds]),
+            Column("Backend", [row.backend or MISSING for row in shown], is_text=True),
+            Column("Proc Group", [str(row.group_size) for row in shown], is_text=True),
+            Column("Batch", [str(row.batch_size or MISSING) for row in shown], is_text=True),
+            Column("Images/s", [f"{e.value:.1f}" if e else MISSING for e in speeds], is_text=True),
         ),
         notes=(*_mark_notes(shown), *_row_notes(shown)),
     )
@@ -200,17 +216,14 @@ def _is_bare(value: Value) -> bool:
 
 
 def cell(metric: Metric, row: Row, value: Value) -> str:
-    """The text of a row's value of the metric; a speed has its unit where the metric lacks it."""
+    """The text of a row's value of the metric."""
     if value is None:
         return MISSING
     if metric.words is not None:
         return metric.words(row)
     # A ratio without an interval would look the most exact of all beside a speed that is too noisy.
-    follows = metric.follows_throughput or _is_bare(value)
-    if follows and row.throughput is not None and row.throughput.is_too_noisy:
+    if _is_bare(value) and row.throughput in row.noisy_estimates:
         return TOO_NOISY
-    if isinstance(value, Estimate) and ITEM_PLACEHOLDER in metric.unit:
-        return rate_with_unit(value)
     return metric.write(value)
 
 

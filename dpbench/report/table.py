@@ -7,9 +7,8 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 
 import tabulate
 
@@ -38,30 +37,34 @@ COLUMN_GAP = 2
 """Spaces between columns on a terminal."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column: its header, its cells, and how it gives way where a table is too wide."""
 
-    key: str
     header: str
-    cells: tuple[str, ...]
-    """Text may come from a record, so writers escape it."""
-    meaning: str = ""
-    """One sentence that defines it, with its unit."""
+    cells: Sequence[str]
+    """Each on one line. Text may come from a record, so writers escape it."""
+    _: KW_ONLY
     is_text: bool = False
     """Text is aligned left, numbers right."""
-    sort: tuple[SortValue, ...] | None = None
+    rank: int = 1
+    """Importance: on a terminal that is too narrow the largest leaves first, and 1 stays, of which
+    text then folds; 0 is only on a page, where its reader can choose it."""
+    key: str = ""
+    """Its name in --columns."""
+    meaning: str = ""
+    """One sentence that defines it, with its unit."""
+    sort: Sequence[SortValue] | None = None
     """Values that a page sorts it by, None last in either direction; None for the cells."""
-    by_default: bool = True
-    """False for a column that only a page has, where its reader can choose it."""
-    leaves: int = 0
-    """Order in which it leaves a terminal that is too narrow; 0 stays, and text then folds."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", tuple(map(one_line, self.cells)))
 
     @property
     def least_width(self) -> int:
         """Characters of the longest part that stays on one line."""
         glued = UNBROKEN_SPACE.sub(NO_BREAK, " ".join(self.cells))
-        parts = glued.split(" ") if self.is_text and not self.leaves else self.cells
+        parts = glued.split(" ") if self.is_text and self.rank == 1 else self.cells
         return max(map(len, (*self.header.split("\n"), *parts)))
 
 
@@ -70,7 +73,7 @@ class Table:
     """Columns of equal length."""
 
     columns: tuple[Column, ...]
-    """Only those `by_default` stand in text; a page has all, and its readers choose."""
+    """Text has those with a rank; a page has all, and its readers choose."""
     notes: tuple[str, ...] = ()
     """Lines below it: what all rows have in common, marks in cells, why rows failed."""
     groups: int = 0
@@ -86,7 +89,7 @@ class Table:
     @property
     def all_notes(self) -> list[str]:
         """The notes, and what the sign in cells means that have one end of an interval."""
-        cells = [cell for column in self.columns if column.by_default for cell in column.cells]
+        cells = [cell for column in self.as_text.columns for cell in column.cells]
         marks = [AT_MOST_MEANS] if any(cell.startswith(AT_MOST) for cell in cells) else []
         marks += [NO_TIME_MEANS] if NO_TIME in cells else []
         return [*marks, *self.notes]
@@ -94,7 +97,7 @@ class Table:
     @property
     def as_text(self) -> Table:
         """The table without the columns that only a page has."""
-        return replace(self, columns=tuple(c for c in self.columns if c.by_default))
+        return replace(self, columns=tuple(c for c in self.columns if c.rank))
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, without a newline at its end; None has room for all columns.
@@ -119,9 +122,9 @@ class Table:
     def _without_what_leaves(self, width: int) -> Table:
         """The table without the columns that leave so that the others have room."""
         kept = self
-        for order in sorted({column.leaves for column in self.columns} - {0}):
+        for rank in sorted({column.rank for column in self.columns} - {1}, reverse=True):
             if kept._room(width) < 0:
-                kept = replace(kept, columns=tuple(c for c in kept.columns if c.leaves != order))
+                kept = replace(kept, columns=tuple(c for c in kept.columns if c.rank != rank))
         return kept
 
     def _folded_cells(self, width: int) -> list[list[str]]:
@@ -154,7 +157,7 @@ class Table:
         lines = [[*map(escape, line)] for line in shown.lines]
         headers = [escape(column.header) for column in shown.columns]
         text = _tabulated(shown.columns, headers, lines, "pipe")
-        return "\n\n".join([text, *map(escape, self.all_notes)])
+        return "\n\n".join(filter(None, (text, *map(escape, self.all_notes))))
 
     def _room(self, width: int) -> int:
         """Characters that are left of a line where all columns are as narrow as they can be."""
@@ -164,10 +167,13 @@ class Table:
 def _tabulated(
     columns: Sequence[Column],
     headers: Sequence[str],
-    lines: Iterable[Sequence[str]],
+    lines: Sequence[Sequence[str]],
     format: str,
 ) -> str:
-    """The text of a table, with headers as wide as their words."""
+    """The text of a table, with headers as wide as their words; empty without lines, so that a
+    table without rows is its notes."""
+    if not lines:
+        return ""
     padding = tabulate.MIN_PADDING  # there is no argument for it
     tabulate.MIN_PADDING = 0
     try:
@@ -181,16 +187,6 @@ def _tabulated(
     finally:
         tabulate.MIN_PADDING = padding
     return text
-
-
-def column(header: str, cells: Iterable[str], *, key: str = "", **fields: Any) -> Column:
-    """A column of numbers, each on one line. The key is the header unless given."""
-    return Column(key=key or header, header=header, cells=tuple(map(one_line, cells)), **fields)
-
-
-def text_column(header: str, cells: Iterable[str], **fields: Any) -> Column:
-    """A column of words."""
-    return column(header, cells, is_text=True, **fields)
 
 
 def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> str:

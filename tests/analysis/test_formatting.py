@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.formatting import percentage, plus_minus, significant, time_text
+from dpbench.analysis.formatting import percentage, plus_minus, significant, slope, time_text
 
 
 def between(value: float, low: float, high: float) -> Estimate:
@@ -84,6 +84,21 @@ def test_compact(estimate: Estimate, expected: str) -> None:
 )
 def test_compact_time(estimate: Estimate, expected: str) -> None:
     assert time_text(estimate) == expected
+
+
+@pytest.mark.parametrize(
+    ("estimate", "expected"),
+    [
+        (between(0.824, 0.6, 1.3), "0.82"),
+        (about(-1.2e-5, 3e-6), "-1.2e-05"),
+        (single(12.0), "12"),
+        (single(123.4), "123"),
+        (between(0.2, -0.01, 0.4), "too noisy"),
+        (between(0.2, 0.1, 0.4), "too noisy"),
+    ],
+)
+def test_a_slope_stands_alone_or_is_too_noisy(estimate: Estimate, expected: str) -> None:
+    assert slope(estimate) == expected
 
 
 def test_a_share_whose_interval_includes_0_has_its_upper_end_alone() -> None:

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.scaling import analyze_scaling
+from dpbench.report.configurations import rows_text
 from tests.analysis.builders import QUIET, run, runs, trial, varied
 
 
@@ -74,5 +74,4 @@ def test_without_single_a_speedup_is_relative_and_says_so() -> None:
         pytest.approx(1.6),
         "its own group size 1",
     )
-    found = Analysis(name="", rows=(row,)).notes
-    assert any("relative to its own group size 1" in note for note in found)
+    assert "\nSpeedup: relative to its own group size 1 at" in rows_text([row])

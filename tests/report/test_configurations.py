@@ -14,7 +14,7 @@ import pytest
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.frames import row_frame
 from dpbench.analysis.rows import summarize
-from dpbench.records.trial import Status
+from dpbench.records.trial import HostLoad, Status
 from dpbench.report.configurations import frame_text, rows_text
 from tests.analysis.builders import BACKENDS, run, trial, varied
 from tests.report.sample import sample_records
@@ -72,7 +72,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_the_same_cells(common: str) ->
 
 def body(text: str) -> list[str]:
     """The lines with numbers, below the header and above the notes."""
-    lines = re.split(r"\n(?:\* |≤: |All )", text.split("-\n", 1)[1])[0].splitlines()
+    lines = re.split(r"\n(?:\* |≤: |± |All )", text.split("-\n", 1)[1])[0].splitlines()
     return [line for line in lines if not line.startswith("-")]
 
 
@@ -92,7 +92,18 @@ def test_eighty_columns_hold_the_four_quantities_and_a_rule_between_batch_sizes(
     header, rule, *lines = rows_text(rows, width=80).splitlines()
     assert header.split()[3:7] == ["Images/s", "Speedup", "Eff.", "Loss/s"]
     assert [place for place, line in enumerate(lines) if line == rule] == [3]
-    assert " ± " in rows_text(rows, columns="efficiency"), "alone it has its own interval"
+
+
+def test_load_on_the_reference_of_speedups_is_told_beside_its_mark() -> None:
+    specs = {"single": trial("single", "none"), "ddp": trial(group_size=2)}
+    busy = HostLoad(cores=2, during=2.0, stolen=0.0)
+    for loaded in specs:
+        loads = {loaded: busy}
+        records = [run(spec, 100.0, host_load=loads.get(name)) for name, spec in specs.items()]
+        text = " ".join(rows_text(summarize(records)).split())
+        doubtful = "its trials, so speedups over single ×1, batch 32 are doubtful, too"
+        assert "† other programs used the cores during some of its trials" in text
+        assert (doubtful in text) is (loaded == "single")
 
 
 def test_local_sgd_is_marked_as_another_optimization() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 import tabulate
 
-from dpbench.report.table import AT_MOST_MEANS, Table, column, text_column, wrap_text
+from dpbench.report.table import AT_MOST_MEANS, Column, Table, wrap_text
 
 HOSTILE = "@channel <img src=x onerror=alert(1)> [a](b) | `c` *d* 5 % a_b"
-TABLE = Table(columns=(text_column("Name", [HOSTILE]), column("n", ["1,000 ± 3"])))
+TABLE = Table(columns=(Column("Name", [HOSTILE], is_text=True), Column("n", ["1,000 ± 3"])))
 
 
 def lines(table: Table, width: int) -> list[str]:
@@ -29,7 +29,7 @@ def lines(table: Table, width: int) -> list[str]:
 def test_a_cell_folds_between_words_only_where_it_is_too_wide(
     cells: Sequence[str], width: int, expected: Sequence[str]
 ) -> None:
-    table = Table(columns=(text_column("", cells), column("n", ["1"] * len(cells))))
+    table = Table(columns=(Column("", cells, is_text=True), Column("n", ["1"] * len(cells))))
     first = [line[: max(map(len, expected))].rstrip() for line in lines(table, width)[2:]]
     assert first[: len(expected)] == expected
 
@@ -41,10 +41,10 @@ def test_a_percentage_is_not_broken() -> None:
 
 def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:
     cells = ["ddp/gloo ×2, batch 16", "1,200 (900–1,600)", "1,100 (800–1,500)", "0.007", "faster"]
-    looks = ({"is_text": True}, {"leaves": 2}, {"leaves": 2}, {"leaves": 1}, {})
+    looks = ({"is_text": True}, {"rank": 2}, {"rank": 2}, {"rank": 3}, {})
     table = Table(
         columns=tuple(
-            column(header, [cell], **look)
+            Column(header, [cell], **look)
             for header, cell, look in zip(("Row", "A", "B", "p", "Is"), cells, looks, strict=True)
         )
     )
@@ -57,9 +57,15 @@ def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:
 def test_a_mark_is_explained_below_a_table_that_has_it() -> None:
     assert AT_MOST_MEANS not in TABLE.text()
     assert tabulate.MIN_PADDING == 2, "that of other tables in this process"
-    table = Table(columns=(column("n", ["≤ 3 ms"]),))
+    table = Table(columns=(Column("n", ["≤ 3 ms"]),))
     assert table.text().endswith(f"\n{AT_MOST_MEANS}")
     assert table.markdown.endswith(f"\n\n{AT_MOST_MEANS}")
+
+
+def test_a_table_without_rows_is_its_notes() -> None:
+    table = Table(columns=(Column("n", []),), notes=("shm: skipped", "gloo: failed"))
+    assert table.text() == "shm: skipped\ngloo: failed"
+    assert table.markdown == "shm: skipped\n\ngloo: failed"
 
 
 def test_a_markdown_cell_is_no_markup() -> None:

@@ -39,7 +39,7 @@ def _columns(which: str) -> str:
         (
             (f"{f'{column.header}, ' * shown}`{column.key}`", column.meaning)
             for column in headed
-            if column.by_default is shown and column.key not in {*(NAMES if shown else AXES)}
+            if bool(column.rank) is shown and column.key not in {*(NAMES if shown else AXES)}
         ),
     )
 

@@ -18,7 +18,7 @@ from dpbench.messages import one_line
 from dpbench.report.answer import Answer, with_ends
 from dpbench.report.answers.compare import plain_comparison, sample_sizes, side_columns
 from dpbench.report.markup import render_template
-from dpbench.report.table import MISSING, Table, column, text_column
+from dpbench.report.table import MISSING, Column, Table
 
 MOST_NAMED = 3
 EQUAL_RUNS_PERCENT = 1e-6
@@ -154,14 +154,14 @@ def _tables(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
         change = "Change" if subject == metric else f"Change\nin {subject}"
         yield Table(
             columns=(
-                text_column("Configuration", [row.pair.label for row in rows]),
-                *side_columns(rows, ("Baseline", "Candidate"), leaves=2, gap="\n"),
-                column(
+                Column("Configuration", [row.pair.label for row in rows], is_text=True),
+                *side_columns(rows, ("Baseline", "Candidate"), gap="\n"),
+                Column(
                     change.replace(" per", "\nper"),
                     [change_words(row.change) if row.change else MISSING for row in rows],
                 ),
-                column("Runs", map(sample_sizes, rows), leaves=1),
-                text_column("Verdict", [row.outcome for row in rows]),
+                Column("Runs", [*map(sample_sizes, rows)], rank=3),
+                Column("Verdict", [row.outcome for row in rows], is_text=True),
             )
         )
 

@@ -24,8 +24,7 @@ def collectives_table(records: Sequence[CollectiveRecord]) -> Table:
     for metric in COLLECTIVE_METRICS:
         if metric.header:
             values = [metric.read(row) for row in measured]
-            texts = map(metric.write, values)
-            columns.append(metric_column(metric, values, texts))
+            columns.append(metric_column(metric, values, [*map(metric.write, values)]))
     return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(records)))
 
 

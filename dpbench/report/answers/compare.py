@@ -11,7 +11,7 @@ from dpbench.analysis.formatting import percent, plus_minus, rate_with_unit
 from dpbench.analysis.metrics import COMPARED_METRICS, ITEM_PLACEHOLDER, Metric, PlainValue
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
-from dpbench.report.table import MISSING, Column, Table, column, or_missing, text_column
+from dpbench.report.table import MISSING, Column, Table, or_missing
 
 
 def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: float) -> Answer:
@@ -55,19 +55,19 @@ def _comparison_table(rows: Sequence[ComparedRow], metric: Metric, within: float
     p_values = [row.p_value_corrected for row in rows]
     return Table(
         columns=(
-            text_column("Configuration", [row.pair.label for row in rows]),
-            *side_columns(rows, ("A", "B"), leaves=3),
-            column(
+            Column("Configuration", [row.pair.label for row in rows], is_text=True),
+            *side_columns(rows, ("A", "B")),
+            Column(
                 "Speedup" if metric.is_speed else "B ÷ A",
                 [or_missing(_ratio(row, metric), plus_minus) for row in rows],
             ),
-            column(
+            Column(
                 "p",
                 [MISSING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}" for p in p_values],
-                leaves=1,
+                rank=4,
             ),
-            column("n", map(sample_sizes, rows), leaves=2),
-            text_column("B is", [_outcome_words(row, within) for row in rows]),
+            Column("n", [*map(sample_sizes, rows)], rank=3),
+            Column("B is", [_outcome_words(row, within) for row in rows], is_text=True),
         )
     )
 
@@ -81,7 +81,7 @@ def _ratio(row: ComparedRow, metric: Metric) -> Estimate | None:
 
 
 def side_columns(
-    rows: Sequence[ComparedRow], names: Sequence[str], *, leaves: int, gap: str = " "
+    rows: Sequence[ComparedRow], names: Sequence[str], *, gap: str = " "
 ) -> Iterator[Column]:
     """A column for the baseline and one for the candidate. A rate in which all rows are measured,
     such as images/s, stands in both headers, after a `gap`."""
@@ -93,7 +93,7 @@ def side_columns(
     sides = [row.baseline for row in rows], [row.candidate for row in rows]
     for name, averages in zip(names, sides, strict=True):
         header = f"{name}{gap}({rate})" if rate else name
-        yield column(header, [or_missing(average, write) for average in averages], leaves=leaves)
+        yield Column(header, [or_missing(average, write) for average in averages], rank=2)
 
 
 def sample_sizes(row: ComparedRow) -> str:

@@ -37,7 +37,7 @@ from dpbench.errors import INCONCLUSIVE
 from dpbench.report.answer import Answer, Paragraph
 from dpbench.report.answers.report import tied_with
 from dpbench.report.commands import next_command
-from dpbench.report.table import Table, column, keep_on_line, or_missing, text_column
+from dpbench.report.table import Column, Table, keep_on_line, or_missing
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -192,26 +192,32 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
         groups=1,
         notes=tuple(notes),
         columns=(
-            text_column("Configuration", [explanation.row.label for explanation, _ in rows]),
-            text_column(
+            Column(
+                "Configuration", [explanation.row.label for explanation, _ in rows], is_text=True
+            ),
+            Column(
                 "Factor",
                 [" and ".join(factor.parts) for factor in factors],
+                is_text=True,
                 meaning="Part of the efficiency.",
             ),
-            column(
+            Column(
                 "Ratio\n(< 1 = loss)",
                 [ratio(factor.value) for factor in factors],
                 meaning="Step time without this loss ÷ with it, no share; above 1 is a gain.",
                 sort=tuple(factor.value.value for factor in factors),
             ),
-            column(
+            Column(
                 "Share of step",
                 [*map(_share_text, factors)],
                 meaning="Seconds lost, or gained, ÷ measured step.",
                 sort=tuple(factor.share.value for factor in factors),
             ),
-            text_column(
-                "Cause", [_cause_words(*row) for row in rows], leaves=int(len(explanations) > 1)
+            Column(
+                "Cause",
+                [_cause_words(*row) for row in rows],
+                is_text=True,
+                rank=2 if len(explanations) > 1 else 1,
             ),
         ),
     )

@@ -13,7 +13,7 @@ from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.analysis.projection.series import Projection
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
-from dpbench.report.table import MISSING, Table, column, or_missing, text_column
+from dpbench.report.table import MISSING, Column, Table, or_missing
 
 VERBOSE_HINT = "--verbose lists the assumptions"
 LAW_TITLE = "Predicted by a scaling law from the measured group sizes"
@@ -80,12 +80,12 @@ def _projection_table(projections: Sequence[Projection]) -> Table:
 
     speeds = [point.throughput for point in points]
     columns = (
-        text_column("Series", labels),
-        column("Replicas", [f"{point.group_size:,}" for point in points]),
-        column("Step", [or_missing(point.step_seconds, time_text) for point in points], leaves=1),
-        column(speed_metric.header, [or_missing(estimate, speed) for estimate in speeds]),
-        column("Efficiency", [or_missing(point.efficiency, percentage) for point in points]),
-        text_column("Origin", [point.origin for point in points]),
+        Column("Series", labels, is_text=True),
+        Column("Replicas", [f"{point.group_size:,}" for point in points]),
+        Column("Step", [or_missing(point.step_seconds, time_text) for point in points], rank=2),
+        Column(speed_metric.header, [or_missing(estimate, speed) for estimate in speeds]),
+        Column("Efficiency", [or_missing(point.efficiency, percentage) for point in points]),
+        Column("Origin", [point.origin for point in points], is_text=True),
     )
     return Table(groups=1, columns=tuple(c for c in columns if {*c.cells} - {"", MISSING}))
 

@@ -14,7 +14,7 @@ from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
-from dpbench.report.table import MISSING, Column, Table, column, text_column
+from dpbench.report.table import MISSING, Column, Table
 from dpbench.requirements import PYTHON, TORCH
 from dpbench.specs import Configuration, Labels
 from dpbench.specs.nodes import on_nodes
@@ -39,13 +39,16 @@ def names_answer(entries: Sequence[NameEntry]) -> Answer:
         names.setdefault(entry.kind, []).append(name)
     if len(names) == 1:
         columns: tuple[Column, ...] = (
-            text_column("Name", [entry.name for entry in entries]),
-            text_column("Usable", ["no" if entry.reason else "yes" for entry in entries]),
-            text_column("What", [e.reason or e.description for e in entries]),
+            Column("Name", [entry.name for entry in entries], is_text=True),
+            Column("Usable", ["no" if entry.reason else "yes" for entry in entries], is_text=True),
+            Column("What", [e.reason or e.description for e in entries], is_text=True),
         )
         more = ""
     else:
-        columns = (text_column("Kind", names), text_column("Names", map(", ".join, names.values())))
+        columns = (
+            Column("Kind", [*names], is_text=True),
+            Column("Names", [*map(", ".join, names.values())], is_text=True),
+        )
         more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
     data = [entry._asdict() for entry in entries]
     return Answer(paragraphs=(Table(columns=columns), more), data=data)
@@ -60,13 +63,13 @@ def plan_answer(
     skipped = Counter(reasons[spec] for spec in specs if spec in reasons)
     batches = [str(spec.global_batch_size or MISSING) for spec in specs]
     columns = (
-        text_column("Implementation", map(labels.implementation, specs)),
-        text_column("Backend", [spec.backend for spec in specs]),
-        column("Size", [f"{spec.group_size}{on_nodes(spec.replicas_by_node)}" for spec in specs]),
-        column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
-        column("Global batch", batches, leaves=2),
-        text_column("Devices", [", ".join(spec.devices) for spec in specs], leaves=1),
-        column("Runs", ["skip" if spec in reasons else str(runs[spec]) for spec in specs]),
+        Column("Implementation", [*map(labels.implementation, specs)], is_text=True),
+        Column("Backend", [spec.backend for spec in specs], is_text=True),
+        Column("Size", [f"{spec.group_size}{on_nodes(spec.replicas_by_node)}" for spec in specs]),
+        Column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
+        Column("Global batch", batches, rank=2),
+        Column("Devices", [", ".join(spec.devices) for spec in specs], is_text=True, rank=3),
+        Column("Runs", ["skip" if spec in reasons else str(runs[spec]) for spec in specs]),
     )
     notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in skipped.items()]
     return Answer(
@@ -131,7 +134,7 @@ def median_seconds(test: CollectiveRecord) -> float | None:
 def environment_table(lines: Iterable[tuple[str, str]]) -> Table:
     """Labels and texts as a table without headers."""
     labels, texts = zip(*lines, strict=True)
-    return Table(columns=(text_column("", labels), text_column("", texts)))
+    return Table(columns=(Column("", labels, is_text=True), Column("", texts, is_text=True)))
 
 
 def environment_lines(environment: Environment) -> Iterator[tuple[str, str]]:

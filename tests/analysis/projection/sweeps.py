@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpbench.analysis.estimate import single_value
 from dpbench.analysis.projection.network import Link, Topology
 from dpbench.analysis.projection.series import Series, series_of
+from dpbench.analysis.published import PublishedLine
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.shipped import RESULTS
@@ -64,13 +64,14 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
     """A series of single values with these step times, and one item in a replica's step."""
     rows = (
         Row(
-            implementation="ddp",
+            source=PublishedLine(
+                implementation="ddp",
+                backend="gloo",
+                group_size=n,
+                batch_size=1,
+                images_per_second=n / seconds(n),
+            ),
             implementation_label="ddp",
-            backend="gloo",
-            group_size=n,
-            batch_size=1,
-            item="images",
-            throughput=single_value(n / seconds(n), "images/s"),
         )
         for n in sizes
     )

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
 
 import pytest
 
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import Estimate, t_quantile
 from dpbench.analysis.projection.law import ACROSS_NODES, continued, crosses, project_by_law
 from dpbench.analysis.projection.series import ProjectedPoint, series_of
 from dpbench.analysis.rows import published_rows, summarize
 from dpbench.errors import UsageError
-from tests.analysis.builders import runs, trial
+from dpbench.records.trial import TrialRecord
+from dpbench.specs import TrialSpec
+from tests.analysis.builders import run, runs, trial
 from tests.analysis.projection.sweeps import PUBLISHED, curve, ddp_series, swept
 
 
-def noisy(value: float, noise: float) -> Estimate:
-    """A measured speed whose logarithm may be off by `noise`."""
-    ends = {"low": value * math.exp(-noise), "high": value * math.exp(noise)}
-    return Estimate(value=value, **ends, unit="images/s", sample_size=5, basis="repetitions")
+def noisy_runs(spec: TrialSpec, speed: float, noise: float) -> list[TrialRecord]:
+    """Two runs of which the logarithm of the mean speed may be off by `noise`."""
+    apart = noise / t_quantile(1)
+    return runs(spec, [speed * math.exp(-apart), speed * math.exp(apart)])
 
 
 def numbers(point: ProjectedPoint) -> tuple[Estimate, Estimate, Estimate]:
@@ -40,21 +42,21 @@ def test_a_point_has_step_throughput_and_efficiency() -> None:
 
 
 @pytest.mark.parametrize(
-    ("single", "first", "expected"), [(None, 0.3, 10 / 10), (noisy(12.5, 0.2), 0.0, 10 / 12.5)]
+    ("first", "noise", "expected"),
+    [
+        (noisy_runs(trial(), 10, 0.3), 0.3, 10 / 10),
+        ([*noisy_runs(trial("single", "none"), 12.5, 0.2), run(trial(), 10)], 0.2, 10 / 12.5),
+    ],
 )
 def test_an_efficiency_has_the_noise_of_what_it_is_against(
-    single: Estimate | None, first: float, expected: float
+    first: Sequence[TrialRecord], noise: float, expected: float
 ) -> None:
-    series = curve(lambda n: 0.1, (1, 2, 4))
-    base = replace(series.rows[0], throughput=noisy(10, first))
-    plain = replace(base, implementation="single", throughput=single)
-    last = replace(series.rows[-1], reference=plain)
-    noisy_series = replace(series, rows=(base, *series.rows[1:-1], last))
-    [row] = project_by_law(noisy_series, [8]).points
+    [series] = ddp_series([*first, *(run(trial(group_size=n), 10 * n) for n in (2, 4))])
+    [row] = project_by_law(series, [8]).points
     _, throughput, efficiency = numbers(row)
     assert efficiency.value == pytest.approx(expected)
     speed, share = (math.log(one.ends[1] / one.value) for one in (throughput, efficiency))
-    assert share == pytest.approx(math.hypot(speed, first or 0.2))
+    assert share == pytest.approx(math.hypot(speed, noise))
 
 
 def test_measured_points_have_the_efficiency_of_the_table() -> None:

@@ -82,7 +82,7 @@ def test_why_a_number_has_no_interval_stands_once_below_the_table() -> None:
     alone = [run(trial("single", "none"), 4538.2), run(trial(), 4987.5)]
     text = " ".join(report_answer(analysis(alone)).text.split())
     assert " 4,988 1.10 110 % " in text
-    assert text.count("Images/s, Speedup, Loss/s without ±: single values (n = 1)") == 1
+    assert text.count("without ±: single values (n = 1)") == 1
 
 
 def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> None:
@@ -120,7 +120,7 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     assert "another one" not in short
     said = " ".join(short.split())
     assert "Report: r/report/index.html Next: dpbench explain demo (" in said
-    assert said.endswith(" notes: --verbose)")
+    assert said.endswith("(1 more warning, 1 note: --verbose)")
     assert "· another one" in report_answer(warned, verbose=True).text
     alone = analysis(runs(trial("single", "none"), (100, 101)))
     # Explain has nothing to explain.
