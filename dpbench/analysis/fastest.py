@@ -41,11 +41,9 @@ class Fastest:
     """Load on the machine, for which the fastest row may not be the fastest."""
     row: Row | None = None
     """The fastest row; None if no row has a speed."""
-    others: tuple[Row, ...] = ()
-    """All that it was compared with, the nearest first."""
     rivals: tuple[Row, ...] = ()
-    """The rows that tie with it: their intervals overlap, and repetitions that ran in turn do
-    not show that they are slower."""
+    """The rows that tie with it, the nearest first: their intervals overlap, and repetitions that
+    ran in turn do not show that they are slower."""
     faster_backend: tuple[str, Estimate, str] | None = None
     """The fastest backend, the ratio of its speed to that of the next one, and the next one, in
     rows that differ in nothing else; None if no backend is clearly faster."""
@@ -128,7 +126,6 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
         reason=reason,
         load=load,
         row=fastest,
-        others=tuple(others),
         rivals=rivals,
         faster_backend=_faster_backend(usable),
         lead=(ratios[nearest], nearest) if nearest is not None and is_known else None,

@@ -117,10 +117,11 @@ def build_page(
 
 def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
     """For each headline the row that explain shows: the fastest one with several replicas."""
+    together = [each for each in analysis.explanations if each.trains_together]
     for fastest in analysis.fastest:
-        compared = {row.configuration for row in (fastest.row, *fastest.others) if row}
-        own = [each for each in analysis.explanations if each.configuration in compared]
-        yield from (each for each in fastest_by_work(own) if each.trains_together)
+        same_work = [each for each in together if each.row.work == fastest.work]
+        own = [each for each in same_work if fastest.batch_size in (None, each.row.batch_size)]
+        yield from fastest_by_work(own)
 
 
 def _draw(analysis: Analysis) -> Iterator[PageChart]:

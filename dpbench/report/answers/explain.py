@@ -91,14 +91,12 @@ def explanation_answer(
     table = factors_table(shown)
     if len(shown) == 1:
         table = replace(table, columns=table.columns[1:])
-    verdicts = [
-        verdict_sentence(one, tied_with(one.row, analysis.fastest))
-        for one in fastest_by_work(shown)
-    ]
+    best = fastest_by_work(shown)
+    verdicts = [verdict_sentence(one, tied_with(one.row, analysis.fastest)) for one in best]
     verdict: Paragraph = "\n".join(verdicts) if is_explained else noise
     if not (is_explained or shown[0].is_spoiled) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
-    following = next_command(analysis, typed, shown[0])
+    following = next_command(analysis, typed, best[0])
     last = keep_on_line(f"Next: {following}") if following else ""
     return Answer(
         paragraphs=(first, verdict, causes, table, remarks, last),

@@ -102,7 +102,7 @@ def _sentence(fastest: Fastest) -> str:
         return f"no fastest configuration{at}: {fastest.reason}"
     label, value = _name(row, fastest), rate_with_unit(speed)
     load = f", but {fastest.load}" if fastest.load else ""
-    if fastest.others and speed.basis != "repetitions":
+    if fastest.rivals and speed.basis != "repetitions":
         why = "one run cannot show whether another is as fast"
         return f"fastest in a single run{at}: {label} at {value}; {why}{load}"
     if ties := fastest.ties:
