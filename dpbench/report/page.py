@@ -62,6 +62,10 @@ class Page:
     """Warnings to read before a number is believed."""
     advice: tuple[str, ...]
     """What to do about the fastest rows, as explain prints it; the largest loss first."""
+    next_command: str
+    """What to run next; "" for nothing."""
+    first_chart: PageChart | None
+    """The chart beside the headline, if there is one: the first of how speeds scale."""
     sections: tuple[Section, ...]
 
 
@@ -105,13 +109,18 @@ def build_page(
     analysis: Analysis, *, charts: bool = False, typed: CommandLine | None = None
 ) -> Page:
     """The page of an analysis, with every chart that it has data for if `charts`."""
+    drawn = [*_draw(analysis)] if charts else []
+    of_scaling = [one for one in drawn if one[0].section is PageSection.SCALING]
+    first = of_scaling[0] if of_scaling and analysis.fastest else None
     return Page(
         title=one_line(analysis.name),
         about=" · ".join(map(one_line, _about(analysis))),
         headline=tuple(headline_sentences(analysis.fastest)),
         warnings=analysis.warnings,
         advice=what_to_try([*_fastest_explained(analysis)]),
-        sections=tuple(_sections(analysis, [*_draw(analysis)] if charts else [], typed)),
+        next_command=next_command(analysis, typed),
+        first_chart=first,
+        sections=tuple(_sections(analysis, [one for one in drawn if one is not first])),
     )
 
 
@@ -138,16 +147,12 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
             yield kind, inline_svg(figure, salt=f"{kind.name} {shown.work}")
 
 
-def _sections(
-    analysis: Analysis, charts: Sequence[PageChart], typed: CommandLine | None
-) -> Iterator[Section]:
+def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
     """All sections with content, in their order."""
     tables = dict[PageSection, Table]()
     below = dict[PageSection, Sequence[str]]()
     command = analysis.stored.command if analysis.stored else None
-    code = {PageSection.NEXT: next_command(analysis, typed)}
-    if command:
-        code[PageSection.REPRODUCE] = command.text
+    code = {PageSection.REPRODUCE: command.text} if command else {}
     if analysis.rows:
         tables[PageSection.RESULTS] = configurations_table(analysis.rows, command=command)
         below[PageSection.RESULTS] = analysis.notes

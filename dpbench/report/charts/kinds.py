@@ -22,7 +22,6 @@ IMAGE_FORMATS = ("png", "svg", "pdf")
 class PageSection(StrEnum):
     """Sections of the page, in their order, with their titles."""
 
-    SPEED = "Throughput"
     RESULTS = "Results"
     SCALING = "Scaling"
     TIME = "Where the time goes"
@@ -30,12 +29,11 @@ class PageSection(StrEnum):
     COMMUNICATION = "Communication"
     ENVIRONMENT = "Environment"
     REPRODUCE = "Reproduce"
-    NEXT = "Next"
 
     @property
     def is_open(self) -> bool:
         """Whether a reader sees more than its title before they open it."""
-        return self.name in ("SPEED", "RESULTS", "SCALING", "NEXT")
+        return self.name in ("RESULTS", "SCALING")
 
 
 class NothingToDraw(Exception):
@@ -67,8 +65,8 @@ class ChartKind:
 
 
 _KINDS = (
-    ChartKind("implementations", "Implementations compared", PageSection.SPEED),
-    ChartKind("throughput", "Throughput by group size", PageSection.SPEED),
+    ChartKind("implementations", "Implementations compared", PageSection.SCALING),
+    ChartKind("throughput", "Throughput by group size", PageSection.SCALING),
     ChartKind("speedup", "Speedup by group size", PageSection.SCALING),
     ChartKind("efficiency", "Efficiency by group size", PageSection.SCALING),
     ChartKind("step-shares", "Phases of a step", PageSection.TIME),
