@@ -15,7 +15,6 @@ A folder holds a sweep or collectives.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +79,29 @@ class Sweep(Stored):
 
     spec: SweepSpec
     records: tuple[TrialRecord, ...] = ()
+
+    @property
+    def missing(self) -> tuple[TrialSpec, ...]:
+        """The planned trials without a record, in the order in which they run."""
+        done = {record.trial.trial_id for record in self.records}
+        return tuple(trial for trial in self.spec.trials if trial.trial_id not in done)
+
+    @property
+    def trials_run(self) -> int:
+        """The number of trials that have run, which those that were skipped have not."""
+        return len({one.trial.trial_id for one in self.records if one.status is not Status.SKIPPED})
+
+    @property
+    def unfinished_warning(self) -> str | None:
+        """The warning that trials are missing, with the command that runs them; None if none are.
+        Trials of a configuration that was skipped are not missing."""
+        skipped = {one.configuration for one in self.records if one.status is Status.SKIPPED}
+        left = sum(trial.configuration not in skipped for trial in self.missing)
+        if not left:
+            return None
+        planned = units.counted(self.trials_run + left, "trial")
+        to_finish = f"; to finish: {self.to_finish}" if self.to_finish else ""
+        return f"Unfinished: {self.trials_run:,} of {planned}{to_finish}"
 
     @property
     def to_finish(self) -> str | None:
@@ -209,24 +231,3 @@ def _missing(folder: Path, header: str) -> str:
     if os.path.lexists(Path("results", folder, header)):
         return f"{folder} does not exist; did you mean {Path('results', folder)}?"
     return f"{folder} does not exist{near_path(folder) or f'; {wanted}'}"
-
-
-def missing_trials(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list[TrialSpec]:
-    """The trials that have no record yet, in their order."""
-    done = {record.trial.trial_id for record in records}
-    return [trial for trial in trials if trial.trial_id not in done]
-
-
-def unfinished_warning(sweep: Sweep) -> tuple[str, ...]:
-    """The warning that trials of a sweep are missing, with the command that runs them; () if none
-    are. Configurations that were skipped count neither as run nor as missing."""
-    run = {one.trial.trial_id for one in sweep.records if one.status is not Status.SKIPPED}
-    skipped = {one.configuration for one in sweep.records if one.status is Status.SKIPPED}
-    left = missing_trials(sweep.spec.trials, sweep.records)
-    waiting = sum(trial.configuration not in skipped for trial in left)
-    if not waiting:
-        return ()
-    warning = f"Unfinished: {len(run):,} of {units.counted(len(run) + waiting, 'trial')}"
-    if sweep.to_finish:
-        warning += f"; to finish: {sweep.to_finish}"
-    return (warning,)

@@ -17,7 +17,7 @@ from tests.builders import command, sweep_spec
 from tests.launch.synthetic import run_trials
 
 SPEC = sweep_spec()
-RECORDS = tuple(run_trials(SPEC))
+RECORDS = run_trials(SPEC)
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:

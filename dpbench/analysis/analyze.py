@@ -13,7 +13,7 @@ from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
 from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.rows import Row, summarize
 from dpbench.analysis.sentences import environment_warnings, notes_on, warnings_on
-from dpbench.folders import Collectives, Sweep, unfinished_warning
+from dpbench.folders import Collectives, Sweep
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
@@ -124,7 +124,7 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
         explanations=explain_rows(rows),
         stored=stored,
         folder_warnings=(
-            *unfinished_warning(stored),
+            *filter(None, [stored.unfinished_warning]),
             *stored.warnings,
             *loss,
             *environment_warnings(records, environments),

@@ -18,7 +18,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run import explaining
 from dpbench.run.check.checking import run_check
-from dpbench.run.sweep.measuring import measure_here
+from dpbench.run.sweep.plan import plan_sweep
 
 
 @takes_options(SweepOptions)
@@ -52,7 +52,8 @@ def sweep(
     """
     with python_call(progress=progress), measuring("dpbench.sweep"):
         measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
-        results = Results(measure_here(measured, TrialProgress(quiet=not progress)))
+        with plan_sweep(measured) as run:
+            results = Results(run.measure(TrialProgress(quiet=not progress)))
     if report:
         results.write_report(charts=measured.charts)
     return results

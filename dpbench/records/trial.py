@@ -35,6 +35,10 @@ class Status(enum.Enum):
     def words(self) -> str:
         return self.value.replace("_", " ")
 
+    @property
+    def is_failure(self) -> bool:
+        return self not in (Status.COMPLETED, Status.SKIPPED)
+
 
 NOT_A_MEAN = (
     'the loss is not a mean over samples (reduction="mean"), so its gradients depend on the number '

@@ -14,7 +14,6 @@ from dpbench.files import folder_inside, is_free, write_inside
 from dpbench.folders import Sweep
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
-from dpbench.records.trial import Status
 from dpbench.report.answers.comm import collectives_table
 from dpbench.report.answers.explain import READING_NOTE, factors_table, what_to_try
 from dpbench.report.answers.report import headline_sentences, works_of
@@ -190,8 +189,7 @@ def _about(analysis: Analysis) -> Iterator[str]:
         yield f"{first[:10]} {first[11:16]} UTC"
     if not isinstance(stored, Sweep):
         return
-    ran = {one.trial.trial_id for one in stored.records if one.status is not Status.SKIPPED}
-    yield units.counted(len(ran), "trial")
+    yield units.counted(stored.trials_run, "trial")
     if any(row.verified is not None for row in analysis.rows):
         right = sum(row.verified is True for row in analysis.rows)
         checked = sum(bool(row.throughput) or row.verified is not None for row in analysis.rows)

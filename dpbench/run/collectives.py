@@ -17,7 +17,6 @@ from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
 from dpbench.options.comm import ELEMENT_BYTES, USUAL_SIZES, CommOptions
 from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
@@ -61,7 +60,7 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
             results.append(record)
             records.append(record)
             progress.finished(record)
-    failed = any(record.status is not Status.COMPLETED for record in records)
+    failed = any(record.status.is_failure for record in records)
     answer = measured_answer(folders.load_collectives(folder), options)
     return replace(answer, exit_status=int(failed))
 

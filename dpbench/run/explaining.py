@@ -67,18 +67,17 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
     whose folder stays only if it was there before or something was measured, and Interrupted, which
     says how to finish and explain it.
     """
-    from dpbench.run.sweep.measuring import measure
     from dpbench.run.sweep.plan import plan_sweep
 
     given = options.model_dump(mode="json", exclude_unset=True)
     script = given.pop("results_or_script", None)
     wanted = SweepOptions(script=script, group_sizes=(MAX_WORD,), **given)
-    with plan_sweep(wanted) as plan:
-        is_new = not os.path.lexists(plan.sweep.folder)
+    with plan_sweep(wanted) as run:
+        is_new = not os.path.lexists(run.sweep.folder)
         try:
-            stored = measure(plan, progress)
+            stored = run.measure(progress)
         except Interrupted as stopped:
-            afterwards = shlex.join(["dpbench", "explain", str(plan.sweep.folder)])
+            afterwards = shlex.join(["dpbench", "explain", str(run.sweep.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None
     of_script = [one for one in stored.records if one.configuration.implementation == SCRIPT]
     failed = next((one for one in of_script if one.status is not Status.COMPLETED), None)

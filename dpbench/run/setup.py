@@ -15,7 +15,6 @@ from dpbench.messages import say
 from dpbench.options.reading import PRESETS
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.train import TrainOptions
-from dpbench.records.trial import Status
 from dpbench.rendezvous.backends import missing_backends
 from dpbench.report.answer import Answer
 from dpbench.report.answers.setup import NameEntry, doctor_answer, names_answer
@@ -73,6 +72,6 @@ def examine(wanted_gpus: int | None) -> Answer:
     if lacks_gpus:
         usable = units.counted(len(machine.gpus), "usable GPU")
         say(f"--gpus {wanted_gpus}: this machine has {usable}")
-    fails = any(test.status not in (Status.COMPLETED, Status.SKIPPED) for test in tests)
+    fails = any(test.status.is_failure for test in tests)
     answer = doctor_answer(machine.environment, tests)
     return replace(answer, exit_status=int(lacks_gpus or fails))

@@ -28,10 +28,12 @@ def devices_for(
     sizes: Sequence[int] | None,
     *,
     oversubscribe: bool,
+    may_lack: bool = False,
 ) -> tuple[str, ...]:
     """A device for each replica of the largest group; raises UsageError if there are too few.
 
     `gpus` is their number, or their ids; None leaves it to the group `sizes`, or else the machine.
+    It `may_lack` them for a plan: where that is to run, each replica has a device of its own.
     """
     ids = () if gpus is None or isinstance(gpus, int) else tuple(gpus)
     largest = max(sizes or (0,))
@@ -51,7 +53,7 @@ def devices_for(
             f"{option}: no device {' or '.join(missing)}; this machine has {have}; expected ids "
             f"from 0 to {there_are - 1}"
         )
-    if count > there_are and not oversubscribe:
+    if count > there_are and not (oversubscribe or may_lack):
         raise UsageError(
             f"{option}: {count} replicas, but this machine has {have}; expected at most "
             f"{there_are}, or add --oversubscribe"
@@ -59,7 +61,8 @@ def devices_for(
     if largest > count:
         raise UsageError(f"--group-sizes: {largest} is above {option}; expected at most {count}")
     if machine.gpus:
-        return tuple(f"cuda:{number % there_are}" for number in ids or range(count))
+        distinct = there_are if oversubscribe else max(count, there_are)
+        return tuple(f"cuda:{number % distinct}" for number in ids or range(count))
     return ("cpu",) * count
 
 

@@ -13,7 +13,7 @@ from dpbench.cli.app import commands, run
 from dpbench.folders import Sweep, load_sweep
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
-from dpbench.run.sweep.plan import SweepPlan
+from dpbench.run.sweep.measuring import SweepRun
 from tests.analysis.diagnosis.scripts import script_sweep
 from tests.cli.command import dpbench, start
 from tests.cli.stored import stored
@@ -75,10 +75,10 @@ def test_the_next_command_measures_the_remedy_or_again_or_opens_the_page(
     ]
     folder = stored(tmp_path / "demo", records)
 
-    def measured(plan: SweepPlan, _: object) -> Sweep:
-        return replace(load_sweep(folder), command=plan.sweep.command)
+    def measured(run: SweepRun, _: object) -> Sweep:
+        return replace(load_sweep(folder), command=run.sweep.command)
 
-    monkeypatch.setattr("dpbench.run.sweep.measuring.measure", measured)
+    monkeypatch.setattr(SweepRun, "measure", measured)
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     words = ("--gpus", "2", "--quiet", "--name", "demo", "train.py", "--lr", "1")

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from dpbench.codec import content_hash, encode
+from dpbench.folders import Sweep
 from dpbench.launch.cluster import ClusterRunner
 from dpbench.launch.machine import Machine
 from dpbench.launch.trial_runner import TrialRunner
@@ -29,10 +30,12 @@ from dpbench.records.trial import (
     Verification,
     Window,
 )
-from dpbench.run.sweep.measuring import left_to_run, run_trial, unusable_configurations
+from dpbench.report.progress.trials import TrialProgress
+from dpbench.run.sweep.measuring import SweepRun
 from dpbench.specs import Configuration, SweepSpec, TrialSpec
 from dpbench.specs.collective import CollectiveSpec
-from tests.builders import MACHINE
+from dpbench.temporary import temporary_folder
+from tests.builders import MACHINE, command
 from tests.cli.command import PATHS
 
 VARIABLES = {"DPBENCH_SYNTHETIC": "1", "PYTHONPATH": PATHS}
@@ -109,14 +112,12 @@ class SyntheticNode(ClusterRunner, SyntheticRunner):
     run = SyntheticRunner.run
 
 
-def run_trials(spec: SweepSpec, runner: TrialRunner | None = None) -> list[TrialRecord]:
+def run_trials(spec: SweepSpec, runner: TrialRunner | None = None) -> tuple[TrialRecord, ...]:
     """The records of all trials, as a sweep runs them."""
-    runner, records = runner or SyntheticRunner(), list[TrialRecord]()
-    trials = spec.trials
-    unusable = unusable_configurations(spec.configurations, runner)
-    for trial in left_to_run(trials, records, unusable):
-        records.append(run_trial(spec, trial, records, runner))
-    return records
+    with temporary_folder() as place:
+        planned = Sweep(folder=place / "s", command=command(), spec=spec)
+        run = SweepRun(planned, runner or SyntheticRunner())
+        return run.measure(TrialProgress(quiet=True)).records
 
 
 def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:

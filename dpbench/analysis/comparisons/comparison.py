@@ -18,7 +18,6 @@ from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.rows import by_configuration, order_of, usable_repetitions, worst_status
 from dpbench.architecture.naming import named_files
 from dpbench.errors import NotComparable, UsageError
-from dpbench.records.trial import Status
 from dpbench.specs import AXES, Configuration, Labels, series_name
 from dpbench.specs.labels import row_name
 from dpbench.specs.trial import DEFAULTS
@@ -241,7 +240,7 @@ def _failures(records: Records, labels: Labels, role: str) -> dict[str, str]:
     found = {}
     for configuration, repetitions in by_configuration(records).items():
         status, reason = worst_status(repetitions)
-        if status not in (Status.COMPLETED, Status.SKIPPED):
+        if status.is_failure:
             found[f"{labels.label(configuration)}{role}"] = f"{status.words}: {reason}"
     return found
 

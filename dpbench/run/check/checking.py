@@ -27,17 +27,21 @@ from dpbench.files import require_free, write_inside, write_output
 from dpbench.messages import option_words, say
 from dpbench.options.check import CheckOptions
 from dpbench.options.model import STORED_RESULTS
+from dpbench.options.reading import read_options
+from dpbench.options.shared import MAX_WORD
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.check import check_answer, junit
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.check.measured_sweep import plan_for_verdict, sweep_of_check
 from dpbench.run.check.versions import VersionProcess, baseline_version
 from dpbench.run.interrupts import interruptible
 from dpbench.run.results import load_sides, new_folder, split_selection
-from dpbench.run.sweep.measuring import exit_status, open_run
-from dpbench.specs import Labels
+from dpbench.run.sweep.measuring import exit_status
+from dpbench.run.sweep.plan import plan_sweep
+from dpbench.specs import Labels, TrialSpec
 from dpbench.specs.sweep import palindrome
+from dpbench.specs.traits import SINGLE
 
 REPETITIONS_GROWTH = 1.5
 """How many times as many repetitions the next analysis of an inconclusive check has."""
@@ -95,14 +99,11 @@ def check_implementations(
     folder = new_folder(options.results_dir, options.name, otherwise="check")
     wanted = sweep_of_check(options, folder, against)
     (checked,) = options.measured_implementations
-    with (
-        plan_for_verdict(wanted, options.command("check")) as plan,
-        open_run(plan, progress) as run,
-    ):
+    with plan_sweep(wanted, check=options.command("check")) as run:
         analyses = InterimAnalyses(options)
         while analyses.repetitions:
-            run.until(analyses.repetitions)
-            measured = partial(Side, sweep=folders.load_sweep(folder), run_id=str(folder))
+            sweep = run.measure(progress, analyses.repetitions)
+            measured = partial(Side, sweep=sweep, run_id=str(folder))
             baseline = measured(label=against, where={"implementation": against})
             candidate = measured(label=checked, where={"implementation": checked})
             analyses.judge(baseline, candidate)
@@ -138,16 +139,16 @@ def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verd
         stack.enter_context(interruptible(interrupted_words))
         then = stack.enter_context(baseline_version(options, sweep_before, before, said))
         say(f"starting {label} and {then.label}, each in a process of its own")
-        trials = then.plan(sweep_before, command)
+        planned = then.plan(sweep_before, command)
         # Not before, so that neither takes the start of the other for load on the machine.
         now = stack.enter_context(VersionProcess(label, folder, said))
         now.plan(sweep, command)
         stack.enter_context(progress)
-        labels = Labels.among(trial.configuration for trial in trials)
+        trials = [TrialSpec(configuration=each) for each in planned]
         analyses, done = InterimAnalyses(options), 0
         while analyses.repetitions:
             goal = analyses.repetitions
-            progress.planned([*trials] * 2 * (goal - done), labels)
+            progress.planned(trials * 2 * (goal - done), Labels.among(planned))
             # Ranks inherit the layout of memory of their server, which alone may make a version
             # some percent slower. So another one forks the second half of the first repetitions,
             # and others those that are added.
@@ -160,6 +161,29 @@ def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verd
             analyses.judge(then.side(), now.side())
     keep_records(folder, before)
     return analyses.verdicts
+
+
+def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepOptions:
+    """The sweep into this folder of the candidate, and of an implementation that it is compared
+    with.
+
+    Group sizes that were not asked for are the largest one, and 1 if `single` is measured. Raises
+    UsageError.
+    """
+    given = options.model_dump(exclude_unset=True, include={*SweepOptions.model_fields})
+    for name in ("warmup", "steps", "repetitions"):  # a sweep has other defaults
+        given[name] = getattr(options, name)
+    if options.candidate is None:
+        given["batch_sizes"] = options.batch_sizes
+    else:
+        given["script"] = options.candidate
+    if options.data_dir is not None:
+        given["data_dir"] = options.data_dir.resolve()  # a revision has another directory
+    given["implementations"] = (*options.measured_implementations, *against)
+    given |= {"results_dir": folder.parent, "name": folder.name}
+    alone = (1,) if SINGLE in given["implementations"] else ()
+    given.setdefault("group_sizes", (*alone, MAX_WORD))
+    return read_options(SweepOptions, given)
 
 
 def keep_records(*kept: Path) -> None:

@@ -2,9 +2,8 @@
 
 The process keeps its Python, its torch and, until a message asks for another one, the server that
 its ranks are forked from, so that a repetition takes little more than its steps. Messages and
-answers are lines of JSON: the sweep to plan, answered with the trials of a repetition; then each
-time how many repetitions to reach, answered with the new records. Answers have what was said
-meanwhile, too.
+answers are lines of JSON: the sweep to plan, answered with its configurations; then each time how
+many repetitions to reach, answered with the new records. Answers have what was said meanwhile, too.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -40,11 +37,10 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import TrialRecord
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.check.measured_sweep import plan_for_verdict
 from dpbench.run.check.revision import checked_out
 from dpbench.run.interrupts import end_at_once
-from dpbench.run.sweep.measuring import open_run
-from dpbench.specs import TrialSpec
+from dpbench.run.sweep.plan import plan_sweep
+from dpbench.specs import Configuration
 from dpbench.specs.command_line import CommandLine
 from dpbench.temporary import temporary_folder
 
@@ -98,12 +94,12 @@ class VersionProcess(AbstractContextManager["VersionProcess"]):
                 self._process.wait(END_SECONDS)
             self._process.kill()
 
-    def plan(self, options: SweepOptions, command: CommandLine) -> list[TrialSpec]:
-        """The trials of a repetition of this sweep, whose folder names the `command`. Raises
+    def plan(self, options: SweepOptions, command: CommandLine) -> list[Configuration]:
+        """The configurations of this sweep, whose folder names the `command` of the check. Raises
         UsageError, in the words of the process, if the sweep cannot be planned."""
         typed = options.model_dump(mode="json", exclude_unset=True)
         answer = self._ask(UsageError, options=typed, command=encode(command))
-        return [decode(TrialSpec, trial) for trial in answer]
+        return [decode(Configuration, configuration) for configuration in answer]
 
     def until(self, repetitions: int, *, with_new_server: bool) -> list[TrialRecord]:
         """Measure until so many repetitions are stored, and return the new records. From now on a
@@ -145,26 +141,24 @@ def answer_messages() -> int:
     end_at_once()
     said = list[str]()
 
-    def answer(result: Sequence[TrialSpec] | Sequence[TrialRecord]) -> None:
+    def answer(result: Sequence[Configuration | TrialRecord]) -> None:
         print(json.dumps({"result": encode(result), "said": said}), file=answers, flush=True)
         said.clear()
 
     try:
         asked = json.loads(sys.stdin.readline())
         options = read_options(SweepOptions, asked["options"])
-        command = decode(CommandLine, asked["command"])
-        with said_to(said.append), plan_for_verdict(options, command) as plan:
-            answer(replace(plan.sweep.spec, repetitions=1).trials)
-            first = sys.stdin.readline()
-            if not first:
-                return 0  # the other version cannot be planned
-            with open_run(plan, TrialProgress(quiet=True)) as run:
-                for message in chain([first], sys.stdin):
-                    asked = json.loads(message)
-                    if asked["with_new_server"] and server_pid() is not None:
-                        end_fork_server()
-                        run_one_rank(int, START_SECONDS)  # not in the time of the next trial
-                    answer(run.until(asked["repetitions"]))
+        command, progress = decode(CommandLine, asked["command"]), TrialProgress(quiet=True)
+        with said_to(said.append), plan_sweep(options, check=command) as run:
+            answer(run.sweep.spec.configurations)
+            for message in sys.stdin:
+                asked = json.loads(message)
+                if asked["with_new_server"] and server_pid() is not None:
+                    end_fork_server()
+                    run_one_rank(int, START_SECONDS)  # not in the time of the next trial
+                earlier = len(run.sweep.records)
+                run.measure(progress, asked["repetitions"])
+                answer(run.sweep.records[earlier:])
     except DpbenchError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -22,8 +22,8 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
     """Measure the sweep of these options, or describe its plan; None in a process that leaves the
     answer to the first one of its node, or to node 0.
 
-    Raises what `plan_sweep`, `measure` and `measure_on_nodes` raise, and UsageError for a plan of
-    several nodes.
+    Raises what `plan_sweep`, `SweepRun.measure` and `measure_on_nodes` raise, and UsageError for a
+    plan of several nodes.
     """
     launched = find_placement(os.environ)
     remove_placement(os.environ)
@@ -32,7 +32,7 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
     if launched or options.nnodes is not None:  # before torch is imported
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
     from dpbench.run.sweep.dry_run import describe_plan
-    from dpbench.run.sweep.measuring import exit_status, measure_here
+    from dpbench.run.sweep.measuring import exit_status
     from dpbench.run.sweep.nodes import measure_on_nodes, node_placement
     from dpbench.run.sweep.plan import plan_sweep
 
@@ -43,13 +43,12 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
     if options.dry_run:
         if placement is not None:
             raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
-        # A plan may be for a machine with more devices.
-        with plan_sweep(options.model_copy(update={"oversubscribe": True})) as plan:
-            return describe_plan(plan, options)
+        return describe_plan(options)
     if placement is not None:
         stored = measure_on_nodes(options, placement, token, progress)
     else:
-        stored = measure_here(options, progress)
+        with plan_sweep(options) as run:
+            stored = run.measure(progress)
     if stored is None:
         return None
     typed = short_command(options)

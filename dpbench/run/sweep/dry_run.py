@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 
 from dpbench import units
 from dpbench.analysis.formatting import span
-from dpbench.folders import missing_trials
 from dpbench.launch.machine import Machine
-from dpbench.messages import say, warn
+from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.answers.setup import plan_answer
-from dpbench.run.sweep.measuring import kept_records, unusable_configurations
-from dpbench.run.sweep.plan import SweepPlan
+from dpbench.run.sweep.plan import plan_sweep
 from dpbench.specs import SweepSpec
 from dpbench.specs.trial import MAX_FILLING_STEPS
 
@@ -24,8 +21,8 @@ SECONDS_PER_TRIAL = 0.3
 CPU."""
 
 
-def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
-    """The configurations that the plan measures, in the order of their first run, and a summary
+def describe_plan(options: SweepOptions) -> Answer:
+    """The configurations that a sweep measures, in the order of their first run, and a summary
     with a lower bound of its time, which is said beside JSON; nothing is stored. With --resume only
     what is left counts.
 
@@ -34,16 +31,9 @@ def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
 
     Raises what a run would raise before its first trial.
     """
-    sweep = plan.sweep
-    spec = sweep.spec
-    (machine,) = plan.runner.machines
-    needs = "" if options.oversubscribe else _needs_in_words(spec, machine)
-    if needs and machine.gpus:  # where it is to run, each replica has its own GPU
-        spec = replace(spec, devices=tuple(f"cuda:{n}" for n in range(len(spec.devices))))
+    with plan_sweep(options) as run:
+        spec, left = run.sweep.spec, run.left
     planned = spec.configurations
-    reasons = unusable_configurations(planned, plan.runner)
-    usable = [trial for trial in spec.trials if trial.configuration not in reasons]
-    left = missing_trials(usable, kept_records(sweep.records))
     duration = "as long as its steps take"
     timed = span(each.steps for each in planned)
     if (window := spec.base.window_seconds) is not None:
@@ -53,20 +43,19 @@ def describe_plan(plan: SweepPlan, options: SweepOptions) -> Answer:
         timed = f"{spec.base.steps} to {MAX_FILLING_STEPS:,}"
     if spec.base.workload.script:  # most of its time may be its start
         duration = "each takes as long as the script needs for its start and these steps"
-    done = units.stored(len(usable) - len(left), len(usable))
+    needs = "" if options.oversubscribe else _needs_in_words(spec, run.runner.machines[0])
     warmup = span(each.warmup for each in planned)
+    resuming = f"Resuming: {run.stored_words}. " if options.resume else ""
     summary = (
-        f"{f'Resuming: {done}. ' if plan.resumes else ''}{units.counted(len(left), 'trial')} of "
+        f"{resuming}{units.counted(len(left), 'trial')} of "
         f"{warmup} warm-up and {timed} timed steps, "
         f"{span((each.threads for each in planned), 'thread')} per "
         f"replica; {duration}. This plan stored nothing{needs}."
     )
     runs = dict.fromkeys(planned, 0) | Counter(trial.configuration for trial in left)
-    warn(*sweep.warnings)
-    say(*plan.notes)
     if options.as_json:
         say(summary)
-    return plan_answer(runs, reasons, summary)
+    return plan_answer(runs, run.unusable, summary)
 
 
 def _needs_in_words(spec: SweepSpec, machine: Machine) -> str:

@@ -20,8 +20,8 @@ from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import results_folder
-from dpbench.run.sweep.measuring import measure
-from dpbench.run.sweep.plan import SweepPlan, prepared_datasets, specified_sweep, sweep_folder
+from dpbench.run.sweep.measuring import SweepRun
+from dpbench.run.sweep.plan import prepared_datasets, specified_sweep, sweep_folder
 from dpbench.run.this_machine import devices_for
 
 
@@ -31,8 +31,8 @@ def measure_on_nodes(
     """Join the nodes of a sweep, whose messages `token` signs. Node 0 measures the sweep; another
     one runs its ranks of the trials that node 0 orders, and returns None.
 
-    Raises what `plan_sweep`, `measure` and `open_cluster` raise, and NodeLost, which says how to
-    finish.
+    Raises what `plan_sweep`, `SweepRun.measure` and `open_cluster` raise, and NodeLost, which says
+    how to finish.
     """
     here = _this_node(options, placement.node)
     folder = options.results_dir / here.folder
@@ -45,11 +45,9 @@ def measure_on_nodes(
             with prepared_datasets(sweep.spec, options.data_dir) as prepared:
                 runner = ClusterRunner(cluster, trials, logs, prepared)
                 cluster.agree_on_plan(content_hash([trial.trial_id for trial in trials]))
-                if here.number == 0:
-                    resumes = options.resume
-                    plan = SweepPlan(sweep=sweep, runner=runner, resumes=resumes, notes=notes)
-                    return measure(plan, progress)
                 say(*notes)
+                if here.number == 0:
+                    return SweepRun(sweep, runner, resumes=options.resume).measure(progress)
                 runner.follow(sweep.spec.time_limit_seconds)
                 return None
         except NodeLost as lost:

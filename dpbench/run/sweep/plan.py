@@ -1,10 +1,10 @@
-"""A sweep before it is measured: its folder, its specification, and the runner of its trials."""
+"""From options to a sweep that can run: its folder, its specification and its datasets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,31 +19,21 @@ from dpbench.launch.cluster import Node
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import option_words
+from dpbench.messages import option_words, say, warn
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.results import new_folder, results_folder
+from dpbench.run.sweep.measuring import SweepRun
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes, devices_for
 from dpbench.specs import SweepSpec
+from dpbench.specs.command_line import CommandLine
 from dpbench.temporary import temporary_folder
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepPlan:
-    """A sweep that can be measured now."""
-
-    sweep: Sweep
-    """The folder and the specification, and the records so far if it is resumed."""
-    runner: TrialRunner
-    """Runs its trials on this node, or on several."""
-    resumes: bool
-    notes: Sequence[str]
-    """How it will be measured, for the user."""
-
-
 @contextmanager
-def plan_sweep(options: SweepOptions) -> Iterator[SweepPlan]:
-    """The plan for these options on this node alone; its runner can be used inside.
+def plan_sweep(options: SweepOptions, check: CommandLine | None = None) -> Iterator[SweepRun]:
+    """The sweep of these options on this node alone, to be measured inside; see `specified_sweep`
+    for that of a `check`. With --dry-run, it may have more replicas than this machine has devices.
 
     Raises UsageError if the sweep cannot run, such as for too small a dataset, or is not the one to
     resume, and FileError for a new folder that already exists or a missing one to resume.
@@ -52,13 +42,21 @@ def plan_sweep(options: SweepOptions) -> Iterator[SweepPlan]:
     machine = inspect_machine()
     sizes = tuple(size for size in options.group_sizes or () if isinstance(size, int))
     counts = sizes if sizes == options.group_sizes else None
-    devices = devices_for(machine, options.gpus, counts, oversubscribe=options.oversubscribe)
+    devices = devices_for(
+        machine,
+        options.gpus,
+        counts,
+        oversubscribe=options.oversubscribe,
+        may_lack=options.dry_run,
+    )
     here = Node(number=0, machine=machine, devices=devices)
-    sweep, notes = specified_sweep(options, folder, here, [here])
+    sweep, notes = specified_sweep(options, folder, here, [here], check)
     logs = folder_inside(folder, LOGS_FOLDER)
     with prepared_datasets(sweep.spec, options.data_dir) as prepared:
         runner = TrialRunner(machine, logs, prepared)
-        yield SweepPlan(sweep=sweep, runner=runner, resumes=options.resume, notes=notes)
+        run = SweepRun(sweep, runner, resumes=options.resume)
+        say(*notes)
+        yield run
 
 
 def sweep_folder(options: SweepOptions) -> Path:
@@ -70,21 +68,32 @@ def sweep_folder(options: SweepOptions) -> Path:
 
 
 def specified_sweep(
-    options: SweepOptions, folder: Path, here: Node, nodes: Sequence[Node]
+    options: SweepOptions,
+    folder: Path,
+    here: Node,
+    nodes: Sequence[Node],
+    check: CommandLine | None = None,
 ) -> tuple[Sweep, list[str]]:
     """The sweep of these options on the nodes, new or, on the first one, as it is stored if it is
     resumed; and notes for the user of the node that is `here`.
+
+    The sweep of a `check` has its command, and leaves out what no verdict uses: `single`, steps
+    without synchronization and the phases of a step.
 
     Raises UsageError for what the nodes cannot run, or if another sweep is stored, and FileError if
     none is.
     """
     earlier = folders.load_sweep(folder) if options.resume and here.number == 0 else None
+    warn(*earlier.warnings if earlier else ())
     spec, notes = build_sweep_spec(options, nodes)
     notes = [*device_notes(here.machine, options.gpus, here.devices), *notes]
     if earlier is not None:
         _require_resumable(earlier, spec)
         return earlier, notes
-    command = options.command("sweep")
+    if check is not None:
+        base = replace(spec.base, is_instrumented=False)
+        spec = replace(spec, base=base, implementations=options.measured_implementations)
+    command = check or options.command("sweep")
     if options.node_rank is not None:  # every node has its own
         command = command.again(node_rank="N")
     return Sweep(folder=folder, command=command, spec=spec), notes

@@ -184,7 +184,8 @@ def _threads(
     environment."""
     counts = fill_nodes(largest_group, [len(node.devices) for node in nodes])
     given_by = "OMP_NUM_THREADS" if options.threads is None else "--threads"
-    may_exceed = options.oversubscribe or (options.threads is None and nodes[0].machine.gpus != ())
+    may_exceed = options.oversubscribe or options.dry_run
+    may_exceed = may_exceed or (options.threads is None and nodes[0].machine.gpus != ())
     return min(
         threads_for(threads, node.machine.cores, count, oversubscribe=may_exceed, by=given_by)
         for node, count in zip(nodes, counts, strict=False)  # the last ones may be idle

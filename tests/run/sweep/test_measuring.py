@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import folders
+from dpbench.architecture.naming import with_files
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
@@ -100,7 +101,7 @@ class Answering(SyntheticRunner):
 def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
     runner = Answering(lambda _: None)
     records = run_trials(sweep_spec(backends=("gloo", "nccl"), implementations=("ddp",)), runner)
-    lacking = [record for record in records if record.status is Status.SKIPPED]
+    lacking = tuple(record for record in records if record.status is Status.SKIPPED)
     assert records[: len(lacking)] == lacking, "they are stored before the others take minutes"
     assert {record.reason for record in lacking} == {"no such thing here"}
     assert {record.configuration.backend for record in lacking} == {"nccl"}
@@ -129,9 +130,11 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     ],
 )
 def test_the_largest_group_of_a_script_runs_first_and_ends_all_only_if_nothing_of_it_works(
-    backends: str, fails: str, label: str, ran: dict[str, int]
+    here: Path, backends: str, fails: str, label: str, ran: dict[str, int]
 ) -> None:
-    workload = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
+    (here / "train.py").touch()
+    script = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
+    workload = with_files(script)
     spec = sweep_spec(
         workload=workload,
         implementations=("script", "independent"),
@@ -152,9 +155,8 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     """A crash of the trial's own is not, nor is a second kill."""
     killed = record(trial(), status=Status.FAILED, reason="killed", killed=True)
     again = record(trial(), status=Status.FAILED, reason="killed again", killed=True)
-    completed = record(trial(), status=Status.COMPLETED)
     crashed = record(trial(), status=Status.FAILED, reason="crashed")
-    answers = [killed, completed, crashed, killed, again]
+    answers = [killed, None, crashed, killed, again]
     said: list[str] = []
     spec = sweep_spec(implementations=("dp",), group_sizes=(1, 2), batch_sizes=(4,), repetitions=1)
     with said_to(said.append):
