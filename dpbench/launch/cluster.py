@@ -9,7 +9,6 @@ the results. A lost node ends the sweep.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,8 +31,8 @@ from dpbench.launch.trial_runner import TrialRunner, failed_record, record_of_ra
 from dpbench.messages import say
 from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.rendezvous.barrier import wait_until
-from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement, endpoint_text, interface_towards
-from dpbench.rendezvous.store import STORE_PREFIX, tcp_store
+from dpbench.rendezvous.placement import Placement, endpoint_text
+from dpbench.rendezvous.store import tcp_store
 from dpbench.specs import Configuration, TrialSpec, plain_label
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
@@ -333,11 +332,6 @@ class ClusterRunner(TrialRunner):
         empty where all were stopped. Raises what `stop` raises."""
         configuration, placement = trial.configuration, self._cluster.placement
         sizes = configuration.replicas_by_node
-        variables = {STORE_PREFIX: f"{self._cluster.launch_id} {self._order}"}
-        interface = os.environ.get(GLOO_INTERFACE) or interface_towards(placement.address)
-        if interface:
-            usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
-            variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
         first = replace(
             placement,
             rank=sum(sizes[: placement.node]),
@@ -345,6 +339,7 @@ class ClusterRunner(TrialRunner):
             local_size=sizes[placement.node],
             node_count=configuration.node_count,
             has_store=True,
+            store_prefix=f"{self._cluster.launch_id} {self._order}",
         )
         try:
             with scratch_folder(self.logs, plain_label(configuration)) as scratch:
@@ -354,7 +349,6 @@ class ClusterRunner(TrialRunner):
                     scratch,
                     time_limit_seconds,
                     place=first,
-                    variables=variables,
                     stop=stop,
                 )
         except RanksFailed as failed:

@@ -13,14 +13,13 @@ import pickle
 import shutil
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from time import monotonic
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from dpbench.files import folder_name
@@ -35,7 +34,6 @@ from dpbench.launch.failures import (
 from dpbench.launch.fork_server import end_fork_server, fork_server
 from dpbench.launch.rank_process import main_thread_stack, rank_main
 from dpbench.rendezvous.placement import Placement
-from dpbench.rendezvous.store import STORE_FILE, file_variables
 from dpbench.temporary import temporary_folder
 
 KILL_GRACE_SECONDS = 1.0
@@ -69,7 +67,6 @@ def run_ranks(
     time_limit_seconds: float,
     *,
     place: Placement | None = None,
-    variables: Mapping[str, str] = MappingProxyType({}),
     stop: Callable[[], bool] | None = None,
     start_method: str = "forkserver",
 ) -> list[T]:
@@ -80,7 +77,6 @@ def run_ranks(
         scratch: where the ranks leave their output and stacks.
         place: the first rank's place, with the store where they meet. None means that
             there are no others, and that they meet in a file which only this user can read.
-        variables: environment variables of all these ranks.
         stop: the ranks are killed when it returns True.
 
     Raises RanksFailed with the first cause; leaves no process behind, whatever is raised.
@@ -91,13 +87,12 @@ def run_ranks(
     started = monotonic()  # the start of the server takes none of the ranks' time
     processes: list[_RankProcess] = []
     with temporary_folder() as folder:
-        # Under dpbench launch this process has a file to meet in, which is not that of its ranks.
-        meeting = {STORE_FILE: ""} if place else file_variables(folder / "store")
-        first = place or Placement.first_of(count)
+        first = place or Placement.first_of(count, store_file=str(folder / "store"))
+        interface = first.interface_variables
         try:
             for number in range(count):
                 own = replace(first, rank=first.rank + number, local_rank=number)
-                environment = {**own.variables, **meeting, **variables}
+                environment = {**own.variables, **interface}
                 limits = (started, time_limit_seconds)
                 try:
                     process = _RankProcess(context, own.rank, (work, scratch, *limits, environment))

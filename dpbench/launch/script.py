@@ -19,7 +19,7 @@ from dpbench.measure.script import program
 from dpbench.messages import one_line
 from dpbench.parent_death import tied_to_this_process
 from dpbench.records.trial import RankMeasurement
-from dpbench.rendezvous.placement import GLOO_INTERFACE, Placement
+from dpbench.rendezvous.placement import Placement
 from dpbench.specs import Configuration
 
 
@@ -94,12 +94,12 @@ def script_environment(
         has_store=together,
     )
     environment = {
+        **place.interface_variables,
         **environ,
         **place.variables,
         "OMP_NUM_THREADS": str(configuration.threads),
         "DPBENCH": "1",
     }
-    environment.setdefault(GLOO_INTERFACE, "lo")
     devices: Sequence[str] = configuration.devices
     if not together:
         devices = devices[rank : rank + 1]

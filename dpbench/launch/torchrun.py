@@ -34,12 +34,13 @@ from dpbench.rendezvous.placement import (
     GLOO_INTERFACE,
     LOOPBACK,
     MAX_PORT,
+    STORE_FILE,
     USUAL_PORT,
     endpoint_text,
     interface_towards,
     parse_endpoint,
 )
-from dpbench.rendezvous.store import file_variables, reach_store, serve_store
+from dpbench.rendezvous.store import reach_store, serve_store
 from dpbench.temporary import temporary_folder, temporary_variables
 
 RENDEZVOUS_BACKENDS = ("static", "c10d")
@@ -229,7 +230,8 @@ def worker_variables(chosen: Namespace, threads: int, folder: Path) -> dict[str,
     """
     role = "" if chosen.role == "default" else "${role_name} "
     usual = {THREADS: str(threads), LINE_PREFIX: f"[{role}rank ${{rank}}] "}
-    if interface := gloo_interface(chosen):
+    is_alone = is_one_node(chosen)
+    if interface := "lo" if is_alone else gloo_interface(chosen):
         usual[GLOO_INTERFACE] = interface
-    one_node = file_variables(folder / "store") if is_one_node(chosen) else {}
-    return one_node | {name: os.environ.get(name, value) for name, value in usual.items()}
+    meeting = {STORE_FILE: str(folder / "store")} if is_alone else {}
+    return meeting | {name: os.environ.get(name, value) for name, value in usual.items()}

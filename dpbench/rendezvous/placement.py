@@ -5,6 +5,7 @@ The environment variables that give it are read strictly, and made for ranks tha
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
@@ -19,6 +20,8 @@ LOOPBACK = "127.0.0.1"
 USUAL_PORT = 29500  # torch's own
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 """The variable with the network interface that gloo takes."""
+STORE_FILE = "DPBENCH_STORE_FILE"
+STORE_PREFIX = "DPBENCH_STORE_PREFIX"
 LAUNCH_REMEDY = "start it with torchrun or dpbench launch"
 AGENT_STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
 """The variable that is "True" if the launcher serves the store."""
@@ -55,13 +58,25 @@ class Placement:
     port: int = USUAL_PORT
     has_store: bool = False
     """True if the launcher serves a store at that address and port; otherwise rank 0 does."""
+    store_file: str = ""
+    """File in which processes of one node meet instead: a store that listens on a port would accept
+    anyone who connects as a rank, and only its owner can read the folder of the file."""
+    store_prefix: str = ""
+    """Prefix of their keys, as trials may share a store."""
 
     @classmethod
-    def first_of(cls, count: int, port: int = USUAL_PORT) -> Placement:
+    def first_of(cls, count: int, port: int = USUAL_PORT, store_file: str = "") -> Placement:
         """The place of the first of `count` processes on this host, which this one starts and
-        serves a store for."""
-        shape = {"world_size": count, "local_size": count}
-        return cls(rank=0, **shape, address=LOOPBACK, port=port, has_store=True)
+        serves a store for, or else gives a file."""
+        return cls(
+            rank=0,
+            world_size=count,
+            local_size=count,
+            address=LOOPBACK,
+            port=port,
+            has_store=True,
+            store_file=store_file,
+        )
 
     @classmethod
     def read(
@@ -95,6 +110,8 @@ class Placement:
             address=environ.get("MASTER_ADDR", address),
             port=integer(environ, "MASTER_PORT", 1, MAX_PORT, USUAL_PORT),
             has_store=environ.get(AGENT_STORE_VARIABLE) == "True",
+            store_file=environ.get(STORE_FILE, ""),
+            store_prefix=environ.get(STORE_PREFIX, ""),
         )
 
     @property
@@ -107,10 +124,23 @@ class Placement:
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
             AGENT_STORE_VARIABLE: str(self.has_store),
+            STORE_FILE: self.store_file,
+            STORE_PREFIX: self.store_prefix,
             "TORCHELASTIC_RESTART_COUNT": "0",
             "TORCHELASTIC_RUN_ID": "dpbench",
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         }
+
+    @property
+    def interface_variables(self) -> dict[str, str]:
+        """The variables by which gloo, and NCCL between nodes, take the network interface towards
+        where the processes meet, unless the user has chosen another one."""
+        interface = os.environ.get(GLOO_INTERFACE) or interface_towards(self.address)
+        if interface is None:
+            return {}
+        nccl = {"NCCL_SOCKET_IFNAME": f"={interface}"} if self.node_count > 1 else {}
+        usual = {GLOO_INTERFACE: interface, **nccl}
+        return {name: os.environ.get(name) or value for name, value in usual.items()}
 
 
 def find_placement(environ: Mapping[str, str]) -> Placement | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -151,6 +151,10 @@ def process_group(
     check_timeout("process_group", timeout)
     if dist.is_initialized():
         raise RuntimeError("process_group: there is a process group already; leave it first")
+    if store is not None and init_method is not None:
+        raise ValueError(
+            f"process_group: got a store and init_method={init_method!r}; give one of them"
+        )
     arguments = {"RANK": rank, "WORLD_SIZE": world_size}
     environ = {**os.environ, **{name: str(n) for name, n in arguments.items() if n is not None}}
     placement = Placement.read(environ)
@@ -158,8 +162,11 @@ def process_group(
     rank, world_size = placement.rank, placement.world_size
     with _left_at_end(backend):
         try:
-            shared = _find_store(store, init_method, placement, environ, timeout)
-            shared = PrefixStore("process_group", shared)
+            if init_method is not None and init_method != "env://":
+                store, *_ = next(rendezvous(init_method, rank, world_size, timeout=timeout))
+            if store is None:
+                store = open_store(placement, timeout)
+            shared = PrefixStore("process_group", store)
             number = shared.add(f"groups of {rank}", 1)
             if wait_for_workers:
                 label = f"{backend}, {world_size} ranks"
@@ -272,26 +279,3 @@ def _left_at_end(backend: str) -> Iterator[None]:
         raise
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def _find_store(
-    store: Store | None,
-    init_method: str | None,
-    placement: Placement,
-    environ: Mapping[str, str],
-    timeout: timedelta,
-) -> Store:
-    """The store in which the ranks meet: the one that was given, or else that of `init_method` or
-    of the launcher. Raises what torch raises for an `init_method` that it does not know."""
-    if store is not None and init_method is not None:
-        raise ValueError(
-            f"process_group: got a store and init_method={init_method!r}; give one of them"
-        )
-    if store is not None:
-        return store
-    if init_method in (None, "env://"):
-        return open_store(placement, environ, timeout)
-    rank, size = placement.rank, placement.world_size
-    found: Store
-    found, *_ = next(rendezvous(init_method, rank, size, timeout=timeout))
-    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,33 +17,16 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.errors import UsageError
 from dpbench.rendezvous.barrier import wait_until
-from dpbench.rendezvous.placement import GLOO_INTERFACE, LOOPBACK, Placement, endpoint_text
+from dpbench.rendezvous.placement import LOOPBACK, Placement, endpoint_text
 
 CONNECTING_SECONDS = 2.0
 """Longest time for one try to connect; the kernel repeats a lost packet after one second."""
-STORE_FILE = "DPBENCH_STORE_FILE"
-"""The environment variable that names the file in which the ranks of one node meet."""
-STORE_PREFIX = "DPBENCH_STORE_PREFIX"
-"""The environment variable with the prefix of a trial's keys, where trials share a store."""
-
-
-def file_variables(path: Path) -> dict[str, str]:
-    """Environment variables with which the ranks of one node meet in a file, and talk over
-    loopback, unless the user has chosen another interface.
-
-    A store that listens on a port would accept anyone who connects as a rank; only its owner can
-    read the folder of the file.
-    """
-    interface = os.environ.get(GLOO_INTERFACE, "lo")
-    return {STORE_FILE: str(path), GLOO_INTERFACE: interface}
-
-
 _stores: dict[tuple[int, str, int], TCPStore] = {}
 """Stores by process, address and port. They live as long as the process: a rank that is ahead may
 ask for the next group while rank 0 has not left this one, and would find a store that ends."""
 
 
-def open_store(placement: Placement, environ: Mapping[str, str], timeout: timedelta) -> Store:
+def open_store(placement: Placement, timeout: timedelta) -> Store:
     """The store of this launch; this waits only for the process that holds it.
 
     Raises:
@@ -52,7 +34,7 @@ def open_store(placement: Placement, environ: Mapping[str, str], timeout: timede
         RuntimeError: it is not there within `timeout`.
     """
     store: Store
-    if path := environ.get(STORE_FILE):
+    if path := placement.store_file:
         if not Path(path).parent.is_dir():
             # Torch would look for it until its timeout, and hold the GIL: nothing ends that but
             # SIGKILL.
@@ -66,9 +48,8 @@ def open_store(placement: Placement, environ: Mapping[str, str], timeout: timede
         store = _stores[key]
     store.set_timeout(timeout)
     # A launcher that restarts its ranks keeps the store, with the keys of the first ones.
-    attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    prefix = environ.get(STORE_PREFIX, "process_group")
-    return PrefixStore(f"{prefix}, attempt {attempt}", store)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"{placement.store_prefix} attempt {attempt}", store)
 
 
 def tcp_store(placement: Placement, first: str, timeout: timedelta) -> TCPStore:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 import dpbench
 from dpbench.launch.failures import RanksFailed, failure_of_end
 from dpbench.launch.fork_world import fork_world, world_report
-from dpbench.rendezvous.store import STORE_FILE
+from dpbench.rendezvous.placement import STORE_FILE
 from tests.waiting import is_alive
 
 LIMIT = timedelta(seconds=60)

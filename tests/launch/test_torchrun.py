@@ -22,7 +22,7 @@ from dpbench.launch.failures import RanksFailed
 from dpbench.launch.torchrun import read_arguments as read
 from dpbench.launch.torchrun import run_workers as run
 from dpbench.launch.torchrun import workers_failed
-from dpbench.rendezvous.store import file_variables
+from dpbench.rendezvous.placement import Placement
 from tests.cli.command import environment, start
 from tests.ports import free_port, listening
 
@@ -148,7 +148,7 @@ def test_gloo_is_led_to_the_interface_where_the_nodes_meet(
     assert torchrun.gloo_interface(chosen) == interface
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
     assert torchrun.gloo_interface(chosen) is None
-    assert file_variables(Path("store"))["GLOO_SOCKET_IFNAME"] == "eth7"
+    assert Placement.first_of(1).interface_variables == {"GLOO_SOCKET_IFNAME": "eth7"}
 
 
 def test_a_node_that_does_not_come_ends_the_wait_in_time() -> None:

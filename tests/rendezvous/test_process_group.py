@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous import process_group as process_groups
 from dpbench.rendezvous.placement import LOOPBACK, Placement
 from dpbench.rendezvous.process_group import RankGroup, process_group, rank_group
-from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store, serve_store
+from dpbench.rendezvous.store import open_store, serve_store
 from tests.ports import free_port, listening
 
 SHORT = timedelta(seconds=0.5)
@@ -192,16 +193,17 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 def test_trials_that_share_a_store_have_keys_of_their_own() -> None:
     served = serve_store()
     place = Placement(rank=1, world_size=2, address=LOOPBACK, port=served.port)
-    open_store(place, {STORE_PREFIX: "trial 1"}, LONG).set("address", "of a rank")
-    assert open_store(place, {STORE_PREFIX: "trial 1"}, LONG).check(["address"])
-    for environ in ({STORE_PREFIX: "trial 2"}, {}):
-        assert not open_store(place, environ, LONG).check(["address"])
+    first = replace(place, store_prefix="trial 1")
+    open_store(first, LONG).set("address", "of a rank")
+    assert open_store(first, LONG).check(["address"])
+    for other in (replace(place, store_prefix="trial 2"), place):
+        assert not open_store(other, LONG).check(["address"])
 
 
 def test_a_rank_whose_launcher_has_removed_its_folder_does_not_wait_for_it(tmp_path: Path) -> None:
-    place = Placement(rank=0, world_size=1, address=LOOPBACK, port=1)
+    place = Placement.first_of(1, store_file=str(tmp_path / "gone" / "store"))
     with pytest.raises(RuntimeError, match="the launcher has ended"):
-        open_store(place, {STORE_FILE: str(tmp_path / "gone" / "store")}, LONG)
+        open_store(place, LONG)
 
 
 @pytest.mark.parametrize("backend", ["nccl", "nccl-legacy", "nccl2"])

@@ -126,7 +126,7 @@ def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[
     token = given_token(os.environ) or ""
     arrival = timedelta(seconds=ARRIVAL_SECONDS)
     try:
-        of_launch = PrefixStore("dpbench train", open_store(placement, os.environ, arrival))
+        of_launch = PrefixStore("dpbench train", open_store(placement, arrival))
         # A program may train more than once in one launch, on every rank alike.
         number = of_launch.add(f"trainings of {placement.rank}", 1)
         of_training = PrefixStore(f"training {number}", of_launch)
