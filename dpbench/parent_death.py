@@ -13,6 +13,13 @@ import sys
 from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h; it outlives exec
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def prctl(option: int, value: int) -> None:
+    """Set what the kernel keeps of this process, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value)
 
 
 def end_with(parent_pid: int, number: int = signal.SIGKILL) -> None:
@@ -21,8 +28,7 @@ def end_with(parent_pid: int, number: int = signal.SIGKILL) -> None:
 
     The parent must have started it from a thread that lives as long as the parent.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
+    prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent_pid:
         sys.exit(128 + number)
 

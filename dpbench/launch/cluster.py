@@ -25,12 +25,12 @@ from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, Interrupted, UsageError
 from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import POLL_SECONDS, run_ranks, scratch_folder
+from dpbench.launch.ranks import run_ranks, scratch_folder
 from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore
 from dpbench.launch.trial_runner import TrialRunner, failed_record, record_of_ranks
 from dpbench.messages import say
 from dpbench.records.trial import RankMeasurement, TrialRecord
-from dpbench.rendezvous.barrier import wait_until
+from dpbench.rendezvous.barrier import POLL_SECONDS, wait_until
 from dpbench.rendezvous.placement import Placement, endpoint_text
 from dpbench.rendezvous.store import tcp_store
 from dpbench.specs import Configuration, TrialSpec, plain_label

@@ -6,7 +6,6 @@ scratch folder.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import multiprocessing
@@ -27,8 +26,8 @@ import psutil
 from dpbench.errors import DpbenchError
 from dpbench.launch.failures import failure_of_exception
 from dpbench.launch.signals import handle_endings
+from dpbench.parent_death import PR_SET_CHILD_SUBREAPER, prctl
 
-PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h
 MIN_LIMIT_SECONDS = 0.01
 STREAMS = ("stdout", "stderr")
 _in_rank = threading.Event()
@@ -51,8 +50,7 @@ def rank_main(
     """
     _in_rank.set()
     os.setsid()  # as under torchrun: schedulers share the cores among sessions
-    if sys.platform == "linux":  # orphans below this process become its children
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans below this process become its children
     os.environ.update(environment)
     rank = int(os.environ["RANK"])
     gc.freeze()  # or each collection walks the fork server's imports, for 0.2 s

@@ -33,6 +33,7 @@ from dpbench.launch.failures import (
 )
 from dpbench.launch.fork_server import end_fork_server, fork_server
 from dpbench.launch.rank_process import main_thread_stack, rank_main
+from dpbench.rendezvous.barrier import POLL_SECONDS
 from dpbench.rendezvous.placement import Placement
 from dpbench.temporary import temporary_folder
 
@@ -44,8 +45,6 @@ CAUSE_SECONDS = 1.0
 """Seconds from a lost connection in which the end of the rank that caused it is heard."""
 EXIT_SECONDS = 5.0
 """Seconds that ranks with a result may take to exit."""
-POLL_SECONDS = 0.1
-"""Seconds between two calls of `stop`, whose cause the kernel cannot wait for."""
 PART_BYTES = 2**20
 MAX_WAIT_SECONDS = 3600.0
 """Longest single wait: poll(2) takes no more than 24 days, and a training may last a year."""

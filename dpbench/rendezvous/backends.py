@@ -9,17 +9,12 @@ from dpbench.specs.traits import BACKENDS
 
 
 def missing_backends() -> dict[str, str]:
-    """The reason for each of dpbench's backends that cannot be used here.
-
-    This creates no CUDA context.
-    """
-    gpu_count = torch.cuda.device_count()
-    reasons = {backend: missing_reason(backend, gpu_count) for backend in BACKENDS}
-    return {backend: reason for backend, reason in reasons.items() if reason}
+    """The reason for each of dpbench's backends that cannot be used here."""
+    return {backend: reason for backend in BACKENDS if (reason := missing_reason(backend))}
 
 
-def missing_reason(backend: str, gpu_count: int) -> str | None:
-    """Why ranks on this host, with `gpu_count` GPUs, cannot use the backend; None if they can."""
+def missing_reason(backend: str) -> str | None:
+    """Why ranks on this host cannot use the backend; None if they can. Creates no CUDA context."""
     if not dist.is_available():
         return "torch was built without torch.distributed"
     if backend == "gloo" and not dist.is_gloo_available():
@@ -30,4 +25,6 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
         return "torch was built without nccl"
     if not dist.is_backend_available(backend):
         return f"torch {torch.__version__} has no backend {backend}"
-    return None if gpu_count else f"{backend} needs a CUDA device; this machine has none"
+    if not torch.cuda.device_count():
+        return f"{backend} needs a CUDA device; this machine has none"
+    return None

@@ -17,7 +17,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from dpbench.parallel.groups import member_group, name_ranks
 
 DEFAULT_TIMEOUT = timedelta(seconds=120)
-MAX_PAUSE_SECONDS = 0.1
+POLL_SECONDS = 0.1
+"""Longest pause between two looks at what the kernel cannot wait for."""
 PASSED = "passed"
 LINGER_SECONDS = 0.5
 """Seconds that a rank stays after a failure, so that the others hear of it: it may hold the
@@ -76,7 +77,7 @@ def wait_until(is_over: Callable[[], object], seconds: float = math.inf) -> bool
         waited = time.monotonic() - began
         if waited >= seconds:
             return False
-        time.sleep(min(max(waited / 10, 1e-4), MAX_PAUSE_SECONDS, seconds - waited))
+        time.sleep(min(max(waited / 10, 1e-4), POLL_SECONDS, seconds - waited))
     return True
 
 

@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from dpbench.parallel.devices import DeviceLike, parse_device
 from dpbench.parallel.groups import CPU, PeerFailed, gather_values, message_device
-from dpbench.rendezvous.backends import missing_backends
+from dpbench.rendezvous.backends import missing_reason
 from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks, wait_until
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
@@ -257,7 +257,7 @@ def _backend_and_device(
         device = local_gpu_index(placement.rank, placement.world_size, os.environ)
     chosen = parse_device(device)
     name = backend or ("gloo" if chosen.type == "cpu" else "nccl")
-    if reason := missing_backends().get(name):
+    if reason := missing_reason(name):
         raise RuntimeError(f"process_group: backend {name!r} cannot be used here: {reason}")
     if BACKENDS[name].cuda_only and chosen.type != "cuda":
         raise ValueError(f"process_group: {name} reduces CUDA tensors only, got device={chosen}")

@@ -44,5 +44,6 @@ def test_what_torch_was_built_without_and_nccl_without_a_gpu_cannot_be_used(
     reason: str | None,
 ) -> None:
     monkeypatch.setattr(dist, function, lambda: answer)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setitem(BACKENDS, "nccl3", BACKENDS["nccl"])
-    assert missing_reason(backend, gpus) == reason
+    assert missing_reason(backend) == reason

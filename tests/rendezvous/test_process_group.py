@@ -226,7 +226,7 @@ def test_nccl_knows_its_device_and_is_aborted_after_an_error(
         lambda name, **o: noted(made, f"init {name} on {o['device_id']}"),
     )
     monkeypatch.setattr(dist, "destroy_process_group", lambda: noted(None, "destroy"))
-    monkeypatch.setattr(process_groups, "missing_backends", dict)
+    monkeypatch.setattr(process_groups, "missing_reason", lambda _: None)
     monkeypatch.setattr(process_groups, "parse_device", torch.device)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     options: dict[str, Any] = {"device": "cuda:1", "wait_for_workers": False, "timeout": LONG}

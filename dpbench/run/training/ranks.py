@@ -27,12 +27,12 @@ from dpbench.errors import DpbenchError, FileError, Interrupted, TrainingFailed,
 from dpbench.files import LineReader, folder_inside
 from dpbench.launch.failures import RanksFailed, is_of_lost_peer
 from dpbench.launch.machine import inspect_machine
-from dpbench.launch.ranks import POLL_SECONDS, remove_scratch, run_ranks
+from dpbench.launch.ranks import remove_scratch, run_ranks
 from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore, given_token
 from dpbench.messages import option_words, said_to, say
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment, capture
-from dpbench.rendezvous.barrier import wait_until
+from dpbench.rendezvous.barrier import POLL_SECONDS, wait_until
 from dpbench.rendezvous.placement import Placement
 from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainingProgress
