@@ -42,7 +42,8 @@ def rank_main(
     environment: dict[str, str],
     connection: Connection,
 ) -> None:
-    """Send `work(rank)` to the launcher, or a RankFailure, for the rank that `environment` names.
+    """Send `work(rank)` to the launcher, or a RankFailure, for the rank that `environment` names,
+    which are all of its variables.
 
     A rank that is still busy `time_limit_seconds` after `started`, on the monotonic clock, writes
     its stack, even if it is stuck in C++. The launcher ends it a moment later, when all have
@@ -51,6 +52,7 @@ def rank_main(
     _in_rank.set()
     os.setsid()  # as under torchrun: schedulers share the cores among sessions
     prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans below this process become its children
+    os.environ.clear()
     os.environ.update(environment)
     rank = int(os.environ["RANK"])
     gc.freeze()  # or each collection walks the fork server's imports, for 0.2 s

@@ -87,11 +87,12 @@ def run_ranks(
     processes: list[_RankProcess] = []
     with temporary_folder() as folder:
         first = place or Placement.first_of(count, store_file=str(folder / "store"))
-        interface = first.interface_variables
+        # The server of ranks has the variables of when it started.
+        here = {**first.interface_variables, **os.environ}
         try:
             for number in range(count):
                 own = replace(first, rank=first.rank + number, local_rank=number)
-                environment = {**own.variables, **interface}
+                environment = {**here, **own.variables}
                 limits = (started, time_limit_seconds)
                 try:
                     process = _RankProcess(context, own.rank, (work, scratch, *limits, environment))

@@ -26,15 +26,12 @@ from dpbench.specs import Configuration
 def measure_script(
     configuration: Configuration,
     scratch: Path,
-    environ: Mapping[str, str],
     deadline: float,
     rank: int,
 ) -> RankMeasurement:
     """Run the trial's script as `rank`, in a process that ends with this one.
 
-    Args:
-        environ: the variables that the user has set.
-        deadline: when it writes its stack to `scratch`, on the monotonic clock.
+    At the `deadline`, on the monotonic clock, it writes its stack to `scratch`.
     """
     faulthandler.cancel_dump_traceback_later()  # the script's process writes its own stack
     result = scratch / f"rank{rank}.json"
@@ -50,7 +47,7 @@ def measure_script(
     python = [sys.executable, "-u", program.__file__, task_json, *configuration.script_command]
     process = subprocess.Popen(
         tied_to_this_process(python),
-        env=script_environment(configuration, rank, environ, task.port),
+        env=script_environment(configuration, rank, os.environ, task.port),
         stdin=subprocess.DEVNULL,
     )
     code = process.wait()
@@ -94,7 +91,6 @@ def script_environment(
         has_store=together,
     )
     environment = {
-        **place.interface_variables,
         **environ,
         **place.variables,
         "OMP_NUM_THREADS": str(configuration.threads),

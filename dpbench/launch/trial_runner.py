@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -68,9 +67,7 @@ class TrialRunner:
             with scratch_folder(self.logs, plain_label(configuration)) as scratch:
                 work, place, count = self.rank_work(trial), None, configuration.process_count
                 if configuration.workload.script:
-                    environ = dict(os.environ)  # the server of ranks has others
-                    folder = scratch.absolute()
-                    work = partial(measure_script, configuration, folder, environ, deadline)
+                    work = partial(measure_script, configuration, scratch.absolute(), deadline)
                     store = serve_store()  # until the ranks have ended
                     place = Placement.first_of(count, store.port)
                 ranks = run_ranks(work, count, scratch, time_limit_seconds, place=place)

@@ -134,13 +134,12 @@ class Placement:
     @property
     def interface_variables(self) -> dict[str, str]:
         """The variables by which gloo, and NCCL between nodes, take the network interface towards
-        where the processes meet, unless the user has chosen another one."""
+        where the processes meet, or the one that the user has chosen for gloo."""
         interface = os.environ.get(GLOO_INTERFACE) or interface_towards(self.address)
         if interface is None:
             return {}
         nccl = {"NCCL_SOCKET_IFNAME": f"={interface}"} if self.node_count > 1 else {}
-        usual = {GLOO_INTERFACE: interface, **nccl}
-        return {name: os.environ.get(name) or value for name, value in usual.items()}
+        return {GLOO_INTERFACE: interface, **nccl}
 
 
 def find_placement(environ: Mapping[str, str]) -> Placement | None:

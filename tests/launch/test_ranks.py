@@ -141,6 +141,19 @@ def test_a_server_that_is_killed_takes_its_ranks_along(runner: TrialRunner) -> N
     assert runner.run(faulty("Healthy"), 60).status is Status.COMPLETED
 
 
+def found(name: str, _: int) -> str | None:
+    return os.environ.get(name)
+
+
+@pytest.mark.usefixtures("runner")
+def test_a_rank_has_the_variables_of_the_moment_whenever_the_server_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in ("Ring", "Tree"):
+        monkeypatch.setenv("NCCL_ALGO", value)
+        assert run_ranks(partial(found, "NCCL_ALGO"), 1, tmp_path, LIMIT_SECONDS) == [value]
+
+
 def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path: Path) -> None:
     runner = TrialRunner(MACHINE, tmp_path / "logs")
     runner.run(faulty("Healthy"), 60)
