@@ -22,10 +22,17 @@ class ScriptCommand(Command):
         ctx.allow_interspersed_args = not names_script
         left = super().parse_args(ctx, args)
         script = ctx.params.get("arguments") or []
-        if names_script:
-            self._refuse_ours(ctx, named, typed[: len(typed) - len(script)], script)
-        elif script:
+        if script and not names_script:
             ctx.fail(f"unexpected argument {script[0]}; only a script has arguments")
+        command: Any = self.callback
+        words = takewhile(lambda word: word != "--", script)
+        moved = [name for word in words if (name := word.partition("=")[0]) in command.reserved]
+        if moved and "--" not in typed[: len(typed) - len(script)]:
+            stands = "stands" if len(moved) == 1 else "stand"
+            ctx.fail(
+                f"{', '.join(moved)} {stands} after {named}, where the script's own options are; "
+                f"put dpbench's options before it, or -- if it is the script that has {moved[0]}"
+            )
         return left
 
     def _first_word(self, ctx: Any, typed: list[str]) -> tuple[str, bool]:
@@ -36,16 +43,3 @@ class ScriptCommand(Command):
             values, _, _ = self.make_parser(ctx).parse_args(args=[*typed])
             return str(values.get(first) or ""), bool(values.get("module"))
         return "", False
-
-    def _refuse_ours(self, ctx: Any, named: str, before: list[str], script: list[str]) -> None:
-        """Fail for options of dpbench among the arguments of a script, unless "--" stands before
-        it, or before them."""
-        names = [word.partition("=")[0] for word in takewhile(lambda word: word != "--", script)]
-        command: Any = self.callback
-        moved = [name for name in names if name in command.reserved]
-        if moved and "--" not in before:
-            stands = "stands" if len(moved) == 1 else "stand"
-            ctx.fail(
-                f"{', '.join(moved)} {stands} after {named}, where the script's own options are; "
-                f"put dpbench's options before it, or -- if it is the script that has {moved[0]}"
-            )

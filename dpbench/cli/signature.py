@@ -51,7 +51,7 @@ def _parameter(model: type[Options], name: str, default_text: Any) -> inspect.Pa
     is_flag, is_on, required = field.annotation is bool, field.default is True, field.is_required()
     kind: Any = list[str] if info.repeated else bool if is_flag else str
     default = ("on" if is_on else None) if is_flag else default_text
-    first = f"{info.name}/{info.off}" if is_on else info.name
+    first = f"{info.name}/--no{info.name[1:]}" if is_on else info.name
     names = () if info.argument else (first, *info.names[1:])
     shown = (typer.Argument if info.argument else typer.Option)(
         *names,

@@ -86,11 +86,6 @@ class OptionInfo:
         """The name that help and messages use."""
         return self.names[0]
 
-    @property
-    def off(self) -> str:
-        """The name that turns off what is on by default."""
-        return f"--no{self.name[1:]}"
-
     def has_effect_on(self, subject: str) -> bool:
         """Whether it changes anything where a command is about this subject."""
         if subject == STORED_RESULTS:

@@ -154,10 +154,9 @@ def _by_field(
         key = str(name).lstrip("-").replace("-", "_")
         if key not in fields:
             known = [field for field, info in options.items() if info.scope not in elsewhere]
-            if is_call:
-                raise unknown_name(f"argument of {source.rstrip(': ')}", name, known)
-            keys = [field.replace("_", "-") for field in known]
-            raise unknown_name(f"key in {source.rstrip(': ')}", name, keys)
+            known = known if is_call else [field.replace("_", "-") for field in known]
+            what = "argument of" if is_call else "key in"
+            raise unknown_name(f"{what} {source.rstrip(': ')}", name, known)
         field = fields[key]
         if reason := elsewhere.get(options[field].scope):
             raise UsageError(f"{source}{name} {reason}")

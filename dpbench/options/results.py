@@ -124,7 +124,6 @@ class CompareOptions(Options):
 class ProjectOptions(shared.RowFilter):
     """What to project, and on which network; its group sizes choose no rows."""
 
-    filters = ("implementation", "backend", "batch_size")
     topology: str | None = Panel.NETWORK.option(
         "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
         "NAME|FILE.toml",

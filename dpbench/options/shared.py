@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import expected_name
 from dpbench.messages import as_typed, option_words
-from dpbench.options.model import OptionError, Options, Panel, option
+from dpbench.options.model import OptionError, Options, Panel, option, options_of
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -27,7 +27,7 @@ from dpbench.options.types import (
     one_of,
 )
 from dpbench.specs import MAX_REPETITIONS
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
 print_option = partial(Panel.OUTPUT.option, default=False, scope="printed")
@@ -37,6 +37,8 @@ filter_option = partial(Panel.ROWS.option, scope="any", of_scripts=False, reserv
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
 DEFAULT_ARCHITECTURE = "mnist_cnn"
+DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
+"""Default of --implementations, beside INDEPENDENT at the largest group size."""
 DEFAULT_BATCH_SIZES = (32, 64, 128)
 DEFAULT_SCRIPT_WARMUP = 10
 """Warm-up steps of a script: torch's wrapper and loader workers settle in the first ones."""
@@ -156,7 +158,7 @@ class MeasuredRows(Options):
     implementations: CommaList[ImplementationName] | None = option(
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
-        usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
+        usual=f"{as_typed(DEFAULT_IMPLEMENTATIONS)}, and independent at the largest group size",
         reserved=True,
     )
     backends: CommaList[BackendName] | None = option(
@@ -183,8 +185,6 @@ class MeasuredRows(Options):
 class RowFilter(Options):
     """The rows of results to keep; None for all."""
 
-    filters: ClassVar[tuple[str, ...]] = ("implementation", "backend", "batch_size", "group_size")
-    """The attributes of a row that are chosen by; the plural of each is its option."""
     implementations: CommaList[str] | None = filter_option(
         "Show only these implementations.", "A,B"
     )
@@ -193,6 +193,12 @@ class RowFilter(Options):
     group_sizes: CommaList[Count] | None = filter_option(
         "Show only these numbers of replicas.", "N,N"
     )
+
+    @property
+    def filters(self) -> list[str]:
+        """The attributes of a row that are chosen by; the plural of each is an option for rows."""
+        declared = options_of(type(self)).items()
+        return [field.removesuffix("s") for field, info in declared if info.panel is Panel.ROWS]
 
     @property
     def wanted(self) -> dict[str, tuple[Any, ...]]:

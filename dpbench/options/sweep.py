@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
-from dpbench.messages import option_words
+from dpbench.messages import as_typed, option_words
 from dpbench.options import shared
 from dpbench.options.model import TRAINING_SCRIPT, OptionError, Panel, option, options_of
 from dpbench.options.shared import DEFAULT_SCRIPT_WARMUP, HELP, is_script, print_option
@@ -34,8 +34,6 @@ DEFAULT_STEPS = 50
 """Steps of a window that cannot fill a time, as their number must be known before it begins."""
 SCRIPT_IMPLEMENTATIONS = (SCRIPT, "ddp", SINGLE, INDEPENDENT)
 """The implementations that a training script can be measured with."""
-DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
-"""Default of --implementations, beside INDEPENDENT at the largest group size."""
 BucketCap = Annotated[Megabytes | None, *word_for_none("bucket_cap_mb")]
 OnOff = Annotated[Literal["on", "off"] | None, *word_for_none("find_unused")]
 DataWorkers = Annotated[Annotated[Number, Field(le=256)] | None, *word_for_none("data_workers")]
@@ -155,7 +153,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
     @property
     def measured_implementations(self) -> tuple[str, ...]:
         """The implementations that are asked for, or the default ones."""
-        usual = DEFAULT_IMPLEMENTATIONS if self.script is None else (SCRIPT,)
+        usual = shared.DEFAULT_IMPLEMENTATIONS if self.script is None else (SCRIPT,)
         return self.implementations or (*usual, INDEPENDENT)
 
     @model_validator(mode="after")
@@ -179,10 +177,8 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
                 "expected a number of steps to load ahead, or 0"
             )
         if any(self.data_workers) and not any(loading) and self.script is None:
-            raise UsageError(
-                f"{option_words('data_workers', self.data_workers)}: workers need --prefetch of 1 "
-                "or more"
-            )
+            workers = as_typed(self.data_workers)
+            raise OptionError("data_workers", f" {workers}: workers need --prefetch of 1 or more")
         if self.resume and self.name is None:
             raise UsageError("--resume needs the --name of the sweep to finish")
         return self
@@ -192,7 +188,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         if self.module or self.arguments:
             raise UsageError("expected the name of a training script, or of a module after -m")
         if SCRIPT in names:
-            raise UsageError(f"--implementations {SCRIPT}: expected a training script to measure")
+            raise OptionError(
+                "implementations", f" {SCRIPT}: expected a training script to measure"
+            )
 
     def _check_script(self, script: str, names: Sequence[str]) -> None:
         """Raise UsageError for a name that is no script's, and for what a script does not have."""
@@ -203,10 +201,9 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
             )
         for name in names:
             if name not in SCRIPT_IMPLEMENTATIONS:
-                raise UsageError(
-                    f"--implementations {name}: a training script can be measured with "
-                    f"{', '.join(SCRIPT_IMPLEMENTATIONS)}"
-                )
+                usable = ", ".join(SCRIPT_IMPLEMENTATIONS)
+                problem = f" {name}: a training script can be measured with {usable}"
+                raise OptionError("implementations", problem)
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
         for place, axis in AXES.items():
             field = axis.option or place

@@ -29,6 +29,11 @@ from dpbench.options.types import (
 from dpbench.specs.training import Balance, Evaluation, LastBatch, TrainingRunOptions
 from dpbench.specs.traits import BUILT_IN
 
+DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
+"""As the MNIST example of torch has them."""
+DIGITS_LENGTH = {"epochs": 10, "gamma": 0.85}
+"""The same for digits, of which two replicas would take too few steps in five epochs."""
+
 
 class TrainOptions(Options):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
@@ -44,7 +49,9 @@ class TrainOptions(Options):
     )
     batch_size: Count = option("Samples per replica and micro-step.", "N", default=64)
     epochs: Count | None = option(
-        "Passes over the training samples.", "N", usual="10 on digits, else 5"
+        "Passes over the training samples.",
+        "N",
+        usual=f"{DIGITS_LENGTH['epochs']} on digits, else {DEFAULT_LENGTH['epochs']}",
     )
     resume: FilePath | None = option(
         "Run or checkpoint to continue; auto: the run of --name.", "auto|RUN|FILE", scope="call"
@@ -79,7 +86,7 @@ class TrainOptions(Options):
     gamma: Positive | None = Panel.TRAINING.option(
         "Multiply the learning rate by this each epoch (StepLR).",
         "X",
-        usual="0.85 on digits, else 0.7",
+        usual=f"{DIGITS_LENGTH['gamma']} on digits, else {DEFAULT_LENGTH['gamma']}",
     )
     max_norm: Positive | None = Panel.TRAINING.option("Clip the gradient norm to this value.", "X")
     last_batch: LastBatch = Panel.TRAINING.option(

@@ -16,6 +16,7 @@ from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.trial_runner import recorded
 from dpbench.messages import option_words, say
 from dpbench.options.comm import ELEMENT_BYTES, USUAL_SIZES, CommOptions
+from dpbench.options.model import OptionError
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
@@ -89,12 +90,13 @@ def build_collective_specs(
         used = devices[:group_size]
         unusable = {name: machine.unusable_backend_reason(name, used) for name in BACKENDS}
         if wrong := [name for name in options.backends or () if unusable[name]]:
-            raise UsageError(f"{option_words('backends', wrong[0])}: {unusable[wrong[0]]}")
+            raise OptionError("backends", f" {wrong[0]}: {unusable[wrong[0]]}")
         whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
         if odd := [size for size in options.sizes or () if size % whole]:
-            raise UsageError(
-                f"{option_words('sizes')}: got {odd[0]:,} B; expected a multiple of {whole} B, as "
-                f"{collective} gives each of {group_size} ranks an equal part"
+            raise OptionError(
+                "sizes",
+                f": got {odd[0]:,} B; expected a multiple of {whole} B, as {collective} gives each "
+                f"of {group_size} ranks an equal part",
             )
         sizes = options.sizes or dict.fromkeys(-(-size // whole) * whole for size in USUAL_SIZES)
         first_pass += [

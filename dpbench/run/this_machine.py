@@ -8,6 +8,7 @@ from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import option_words
+from dpbench.options.model import OptionError
 
 MAX_REPLICAS = 4096
 SMALL_GROUPS = 4
@@ -39,27 +40,29 @@ def devices_for(
     largest = max(sizes or (0,))
     there_are = machine.replica_count
     count = (gpus if isinstance(gpus, int) else len(ids)) or largest or there_are
-    option = option_words("group_sizes" if gpus is None and sizes else "gpus")
+    option = "group_sizes" if gpus is None and sizes else "gpus"
     have = units.counted(there_are, "GPU")
     if not machine.gpus:
         cores = units.counted(there_are, "core")
         have = f"no CUDA device and {cores}, one for each replica on the CPU"
     if max(count, largest) > MAX_REPLICAS:
-        raise UsageError(
-            f"{option}: more replicas than one machine runs; expected at most {MAX_REPLICAS:,}"
-        )
+        problem = f": more replicas than one machine runs; expected at most {MAX_REPLICAS:,}"
+        raise OptionError(option, problem)
     if missing := [str(number) for number in ids if number >= there_are]:
-        raise UsageError(
-            f"{option}: no device {' or '.join(missing)}; this machine has {have}; expected ids "
-            f"from 0 to {there_are - 1}"
+        raise OptionError(
+            option,
+            f": no device {' or '.join(missing)}; this machine has {have}; expected ids from 0 to "
+            f"{there_are - 1}",
         )
     if count > there_are and not (oversubscribe or may_lack):
-        raise UsageError(
-            f"{option}: {count} replicas, but this machine has {have}; expected at most "
-            f"{there_are}, or add --oversubscribe"
+        raise OptionError(
+            option,
+            f": {count} replicas, but this machine has {have}; expected at most {there_are}, or "
+            "add --oversubscribe",
         )
     if largest > count:
-        raise UsageError(f"--group-sizes: {largest} is above {option}; expected at most {count}")
+        problem = f": {largest} is above {option_words(option)}; expected at most {count}"
+        raise OptionError("group_sizes", problem)
     if machine.gpus:
         distinct = there_are if oversubscribe else max(count, there_are)
         return tuple(f"cuda:{number % distinct}" for number in ids or range(count))

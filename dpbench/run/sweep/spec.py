@@ -18,6 +18,7 @@ from dpbench.data.registry import is_function, unread_notes
 from dpbench.errors import UsageError, no_file
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words
+from dpbench.options.model import OptionError
 from dpbench.options.shared import (
     DEFAULT_BATCH_SIZES,
     DEFAULT_SCRIPT_WARMUP,
@@ -105,9 +106,10 @@ def _group_sizes(options: SweepOptions, nodes: Sequence[Node]) -> tuple[int, ...
     if (largest := max(sizes)) > most:
         listed = " + ".join(str(len(node.devices)) for node in nodes)
         where = f"all nodes ({listed})" if len(nodes) > 1 else "this machine"
-        raise UsageError(
-            f"--group-sizes: {largest} is above the {units.counted(most, 'replica')} of {where}; "
-            f"expected at most {most}, or more --gpus"
+        raise OptionError(
+            "group_sizes",
+            f": {largest} is above the {units.counted(most, 'replica')} of {where}; expected at "
+            f"most {most}, or more --gpus",
         )
     return sizes
 
@@ -163,10 +165,10 @@ def _require_whole_parts(
                 f"to be a multiple of {every}"
             )
     if "strong" in options.scaling and (smallest := min(axes["batch_size"])) < largest_group:
-        raise UsageError(
-            f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
-            f"the group of {largest_group}; expected at least {largest_group}, a sample for every "
-            "replica"
+        raise OptionError(
+            "batch_sizes",
+            f": with --scaling strong {smallest} is the global batch, smaller than the group of "
+            f"{largest_group}; expected at least {largest_group}, a sample for every replica",
         )
 
 

@@ -28,7 +28,7 @@ from dpbench.files import folder_name, require_free
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words, say
-from dpbench.options.train import TrainOptions
+from dpbench.options.train import DEFAULT_LENGTH, DIGITS_LENGTH, TrainOptions
 from dpbench.records.environment import usable_cores
 from dpbench.rendezvous.backends import missing_backends
 from dpbench.rendezvous.placement import Placement, local_gpu_index
@@ -43,11 +43,6 @@ from dpbench.specs.workload import WORKLOAD_FIELDS
 from dpbench.temporary import temporary_folder
 from dpbench.training.rank import refuse_unusable
 from dpbench.training.run_folder import OTHERWISE, RUN_FILE, TrainingJob, read_manifest
-
-DEFAULT_LENGTH = {"epochs": 5, "gamma": 0.7}
-"""As the MNIST example of torch has them."""
-DIGITS_LENGTH = {"epochs": 10, "gamma": 0.85}
-"""The same for digits, of which two replicas would take too few steps in five epochs."""
 
 
 class RankDescription(NamedTuple):
