@@ -148,33 +148,26 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
 
 def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
     """All sections with content, in their order."""
-    tables = dict[PageSection, Table]()
-    below = dict[PageSection, Sequence[str]]()
     command = analysis.stored.command if analysis.stored else None
-    code = {PageSection.REPRODUCE: command.text} if command else {}
-    if analysis.rows:
-        tables[PageSection.RESULTS] = configurations_table(analysis.rows, command=command)
-        below[PageSection.RESULTS] = analysis.notes
-    if clear := [each for each in analysis.explanations if not each.is_too_noisy]:
-        tables[PageSection.TIME] = factors_table(clear)
-        below[PageSection.TIME] = [READING_NOTE]
-    if analysis.collectives:
-        tables[PageSection.COMMUNICATION] = collectives_table(analysis.collectives)
+    clear = [each for each in analysis.explanations if not each.is_too_noisy]
+    tables = {
+        PageSection.RESULTS: configurations_table(analysis.rows, command=command),
+        PageSection.TIME: factors_table(clear),
+        PageSection.COMMUNICATION: collectives_table(analysis.collectives),
+    }
     if analysis.environments:
         # Warnings tell how other environments differ from the first.
         first, *_ = analysis.environments.values()
         tables[PageSection.ENVIRONMENT] = environment_table(environment_lines(first))
+    notes = {PageSection.RESULTS: analysis.notes, PageSection.TIME: (READING_NOTE,)}
     for kind in PageSection:
+        own = tuple(chart for chart in charts if chart[0].section is kind)
+        code = command.text if command and kind is PageSection.REPRODUCE else ""
         table = tables.get(kind)
-        section = Section(
-            kind=kind,
-            charts=tuple(chart for chart in charts if chart[0].section is kind),
-            table=table if table and table.lines else None,
-            notes=tuple(below.get(kind, ())),
-            code=code.get(kind, ""),
-        )
-        if section.charts or section.table or section.notes or section.code:
-            yield section
+        if table and table.lines:
+            yield Section(kind=kind, charts=own, table=table, notes=notes.get(kind, ()))
+        elif own or code:
+            yield Section(kind=kind, charts=own, code=code)
 
 
 def _about(analysis: Analysis) -> Iterator[str]:

@@ -55,7 +55,6 @@ PART_WORDS: dict[Part, tuple[str, str]] = {
 """What a part of a step is, and what the step is faster than if a gain begins with it."""
 GOOD_EFFICIENCY = 0.9
 """Efficiency from which on a configuration without a large loss has nothing to fix."""
-OPTIONS_THAT_CHOOSE = "--implementations, --backends, --group-sizes and --batch-sizes"
 READING_NOTE = (
     "a factor is a ratio of step times; the product of a configuration's factors is its "
     "efficiency against `single`; the share is the part of the measured step that is lost to it"
@@ -87,7 +86,8 @@ def explanation_answer(
         remarks = [READING_NOTE, *filter(None, map(_phases, shown)), *remarks]
     elif others and not shown[0].is_script:
         count = units.counted(len(others), "other configuration")
-        remarks.append(f"{count}: choose with {OPTIONS_THAT_CHOOSE}")
+        choosing = "--implementations, --backends, --group-sizes and --batch-sizes"
+        remarks.append(f"{count}: choose with {choosing}")
     table = factors_table(shown)
     if len(shown) == 1:
         table = replace(table, columns=table.columns[1:])
