@@ -78,10 +78,12 @@ def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
     assert not any("Unfinished" in one for one in finished.warnings)
 
 
-def test_warnings_are_a_banner() -> None:
+def test_warnings_are_a_banner_and_notes_of_the_table_stand_below_it() -> None:
     warning = "wrong gradients, so their speeds do not count: torch-dp ×1, batch 32"
     assert warning in whole().warnings
-    assert 'class="banner"' in to_html(whole())
+    markup = to_html(whole())
+    assert 'class="banner"' in markup
+    assert "<br>* copies that do not communicate: " in markup
 
 
 def test_published_numbers_and_collectives_have_a_page() -> None:

@@ -15,7 +15,6 @@ from dpbench.report.page import build_page
 from dpbench.specs.command_line import CommandLine
 from tests.analysis.builders import run, runs, steps_of, trial
 from tests.analysis.collective_records import sample_collectives
-from tests.report.pages import to_html
 from tests.report.sample import analysis, stored_collectives
 
 
@@ -125,24 +124,6 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     alone = analysis(runs(trial("single", "none"), (100, 101)))
     # Explain has nothing to explain.
     assert "Next:" not in report_answer(alone).text
-
-
-def test_terminal_and_page_have_the_same_notes() -> None:
-    """Both explain why the copies, which are faster, are not called the fastest."""
-    sweep = analysis(
-        [
-            record
-            for name, backend, speed in (("ddp", "gloo", 100), ("independent", "none", 200))
-            for size in (1, 2)
-            for record in runs(trial(name, backend, size, 16 * size), (speed * size, speed * size))
-        ]
-    )
-    (results,) = (s for s in build_page(sweep).sections if s.kind.name == "RESULTS")
-    text = report_answer(sweep).text
-    assert f"({len(results.notes)} notes: --verbose)" in " ".join(text.split())
-    upper_bound = "* copies that do not communicate: about the best possible, not a way to train"
-    assert f"\n{upper_bound}\n" in text
-    assert upper_bound in to_html(build_page(sweep))
 
 
 def test_collectives_that_did_not_complete_have_their_reason() -> None:
