@@ -22,7 +22,6 @@ from dpbench.analysis.metrics import (
     ValueType,
     claimed_metrics,
     if_timed,
-    not_of_trials,
     of_losses,
     value_type_of,
 )
@@ -52,7 +51,7 @@ TRIAL_METRICS: tuple[Metric, ...] = (
             "number" if metric.value_type == "estimate" else metric.value_type,
         )
         for metric in METRICS
-        if metric.of_trial is not not_of_trials
+        if metric.of_trial
     ),
     Metric("elapsed_seconds", if_timed(elapsed_seconds)),
     Metric(

@@ -43,10 +43,6 @@ def value_type_of(hint: Any) -> ValueType | None:
     return next(found, None)
 
 
-def not_of_trials(_: TrialRecord) -> None:
-    """Stands for the reading of values that only rows have."""
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A value of rows, trials, ranks or collectives: how it is read, and the column of tables that
@@ -58,8 +54,8 @@ class Metric:
     value_type: ValueType = "number"
     """A frame has the interval of an estimate, too, as `key`_low and `key`_high."""
     _: KW_ONLY
-    of_trial: Callable[[TrialRecord], PlainValue] = not_of_trials
-    """Reads a row's value from a trial; `not_of_trials` if only rows have it."""
+    of_trial: Callable[[TrialRecord], PlainValue] | None = None
+    """Reads a row's value from a trial; None if only rows have it."""
     meaning: str = ""
     """Meaning in one sentence."""
     unit: str = ""

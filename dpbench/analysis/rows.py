@@ -52,8 +52,8 @@ class Row:
     """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
     trials: tuple[TrialRecord, ...] = ()
     """All repetitions; none if it is published."""
-    peak_items_per_second: float | None = None
-    """Throughput at the peak of its GPUs, if that is known."""
+    mfu: Estimate | None = None
+    """Throughput ÷ that at the peak of its GPUs, if that is known."""
     speedup: Estimate | None = None
     """How many times as fast it is as its reference."""
     relative_speedup: Estimate | None = None
@@ -142,13 +142,6 @@ class Row:
     def throughput(self) -> Estimate | None:
         """Items per second of all replicas."""
         return geometric_mean([*self.speeds.values()], f"{self.item}/s") if self.speeds else None
-
-    @property
-    def mfu(self) -> Estimate | None:
-        """Throughput ÷ that at the peak of its GPUs."""
-        if self.throughput is None or self.peak_items_per_second is None:
-            return None
-        return self.throughput.scaled(1 / self.peak_items_per_second, unit="of peak")
 
     @property
     def efficiency(self) -> Estimate | None:
@@ -271,49 +264,52 @@ def summarize(
     `environments` describe the GPUs, for the utilization of their peaks.
     """
     groups = by_configuration(records)
-    usable = {key: usable_repetitions(group) for key, group in groups.items()}
-    has_single = any(key.implementation == SINGLE for key, measured in usable.items() if measured)
     labels = Labels.among(groups)
-    # A sweep counts the operations of a workload only in its first repetitions.
-    counted = [record for record in records if record.facts.flops_per_item]
-    flops = {record.configuration.workload: record.facts.flops_per_item for record in counted}
-    rows: dict[Configuration, Row] = {}
-    # References come before the rows that have them.
-    for configuration in sorted(groups, key=lambda c: (c.group_size, c.implementation != SINGLE)):
-        group, measured = groups[configuration], usable[configuration]
-        one_replica = configuration.of_one_replica
-        reference = configuration.single if has_single else one_replica
-        hosts = map((environments or {}).get, measured[-1].environment_ids if measured else ())
-        operations = flops.get(configuration.workload)
-        peak, peak_note = peak_items_per_second(configuration, operations, hosts)
-        notes = [peak_note, *_notes(configuration, group)]
-        if measured and not usable.get(reference):
-            notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
-        row = Row(
+    rows = {
+        configuration: Row(
             source=configuration,
             implementation_label=labels.implementation(configuration),
             work=labels.work_label(configuration),
             trials=tuple(group),
-            peak_items_per_second=peak,
-            notes=tuple(filter(None, notes)),
         )
-        rows[configuration] = row  # which may be its own reference
+        for configuration, group in groups.items()
+    }
+    has_single = any(row.implementation == SINGLE and row.records for row in rows.values())
+    # A sweep counts the operations of a workload only in its first repetitions.
+    counted = [record for record in records if record.facts.flops_per_item]
+    flops = {record.configuration.workload: record.facts.flops_per_item for record in counted}
+    # References come before the rows that have them.
+    for configuration in sorted(groups, key=lambda c: (c.group_size, c.implementation != SINGLE)):
+        row, speed = rows[configuration], rows[configuration].throughput
+        one_replica = configuration.of_one_replica
+        reference = configuration.single if has_single else one_replica
+        over = rows.get(reference)
+        hosts = map(
+            (environments or {}).get, row.records[-1].environment_ids if row.records else ()
+        )
+        operations = flops.get(configuration.workload)
+        peak, peak_note = peak_items_per_second(configuration, operations, hosts)
+        notes = [peak_note, *_notes(row, configuration)]
+        if row.records and not (over and over.records):
+            notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
         rows[configuration] = replace(
             row,
-            speedup=row.speedup_over(rows.get(reference)),
+            mfu=speed.scaled(1 / peak, unit="of peak") if speed and peak else None,
+            speedup=row.speedup_over(over),
             relative_speedup=row.speedup_over(rows.get(one_replica)),
-            reference=None if reference == configuration else rows.get(reference),
+            reference=None if over is row else over,
+            notes=tuple(filter(None, notes)),
         )
     return in_order(rows.values())
 
 
-def _notes(configuration: Configuration, group: Sequence[TrialRecord]) -> Iterator[str]:
+def _notes(row: Row, configuration: Configuration) -> Iterator[str]:
     """Second tries, and what local-sgd is."""
-    again = Counter(filter(None, (record.tried_again_after for record in group)))
+    again = Counter(filter(None, (record.tried_again_after for record in row.trials)))
     for reason, count in again.items():
         trials = units.counted(count, "trial")
         yield f"{trials} tried again, as the first try was ended: {reason}"
-    if configuration.sync_every > 1 and usable_repetitions(group):
+    if configuration.sync_every > 1 and row.records:
         yield (
             f"averages parameters every {configuration.sync_every} steps, gradients never: a "
             "different algorithm from ddp, so a higher speed may bring less progress per step"

@@ -12,13 +12,7 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.formatting import TOO_NOISY, percent, span
 from dpbench.analysis.losses import MIN_SLOPE_STEPS
-from dpbench.analysis.metrics import (
-    TABLE_METRICS,
-    UNDER_LOAD,
-    Metric,
-    Value,
-    claimed_metrics,
-)
+from dpbench.analysis.metrics import TABLE_METRICS, UNDER_LOAD, Metric, Value, claimed_metrics
 from dpbench.analysis.published import CLAIM_END
 from dpbench.analysis.rows import Row
 from dpbench.analysis.sentences import noise_warnings, reasons, relative_to
@@ -96,13 +90,14 @@ def configurations_table(
         cells = [cell(metric, row, value) for row, value in zip(rows, values, strict=True)]
         if key in chosen or {*cells} - {MISSING}:
             placed.append(metric_column(metric, values, cells))
-    common = [one for one in placed if not chosen and _is_common(one)]
+    sizes = [one for one in placed if one.key in IDENTITY_COLUMNS[1:] and not chosen]
+    common = [size for size in sizes if len({*size.cells}) == 1 < len(rows)]
     laid_out = [replace(one, rank=_rank(one, chosen, common)) for one in placed]
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
         laid_out.append(Column("", again, is_text=True, rank=0, key=COMMAND_KEY))
-    sizes = ", ".join(f"{one.key.replace('_', ' ')} {one.cells[0]}" for one in common)
-    notes = [f"All {len(rows):,} rows: {sizes}"] if common else []
+    words = ", ".join(f"{size.key.replace('_', ' ')} {size.cells[0]}" for size in common)
+    notes = [f"All {len(rows):,} rows: {words}"] if common else []
     notes += _mark_notes(rows)
     notes += _column_notes(rows, {one.key for one in laid_out if one.rank})
     notes += _row_notes(rows)
@@ -121,12 +116,6 @@ def metric_column(metric: Metric, values: Sequence[Value], cells: Sequence[str])
         meaning=metric.meaning,
         sort=[value.value if isinstance(value, Estimate) else value for value in values],
     )
-
-
-def _is_common(size: Column) -> bool:
-    """Whether it is a size that all rows have in common."""
-    is_size = size.key in IDENTITY_COLUMNS[1:]
-    return is_size and len({*size.cells}) == 1 < len(size.cells)
 
 
 def _rank(column: Column, chosen: Sequence[str], common: Sequence[Column]) -> int:
@@ -210,11 +199,6 @@ def _gem_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def _is_bare(value: Value) -> bool:
-    """Whether it is an estimate that has no interval, but could have one."""
-    return isinstance(value, Estimate) and value.basis == "single value"
-
-
 def cell(metric: Metric, row: Row, value: Value) -> str:
     """The text of a row's value of the metric."""
     if value is None:
@@ -222,7 +206,8 @@ def cell(metric: Metric, row: Row, value: Value) -> str:
     if metric.words is not None:
         return metric.words(row)
     # A ratio without an interval would look the most exact of all beside a speed that is too noisy.
-    if _is_bare(value) and row.throughput in row.noisy_estimates:
+    is_bare = isinstance(value, Estimate) and value.basis == "single value"
+    if is_bare and row.throughput in row.noisy_estimates:
         return TOO_NOISY
     return metric.write(value)
 

@@ -312,7 +312,8 @@ def _common_label(first: Configuration, second: Configuration, labels: Labels) -
 
 def readings(records: Records, metric: Metric) -> dict[int, float]:
     """The value of a metric in each repetition that has it."""
-    values = ((record.trial.repetition, metric.of_trial(record)) for record in records)
+    read = metric.of_trial
+    values = ((record.trial.repetition, read(record)) for record in records if read)
     return {repetition: value for repetition, value in values if isinstance(value, int | float)}
 
 
