@@ -184,6 +184,13 @@ def load_collectives(folder: Path) -> Collectives:
     return Collectives(**content)
 
 
+def load_stored(folder: Path) -> Sweep | Collectives:
+    """The content of a results folder; raises FileError if it is none."""
+    if holds_collectives(folder) and not holds_sweep(folder):
+        return load_collectives(folder)
+    return load_sweep(folder)
+
+
 def check_name(name: str) -> None:
     """Raise UsageError unless `name` is a plain folder name."""
     is_plain = name not in ("", ".", "..") and not {*name} & {"/", ":"} and name.isprintable()

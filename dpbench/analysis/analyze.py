@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
 from dpbench.analysis.noise import MachineLoad, machine_load
-from dpbench.analysis.rows import Row, summarize
+from dpbench.analysis.published import is_table
+from dpbench.analysis.rows import Row, published_rows, summarize
 from dpbench.analysis.sentences import environment_warnings, notes_on, warnings_on
-from dpbench.folders import Collectives, Sweep
+from dpbench.folders import Collectives, Sweep, load_stored
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
@@ -130,3 +132,10 @@ def analyze(stored: Sweep | Collectives) -> Analysis:
             *environment_warnings(records, environments),
         ),
     )
+
+
+def read_analysis(path: Path) -> Analysis:
+    """Read and analyze a results folder or a CSV file; raises FileError if it is neither."""
+    if is_table(path):
+        return Analysis(name=path.name, rows=published_rows(path))
+    return analyze(load_stored(path))

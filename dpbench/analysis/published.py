@@ -36,6 +36,11 @@ PositiveSpeed = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]
 """Wider than any training speed or time, and far from where floats overflow."""
 
 
+def is_table(path: Path) -> bool:
+    """Whether the path is a .csv file and no results folder."""
+    return path.suffix.lower() == ".csv" and not path.is_dir()
+
+
 class PublishedLine(BaseModel):
     """One line of the file; None and "" for what is not known."""
 

@@ -14,7 +14,7 @@ from dpbench import units
 from dpbench.analysis import frames
 from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.errors import UsageError, unknown_name
-from dpbench.folders import Collectives, Sweep
+from dpbench.folders import Collectives, Sweep, load_stored
 from dpbench.options.reading import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
@@ -22,7 +22,6 @@ from dpbench.report.answers.report import headline_sentences
 from dpbench.report.charts.figures import house_style
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.report.configurations import rows_text
-from dpbench.run.results import load_stored
 from dpbench.specs import SweepSpec
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from dpbench.cli.signature import command
 from dpbench.options.results import CompareOptions, PlotOptions, ProjectOptions, ReportOptions
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.run import projection, results
 
 if TYPE_CHECKING:
     from dpbench.report.answer import Answer
@@ -24,7 +23,9 @@ def report(options: ReportOptions) -> Answer | str | None:
     With --format or a file for rows, it writes rows and no page. Options that choose rows apply to
     the printed output; the page always has all rows.
     """
-    return results.report(options)
+    from dpbench.run import reporting
+
+    return reporting.report(options)
 
 
 @command(PlotOptions)
@@ -37,7 +38,9 @@ def plot(options: PlotOptions) -> str:
 
     Charts: {charts}. 'dpbench list charts' describes them.
     """
-    return results.plot(options)
+    from dpbench.run import plotting
+
+    return plotting.plot(options)
 
 
 plot.__doc__ = (plot.__doc__ or "").format(charts=", ".join(CHARTS))
@@ -54,7 +57,9 @@ def compare(options: CompareOptions) -> Answer:
     Exit status: 0 compared, whatever the result (dpbench check is the gate); 2 usage; 5 the two
     cannot be compared.
     """
-    return results.compare(options)
+    from dpbench.run import comparing
+
+    return comparing.compare(options)
 
 
 @command(ProjectOptions)
@@ -68,4 +73,6 @@ def project(options: ProjectOptions) -> Answer:
     Without a network, a scaling law predicts up to four times the largest measured group size.
     With a network, steps are simulated.
     """
+    from dpbench.run import projection
+
     return projection.project(options)

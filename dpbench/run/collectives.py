@@ -21,7 +21,8 @@ from dpbench.records.collectives import CollectiveRecord
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.run.results import measured_answer, new_folder
+from dpbench.run.reporting import measured_answer
+from dpbench.run.results_folders import results_folder
 from dpbench.run.this_machine import (
     default_group_sizes,
     device_notes,
@@ -36,7 +37,7 @@ from dpbench.specs.traits import BACKENDS
 def comm(options: CommOptions, progress: TrialProgress) -> Answer:
     """Measure the collectives of these options. Raises UsageError for what cannot run here, and
     Interrupted, with what was stored, when a signal ends it."""
-    folder = new_folder(options.results_dir, options.name, otherwise="collectives")
+    folder = results_folder(options.results_dir, options.name, otherwise="collectives", is_new=True)
     machine = inspect_machine()
     devices = devices_for(
         machine, options.gpus, options.group_sizes, oversubscribe=options.oversubscribe

@@ -20,7 +20,8 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.explain import explanation_answer
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.results import latest_folder, select_rows
+from dpbench.run.reporting import select_rows
+from dpbench.run.results_folders import latest_folder
 from dpbench.specs.traits import SCRIPT
 
 TAIL_LINES = 12

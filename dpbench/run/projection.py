@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from dpbench.analysis.projection.law import project_by_law
+from dpbench.analysis.projection.network import flat_network, load_topology
+from dpbench.analysis.projection.series import Projection, Series, series_of
+from dpbench.analysis.projection.simulation import project_by_simulation
+from dpbench.analysis.published import is_table
+from dpbench.analysis.rows import published_rows, summarize
+from dpbench.analysis.sentences import environment_warnings
 from dpbench.errors import UsageError
+from dpbench.folders import Sweep, load_sweep
 from dpbench.options.results import LATENCY_US, ProjectOptions
-from dpbench.run.results import is_table
-
-if TYPE_CHECKING:
-    from dpbench.analysis.projection.series import Projection, Series
-    from dpbench.folders import Sweep
-    from dpbench.report.answer import Answer
+from dpbench.report.answer import Answer
+from dpbench.report.answers.project import projection_answer
 
 FURTHER_GROUP_SIZES = (8, 64, 1000)
 """Simulated group sizes besides the measured ones, unless others are asked for."""
@@ -20,12 +23,6 @@ FURTHER_GROUP_SIZES = (8, 64, 1000)
 
 def project(options: ProjectOptions) -> Answer:
     """Project every series; raises UsageError or FileError if no series has an answer."""
-    from dpbench.analysis.projection.law import project_by_law
-    from dpbench.analysis.projection.network import flat_network, load_topology
-    from dpbench.analysis.projection.simulation import project_by_simulation
-    from dpbench.analysis.sentences import environment_warnings
-    from dpbench.report.answers.project import projection_answer
-
     sweep, all_series, left_out = _read_series(options)
     network = None
     if options.topology is not None:
@@ -56,10 +53,6 @@ def project(options: ProjectOptions) -> Answer:
 
 def _read_series(options: ProjectOptions) -> tuple[Sweep | None, Sequence[Series], list[str]]:
     """The sweep, None for a published table; the series, and why others are left out."""
-    from dpbench.analysis.projection.series import series_of
-    from dpbench.analysis.rows import published_rows, summarize
-    from dpbench.folders import load_sweep
-
     if is_table(options.path):
         if options.simulates:
             raise UsageError(

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dpbench.analysis.analyze import analyze
+from dpbench.analysis.analyze import analyze, read_analysis
 from dpbench.analysis.rows import published_rows, summarize
 from dpbench.codec import content_hash
 from dpbench.errors import FileError
@@ -25,7 +25,6 @@ from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.commands import command_to_measure
 from dpbench.report.configurations import configurations_table, rows_text
 from dpbench.report.page import Page, build_page, write_page
-from dpbench.run.results import read_analysis
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import Configuration
 from dpbench.specs.command_line import CommandLine

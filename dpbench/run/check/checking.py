@@ -35,8 +35,9 @@ from dpbench.report.answer import Answer
 from dpbench.report.answers.check import check_answer, junit
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.check.versions import VersionProcess, baseline_version
+from dpbench.run.comparing import load_sides, split_selection
 from dpbench.run.interrupts import interruptible
-from dpbench.run.results import load_sides, new_folder, split_selection
+from dpbench.run.results_folders import results_folder
 from dpbench.run.sweep.measuring import exit_status
 from dpbench.run.sweep.plan import plan_sweep
 from dpbench.specs import Labels, TrialSpec
@@ -96,7 +97,7 @@ def check_implementations(
     options: CheckOptions, against: str, progress: TrialProgress
 ) -> tuple[Verdict, ...]:
     """Measure the candidate and another implementation in turn, in one sweep, and judge them."""
-    folder = new_folder(options.results_dir, options.name, otherwise="check")
+    folder = results_folder(options.results_dir, options.name, otherwise="check", is_new=True)
     wanted = sweep_of_check(options, folder, against)
     (checked,) = options.measured_implementations
     with plan_sweep(wanted, check=options.command("check")) as run:
@@ -117,7 +118,7 @@ def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verd
     What disturbs the machine disturbs both, and they are compared repetition by repetition; which
     of them goes first alternates. Raises UsageError if they cannot be measured.
     """
-    folder = new_folder(options.results_dir, options.name, otherwise="check")
+    folder = results_folder(options.results_dir, options.name, otherwise="check", is_new=True)
     before = folder.with_name(f"{folder.name}-baseline")
     if (excess := len(before.name.encode()) - folders.MAX_NAME) > 0:
         raise UsageError(

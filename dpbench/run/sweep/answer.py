@@ -10,7 +10,6 @@ from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.reading import short_command
 from dpbench.rendezvous.placement import find_placement, remove_placement
-from dpbench.run.results import measured_answer
 
 if TYPE_CHECKING:
     from dpbench.options.sweep import SweepOptions
@@ -31,6 +30,7 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
         return None  # the node's first process starts the ranks of every trial
     if launched or options.nnodes is not None:  # before torch is imported
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
+    from dpbench.run.reporting import measured_answer
     from dpbench.run.sweep.dry_run import describe_plan
     from dpbench.run.sweep.measuring import exit_status
     from dpbench.run.sweep.nodes import measure_on_nodes, node_placement

@@ -19,7 +19,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.results import results_folder
+from dpbench.run.results_folders import results_folder
 from dpbench.run.sweep.measuring import SweepRun
 from dpbench.run.sweep.plan import prepared_datasets, specified_sweep, sweep_folder
 from dpbench.run.this_machine import devices_for

@@ -21,7 +21,7 @@ from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.messages import option_words, say, warn
 from dpbench.options.sweep import SweepOptions
-from dpbench.run.results import new_folder, results_folder
+from dpbench.run.results_folders import results_folder
 from dpbench.run.sweep.measuring import SweepRun
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import device_notes, devices_for
@@ -63,8 +63,8 @@ def sweep_folder(options: SweepOptions) -> Path:
     """The folder of the results; raises FileError for a new one that exists."""
     names = options.arch if options.script is None else (Path(options.script).name,)
     otherwise = "-".join(map(folder_name, names))[:MAX_FOLDER_NAME]
-    find = results_folder if options.resume else new_folder
-    return find(options.results_dir, options.name, otherwise=otherwise)
+    is_new = not options.resume
+    return results_folder(options.results_dir, options.name, otherwise=otherwise, is_new=is_new)
 
 
 def specified_sweep(

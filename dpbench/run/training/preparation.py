@@ -34,7 +34,7 @@ from dpbench.rendezvous.backends import missing_backends
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.report.answer import Answer
 from dpbench.report.progress.training import size_line
-from dpbench.run.results import results_folder
+from dpbench.run.results_folders import results_folder
 from dpbench.run.this_machine import device_notes, devices_for, threads_for
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec

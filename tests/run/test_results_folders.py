@@ -14,7 +14,8 @@ from dpbench.cli.app import run
 from dpbench.errors import FileError, UsageError
 from dpbench.folders import load_sweep
 from dpbench.report.charts.kinds import CHARTS, PageSection
-from dpbench.run.results import latest_folder, split_selection
+from dpbench.run.comparing import split_selection
+from dpbench.run.results_folders import latest_folder
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")

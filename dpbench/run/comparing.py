@@ -1,0 +1,64 @@
+"""`dpbench compare`, and the sides that `compare` and `check` read from results folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dpbench.analysis.comparisons.comparison import compare_sides
+from dpbench.analysis.comparisons.matching import RUN_IDENTITY, Side
+from dpbench.errors import UsageError
+from dpbench.folders import Sweep, load_sweep
+from dpbench.messages import warn
+from dpbench.options.results import CompareOptions
+from dpbench.report.answer import Answer
+from dpbench.report.answers.compare import comparison_answer
+
+
+def compare(options: CompareOptions) -> Answer:
+    """Compare two sweeps, or parts of them. Raises NotComparable, UsageError and FileError."""
+    (before, now), warnings = load_sides(options.baseline, options.candidate)
+    warn(*warnings)
+    compared = compare_sides(before, now, force=options.force)
+    return comparison_answer(compared, options.metric, within=options.within)
+
+
+def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
+    """Load the sides of a comparison, each DIR or DIR:key=value,…, and what could not be read.
+
+    Raises UsageError for an invalid selection, FileError for a folder that cannot be read.
+    """
+    loaded: dict[Path, Sweep] = {}
+    sides, warnings = [], list[str]()
+    for text in texts:
+        folder, where = split_selection(text)
+        path = folder.resolve()
+        if path not in loaded:
+            loaded[path] = load_sweep(folder)
+            warnings += loaded[path].warnings
+        sides.append(Side(label=text, sweep=loaded[path], where=where, run_id=str(path)))
+    return sides, warnings
+
+
+def split_selection(text: str) -> tuple[Path, dict[str, str]]:
+    """The folder and the selection of its rows, which follows the first colon after a folder that
+    is there, or else the first of all.
+
+    Raises UsageError for a selection that is not key=value[,key=value].
+    """
+    ends = [place for place, letter in enumerate(text) if letter == ":"]
+    if not ends or Path(text).is_dir():
+        return Path(text), {}
+    end = next((place for place in ends if Path(text[:place]).is_dir()), ends[0])
+    folder, selection = text[:end], text[end + 1 :]
+    where: dict[str, str] = {}
+    for part in selection.split(","):
+        key, equals, value = part.partition("=")
+        if key not in RUN_IDENTITY and [*where][-1:] == ["architecture"]:  # one of its options
+            where["architecture"] += f",{part}"
+            continue
+        if not (key and equals and value):
+            raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
+        if key in where:
+            raise UsageError(f"{text}: {key} is given twice; give it one value")
+        where[key] = value
+    return Path(folder), where

@@ -1,0 +1,56 @@
+"""`dpbench plot`: charts of results, each in a file of its own."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from matplotlib.figure import Figure
+
+from dpbench.analysis.analyze import read_analysis
+from dpbench.analysis.published import is_table
+from dpbench.errors import UsageError
+from dpbench.messages import say, warn
+from dpbench.options.results import ALL_CHARTS, PlotOptions
+from dpbench.report.charts.figures import house_style, stem_of, write_figure
+from dpbench.report.charts.kinds import CHARTS, NothingToDraw
+from dpbench.report.page import charts_folder
+from dpbench.run.reporting import select_rows
+from dpbench.run.results_folders import first_free, latest_folder
+
+
+def plot(options: PlotOptions) -> str:
+    """Draw charts into a folder; the text lists their files.
+
+    Raises UsageError for a chart that was asked for by its name and has nothing to show.
+    """
+    draws_all = ALL_CHARTS in options.kinds
+    kinds = [CHARTS[name] for name in (CHARTS if draws_all else options.kinds)]
+    sweeps_only = any(kind.is_of_sweeps for kind in kinds)
+    path = options.path or latest_folder("plot", sweeps_only=sweeps_only)
+    if options.output is None and is_table(path):
+        raise UsageError(
+            f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"
+        )
+    analysis = read_analysis(path)
+    warn(*analysis.warnings)
+    analysis = select_rows(analysis, options)
+    folder = options.output or charts_folder(path)
+    drawn: dict[str, Figure] = {}
+    empty = list[str]()
+    with house_style():
+        for kind, shown in product(kinds, analysis.by_work):
+            stem = first_free(stem_of(kind.name, shown.work), lambda free: free in drawn)
+            try:
+                drawn[stem] = kind.draw(shown)
+            except NothingToDraw as reason:
+                empty.append(f"no chart {stem}: {reason}")
+        if empty and not (draws_all and drawn):
+            raise UsageError(f"{path}: {'; '.join(empty)}")
+        say(*empty)
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [
+            write_figure(figure, folder / f"{stem}.{image}")
+            for stem, figure in drawn.items()
+            for image in options.format
+        ]
+    return "".join(f"{file}\n" for file in written)
