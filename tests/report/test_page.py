@@ -91,6 +91,7 @@ def test_published_numbers_and_collectives_have_a_page() -> None:
     assert titles(published) == ["Results"]
     page = build_page(analyze(stored_collectives(sample_collectives())), charts=True)
     assert titles(page) == ["Communication", "Reproduce"]
+    assert page.sections[0].kind.is_open
     assert [kind.name for kind, _ in page.sections[0].charts] == ["bandwidth"]
 
 

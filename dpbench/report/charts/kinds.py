@@ -33,7 +33,7 @@ class PageSection(StrEnum):
     @property
     def is_open(self) -> bool:
         """Whether a reader sees more than its title before they open it."""
-        return self.name in ("RESULTS", "SCALING")
+        return self.name in ("RESULTS", "SCALING", "COMMUNICATION")
 
 
 class NothingToDraw(Exception):
