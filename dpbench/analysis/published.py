@@ -103,6 +103,11 @@ class PublishedLine(BaseModel):
         """Seconds for a fixed amount of work; 0 if that is not stated."""
         return sum((getattr(self, unit) or 0.0) * seconds for unit, seconds in UNIT_SECONDS.items())
 
+    @property
+    def pace(self) -> float:
+        """Items, or amounts of work, per second; 0 if it states a speedup only."""
+        return self.rate or (1 / self.duration if self.duration else 0.0)
+
 
 def read_lines(path: Path) -> list[PublishedLine]:
     """The lines of the file, each of another configuration with a speed; raises FileError if it has

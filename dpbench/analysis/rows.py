@@ -133,15 +133,17 @@ class Row:
 
     @cached_property
     def speeds(self) -> Costs:
-        """Items per second in each usable repetition."""
+        """Items per second in each usable repetition; a published time is that of one item."""
         if self.published:
-            return {0: self.published.rate} if self.published.rate else {}
+            return {0: self.published.pace} if self.published.pace else {}
         return {record.trial.repetition: items_per_second(record) for record in self.records}
 
     @cached_property
     def throughput(self) -> Estimate | None:
         """Items per second of all replicas."""
-        return geometric_mean([*self.speeds.values()], f"{self.item}/s") if self.speeds else None
+        if not self.speeds or (self.published and not self.published.rate):
+            return None
+        return geometric_mean([*self.speeds.values()], f"{self.item}/s")
 
     @property
     def efficiency(self) -> Estimate | None:
@@ -323,35 +325,23 @@ def published_rows(path: Path) -> tuple[Row, ...]:
     """
     lines = read_lines(path)
     unread = dict.fromkeys(name for line in lines for name in line.unread)
-    singles = {line.batch_size: line for line in lines if line.is_single}
-    alone = {line.series: line for line in lines if line.group_size == 1}
-    rows: dict[object, Row] = {}
+    singles = {line.batch_size: line.key for line in lines if line.is_single}
+    alone = {line.series: line.key for line in lines if line.group_size == 1}
+    rows = {line.key: Row(source=line, implementation_label=line.implementation) for line in lines}
     # References come before the rows that have them.
     for line in sorted(lines, key=lambda line: (line.group_size, not line.is_single)):
-        one_replica = alone.get(line.series)
-        reference = singles.get(line.batch_size) if singles else one_replica
+        row, one_replica = rows[line.key], rows.get(alone.get(line.series))
+        over = rows.get(singles.get(line.batch_size)) if singles else one_replica
+        stated = single_value(line.speedup, "×") if line.speedup else None
         notes = [f"columns not read: {', '.join(unread)}"] if unread else []
-        if line.speedup is None and reference is None:
+        if not (stated or over):
             missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
             notes.append(f"no speedup, no {missing}")
-        rows[line.key] = Row(
-            source=line,
-            implementation_label=line.implementation,
-            speedup=_published_speedup(line, reference),
-            relative_speedup=_published_speedup(line, one_replica),
-            reference=rows.get(reference.key) if reference else None,
+        rows[line.key] = replace(
+            row,
+            speedup=stated or row.speedup_over(over),
+            relative_speedup=stated or row.speedup_over(one_replica),
+            reference=None if over is row else over,
             notes=tuple(notes),
         )
     return in_order(rows.values())
-
-
-def _published_speedup(line: PublishedLine, reference: PublishedLine | None) -> Estimate | None:
-    """The speedup of a published line: as it states it, or by speeds, or by times of one work."""
-    if line.speedup:
-        return single_value(line.speedup, "×")
-    if reference is None:
-        return None
-    if reference is line:
-        return UNITY
-    gain = line.rate / reference.rate if line.rate else reference.duration / line.duration
-    return single_value(gain, "×")

@@ -107,8 +107,10 @@ class Table:
         never broken.
         """
         width = width or UNLIMITED_WIDTH
-        shown = self.as_text
-        kept = shown._without_what_leaves(width)
+        shown = kept = self.as_text
+        for rank in sorted({column.rank for column in shown.columns} - {1}, reverse=True):
+            if kept._room(width) < 0:
+                kept = replace(kept, columns=tuple(c for c in kept.columns if c.rank != rank))
         lines = kept._with_rules([*zip(*kept._folded_cells(width), strict=True)])
         headers = [column.header for column in kept.columns]
         text = _tabulated(kept.columns, headers, lines, "simple")
@@ -118,14 +120,6 @@ class Table:
             notes.append(f"Not shown at {width} columns: {names} (wider terminal, or a pipe)")
         below = [wrap_text(note, min(width, TEXT_WIDTH), others="  ") for note in notes]
         return "\n".join([*(line.rstrip() for line in text.splitlines()), *below])
-
-    def _without_what_leaves(self, width: int) -> Table:
-        """The table without the columns that leave so that the others have room."""
-        kept = self
-        for rank in sorted({column.rank for column in self.columns} - {1}, reverse=True):
-            if kept._room(width) < 0:
-                kept = replace(kept, columns=tuple(c for c in kept.columns if c.rank != rank))
-        return kept
 
     def _folded_cells(self, width: int) -> list[list[str]]:
         """The cells of each column, on several lines where it is too wide."""
