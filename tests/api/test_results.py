@@ -53,7 +53,7 @@ def test_frames_have_a_row_for_each_observation(measured: Results) -> None:
 def test_a_table_is_that_of_the_report(
     measured: Results, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["report", str(measured.folder), "--format", "csv", "--no-charts"]) == 0
+    assert run(["report", str(measured.folder), "--format", "csv"]) == 0
     assert measured.table(format="csv") == capsys.readouterr().out
     assert measured.table(columns=["backend", "batch_size"]).splitlines()[0] == "Backend  Batch"
     with pytest.raises(UsageError, match="column"):

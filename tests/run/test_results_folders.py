@@ -14,7 +14,6 @@ from dpbench.cli.app import run
 from dpbench.errors import FileError, UsageError
 from dpbench.folders import load_sweep
 from dpbench.report.charts.kinds import CHARTS, PageSection
-from dpbench.run.comparing import split_selection
 from dpbench.run.results_folders import latest_folder
 from tests.launch import synthetic
 
@@ -109,9 +108,3 @@ def test_a_sweep_that_ended_early_is_shown_as_such(folders: Path, capsys: Captur
         assert " --name one " in first
         assert " --resume" in first
     assert "Unfinished: 3 of 4 trials" in (folders / "one/report/index.html").read_text()
-
-
-def test_a_selection_begins_behind_the_folder_whose_path_has_a_colon(tmp_path: Path) -> None:
-    folder = tmp_path / "run:1" / "a"
-    folder.mkdir(parents=True)
-    assert split_selection(f"{folder}:backend=gloo") == (folder, {"backend": "gloo"})

@@ -156,7 +156,7 @@ def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verd
             renewed_at = done or math.ceil(goal / 2)
             for version, number in palindrome((then, now), range(done, goal)):
                 is_renewed = number == renewed_at
-                for record in version.until(number + 1, with_new_server=is_renewed):
+                for record in version.measure(number + 1, with_new_server=is_renewed):
                     progress.finished(record, version.label)
             done = goal
             analyses.judge(then.side(), now.side())

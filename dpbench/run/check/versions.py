@@ -101,7 +101,7 @@ class VersionProcess(AbstractContextManager["VersionProcess"]):
         answer = self._ask(UsageError, options=typed, command=encode(command))
         return [decode(Configuration, configuration) for configuration in answer]
 
-    def until(self, repetitions: int, *, with_new_server: bool) -> list[TrialRecord]:
+    def measure(self, repetitions: int, *, with_new_server: bool) -> list[TrialRecord]:
         """Measure until so many repetitions are stored, and return the new records. From now on a
         new server forks the ranks, if asked for. Raises DpbenchError if the process ends."""
         answer = self._ask(DpbenchError, repetitions=repetitions, with_new_server=with_new_server)

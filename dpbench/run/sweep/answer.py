@@ -45,15 +45,15 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
             raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
         return describe_plan(options)
     if placement is not None:
-        stored = measure_on_nodes(options, placement, token, progress)
+        sweep = measure_on_nodes(options, placement, token, progress)
     else:
         with plan_sweep(options) as run:
-            stored = run.measure(progress)
-    if stored is None:
+            sweep = run.measure(progress)
+    if sweep is None:
         return None
     typed = short_command(options)
-    answer = measured_answer(stored, options, typed=typed, verbose=options.verbose)
-    status = exit_status(stored.records, options.measured_implementations)
+    answer = measured_answer(sweep, options, typed=typed, verbose=options.verbose)
+    status = exit_status(sweep.records, options.measured_implementations)
     return replace(answer, exit_status=status)
 
 

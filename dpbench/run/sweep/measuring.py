@@ -64,7 +64,7 @@ class SweepRun:
         is stored, if a signal ends it.
         """
         with self._opened() as results, interruptible(self._interrupted_words), progress:
-            if repetitions is not None:
+            if repetitions is not None:  # the folder keeps the number that was planned
                 spec = replace(self.sweep.spec, repetitions=repetitions)
                 self.sweep = replace(self.sweep, spec=spec)
             left = self.left
@@ -190,10 +190,10 @@ class SweepRun:
 
 
 def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None = None) -> int:
-    """WRONG_GRADIENTS before FAILED.
+    """The exit status of a sweep with these records: WRONG_GRADIENTS goes before FAILED.
 
-    It is FAILED as well if nothing completed of the `wanted` implementations: `single`
-    alone, which is measured for speedups, is no answer.
+    It is FAILED as well if nothing completed of the `wanted` implementations: `single` alone, which
+    is measured for speedups, is no answer.
     """
     counted = [record for group in by_configuration(records).values() for record in group]
     if any(record.status is Status.WRONG_GRADIENTS for record in counted):
