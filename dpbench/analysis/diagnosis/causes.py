@@ -99,7 +99,18 @@ def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
         # What was not concluded from a share is so at any speed.
         facts = [cause for cause in causes if cause.is_bound or cause.share is None]
         causes = [replace(cause, share=None) for cause in facts]
-    return tuple(sorted(causes, key=lambda cause: cause.order))
+    untried = [replace(cause, to_try=_untried(cause.to_try, explanation)) for cause in causes]
+    return tuple(sorted(untried, key=lambda cause: cause.order))
+
+
+def _untried(to_try: OptionValues, explanation: Explanation) -> OptionValues:
+    """The options whose other value the sweep has not measured beside those of a row."""
+    settings, field_of = explanation.configuration, {"backends": "backend"}
+    return {
+        option: (now, other)
+        for option, (now, other) in to_try.items()
+        if replace(settings, **{field_of.get(option, option): other}) not in explanation.breakdowns
+    }
 
 
 def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
@@ -208,7 +219,7 @@ def _threads(explanation: Explanation) -> Iterator[Cause]:
     record, cores = explanation.row.records[0], explanation.cores
     ranks, threads = len(record.ranks), max(rank.threads or 0 for rank in record.ranks)
     most = max(1, cores // ranks)
-    remedy, to_try = "", dict[str, tuple[object, object]]()
+    remedy, to_try = "", dict[str, tuple[Any, Any]]()
     if threads > 1 and ranks * threads > cores > 0:
         remedy = f"call torch.set_num_threads({most}), or remove that call and use --threads {most}"
     elif threads == 1 and "cpu" in explanation.configuration.devices and most > 1:
@@ -318,7 +329,7 @@ def _find_unused(explanation: Explanation) -> Iterator[Cause]:
             kind="find unused",
             text="the search for unused parameters in every step, although all had a gradient",
             remedy="leave find_unused_parameters=True out of DistributedDataParallel(…)",
-            to_try={"find_unused": ("auto", "off")},
+            to_try={"find_unused": (explanation.configuration.find_unused or "auto", "off")},
         )
 
 
@@ -431,9 +442,7 @@ def _averaging_by_script(explanation: Explanation, part: Part) -> tuple[str, str
     imports = "import dpbench.parallel and " if faster == "shm" else ""
     words = f'{imports}init_process_group("{faster}")'
     tried = _unless_in_vain(explanation, part, words, backend=faster)
-    is_new = replace(explanation.configuration, backend=faster) not in explanation.breakdowns
-    to_try = {"backends": (used, faster)} if is_new else {}
-    return "exposed communication", _try(tried, *advice), to_try
+    return "exposed communication", _try(tried, *advice), {"backends": (used, faster)}
 
 
 def _averaging(explanation: Explanation, part: Part) -> tuple[str, str]:

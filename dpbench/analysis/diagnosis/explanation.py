@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from dpbench.specs import Configuration
 
 SURE_SHARE = 0.01
 """A loss is sure if the lower end of its interval is at least this share of a step."""
-OptionValues = Mapping[str, tuple[object, object]]
+OptionValues = Mapping[str, tuple[Any, Any]]
 """Options of `dpbench sweep`, by field: their values now, and others to compare with."""
 
 

@@ -134,6 +134,9 @@ def test_the_explanation_of_a_stored_script_is_followed_by_its_remedy_too() -> N
     records = sweep(finds_unused=True)
     following = next_command(analysis(records), explained=of_group(records))
     assert following == "dpbench sweep --find-unused auto,off"
+    as_off = [replace(one, trial=varied(one.trial, find_unused="off")) for one in records]
+    following = next_command(analysis(records), explained=of_group([*records, *as_off]))
+    assert following == "dpbench report demo --open"
 
 
 @pytest.mark.parametrize(("steps", "everywhere"), [(20, True), (40, False), (160, True)])
