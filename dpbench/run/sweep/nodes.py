@@ -37,8 +37,7 @@ def measure_on_nodes(
     here = _this_node(options, placement.node)
     folder = options.results_dir / here.folder
     with as_exceptions(), open_cluster(placement, token, here) as cluster:
-        results = options.results_dir / cluster.nodes[0].folder
-        sweep, notes = specified_sweep(options, results, here, cluster.nodes)
+        sweep, notes = specified_sweep(options, here, cluster.nodes)
         trials = sweep.spec.trials
         logs = folder_inside(folder, LOGS_FOLDER)
         try:

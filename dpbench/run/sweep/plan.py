@@ -49,8 +49,8 @@ def plan_sweep(options: SweepOptions, check: CommandLine | None = None) -> Itera
         oversubscribe=options.oversubscribe,
         may_lack=options.dry_run,
     )
-    here = Node(number=0, machine=machine, devices=devices)
-    sweep, notes = specified_sweep(options, folder, here, [here], check)
+    here = Node(number=0, machine=machine, devices=devices, folder=folder.name)
+    sweep, notes = specified_sweep(options, here, [here], check)
     logs = folder_inside(folder, LOGS_FOLDER)
     with prepared_datasets(sweep.spec, options.data_dir) as prepared:
         runner = TrialRunner(machine, logs, prepared)
@@ -68,11 +68,7 @@ def sweep_folder(options: SweepOptions) -> Path:
 
 
 def specified_sweep(
-    options: SweepOptions,
-    folder: Path,
-    here: Node,
-    nodes: Sequence[Node],
-    check: CommandLine | None = None,
+    options: SweepOptions, here: Node, nodes: Sequence[Node], check: CommandLine | None = None
 ) -> tuple[Sweep, list[str]]:
     """The sweep of these options on the nodes, new or, on the first one, as it is stored if it is
     resumed; and notes for the user of the node that is `here`.
@@ -83,6 +79,7 @@ def specified_sweep(
     Raises UsageError for what the nodes cannot run, or if another sweep is stored, and FileError if
     none is.
     """
+    folder = options.results_dir / nodes[0].folder
     earlier = folders.load_sweep(folder) if options.resume and here.number == 0 else None
     warn(*earlier.warnings if earlier else ())
     spec, notes = build_sweep_spec(options, nodes)
