@@ -13,7 +13,7 @@ from dpbench.report.answers.report import headline_sentences, report_answer
 from dpbench.report.commands import command_to_decide, next_command
 from dpbench.report.page import build_page
 from dpbench.specs.command_line import CommandLine
-from tests.analysis.builders import run, runs, steps_of, trial
+from tests.analysis.builders import runs, steps_of, trial
 from tests.analysis.collective_records import sample_collectives
 from tests.report.sample import analysis, stored_collectives
 
@@ -75,13 +75,6 @@ def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
     (line,) = headline_sentences(analysis([*steady, *wild]).fastest)
     assert line.startswith("No clear winner at batch 32: ddp/gloo ×1 at 999 ± 2 ")
     assert line.endswith("; too noisy to compare: torch-ddp/gloo ×1.")
-
-
-def test_why_a_number_has_no_interval_stands_once_below_the_table() -> None:
-    alone = [run(trial("single", "none"), 4538.2), run(trial(), 4987.5)]
-    text = " ".join(report_answer(analysis(alone)).text.split())
-    assert " 4,988 1.10 110 % " in text
-    assert text.count("without ±: single values (n = 1)") == 1
 
 
 def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> None:
