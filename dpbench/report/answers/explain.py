@@ -222,8 +222,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 
 def not_separated(explanation: Explanation) -> Iterator[str]:
-    """Why parts of a step share a factor or have none, and what to measure; repetitions left
-    out."""
+    """Why parts of a step share a factor or have none, and what to measure."""
     row, breakdown = explanation.row, explanation.breakdown
     if IDEAL in breakdown.missing:
         batch = f" at batch {row.batch_size}" if row.batch_size else ""
@@ -237,10 +236,10 @@ def not_separated(explanation: Explanation) -> Iterator[str]:
         yield f"{parts} offset each other: together they cost {share} of the step"
     for factor in breakdown.factors:
         stages = [PARTS.index(part) for part in factor.parts[1:]]
-        reasons = dict.fromkeys(_not_measured(stage, explanation) for stage in stages)
-        if reasons:
+        why = dict.fromkeys(_not_measured(stage, explanation) for stage in stages)
+        if why:
             listed = f"{', '.join(factor.parts[:-1])} and {factor.parts[-1]}"
-            yield f"{listed} cannot be separated: {'; '.join(reasons)}"
+            yield f"{listed} cannot be separated: {'; '.join(why)}"
 
 
 def _not_measured(stage: int, explanation: Explanation) -> str:
