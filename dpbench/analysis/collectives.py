@@ -66,8 +66,8 @@ COLLECTIVE_METRICS = (
         "seconds",
         attrgetter("seconds"),
         "estimate",
-        meaning="Time of one call on the slowest rank: the median over samples, the geometric mean "
-        "over repetitions.",
+        meaning="One call on the slowest rank, the median over samples and the geometric mean over "
+        "repetitions.",
         header="Time",
         write=formatting.unless_too_noisy(formatting.time_text),
         rank=1,
@@ -85,7 +85,7 @@ COLLECTIVE_METRICS = (
         "algorithm_bytes_per_second",
         attrgetter("algorithm_bytes_per_second"),
         "estimate",
-        meaning="Size ÷ time (algbw); tables show 10⁹ bytes per second.",
+        meaning="Size ÷ time; GB is 10⁹ bytes.",
         header="algbw (GB/s)",
         write=formatting.gigabytes_alone,
         rank=4,
@@ -94,8 +94,8 @@ COLLECTIVE_METRICS = (
         "bus_bytes_per_second",
         attrgetter("bus_bytes_per_second"),
         "estimate",
-        meaning="algbw × the factor that makes it the load of each link of a ring, as nccl-tests "
-        "defines it (busbw); tables show 10⁹ bytes per second.",
+        meaning="algbw × the factor of nccl-tests, such as 2 (ranks - 1) ÷ ranks for all_reduce, "
+        "which makes it the load of each link of a ring.",
         header="busbw (GB/s)",
         write=formatting.gigabytes,
         rank=2,

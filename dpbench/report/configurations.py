@@ -80,7 +80,9 @@ def configurations_table(
         return _gem_table(rows)
     rows = sorted(rows, key=lambda row: row.batch_size or 0)
     known = TABLE_METRICS | {metric.key: metric for metric in claimed_metrics(rows)}
-    chosen = () if columns is None else _chosen_keys(columns, known)
+    chosen = () if columns is None else parse_keys(columns, known)
+    if chosen and not {*chosen} & {*IDENTITY_COLUMNS}:
+        chosen = (*IDENTITY_COLUMNS, *chosen)
     # Headers name what the rows count; if they count several items, each speed has its unit.
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
     placed = list[Column]()
@@ -169,12 +171,6 @@ def _row_notes(rows: Sequence[Row]) -> Iterator[str]:
     sources = dict.fromkeys(row.published.source for row in rows if row.published)
     published = (f"source: {name}" for name in sources if name)
     yield from map(one_line, (*reasons(rows), *published, *noise_warnings(rows, rows, "report")))
-
-
-def _chosen_keys(columns: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The keys of --columns, after those that identify a row unless one of these is among them."""
-    keys = parse_keys(columns, known)
-    return keys if {*keys} & {*IDENTITY_COLUMNS} else (*IDENTITY_COLUMNS, *keys)
 
 
 def _rules(rows: Sequence[Row]) -> tuple[int, ...]:

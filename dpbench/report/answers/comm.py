@@ -44,15 +44,11 @@ def _notes(records: Sequence[CollectiveRecord]) -> Iterator[str]:
     devices = dict.fromkeys(row.spec.devices[0].partition(":")[0] for row in rows)
     threads = span([row.spec.threads for row in rows], "thread")
     repeated = span([seconds.sample_size for seconds in times], "repetition")
-    yield f"float32, {threads} per rank, {'/'.join(devices)}"
-    yield (
-        "time: one call on the slowest rank, as the median over samples and the geometric mean "
-        f"over n = {repeated} with its 95 % t interval"
-    )
-    yield (
-        "algbw: size ÷ time; busbw: algbw × the factor of nccl-tests, such as "
-        "2 (ranks - 1) ÷ ranks for all_reduce; GB is 10⁹ bytes"
-    )
+    device = "/".join(devices)
+    yield f"float32, {threads} per rank, {device}; ±: 95 % t interval over n = {repeated}"
+    for metric in COLLECTIVE_METRICS:
+        if metric.value_type == "estimate":
+            yield f"{metric.header}: {metric.meaning}"
     if any(seconds.is_too_noisy for seconds in times):
         yield (
             f"too noisy: intervals wider than a factor of {TOO_NOISY_RATIO:g} are not printed; add "
