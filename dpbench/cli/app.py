@@ -92,9 +92,9 @@ def run(arguments: Sequence[str]) -> int:
         result = _invoke(arguments)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
+    except OptionError as error:
+        message, status = f"{_typed_name(error, arguments)}{error.problem}", error.exit_status
     except DpbenchError as error:
-        if isinstance(error, OptionError):
-            error.name = _typed_name(error, arguments)
         message, status = str(error), error.exit_status
     except (KeyboardInterrupt, typer.Abort):
         message, status = "interrupted", 130

@@ -98,11 +98,8 @@ class OptionError(UsageError):
     unless another one is given, and the problem: "--steps" and ": got '0'; expected 1 or more"."""
 
     def __init__(self, field: str, problem: str, name: str | None = None) -> None:
-        super().__init__(field, problem, name)
         self.field, self.problem, self.name = field, problem, name or option_words(field)
-
-    def __str__(self) -> str:
-        return f"{self.name}{self.problem}"
+        super().__init__(f"{self.name}{problem}")
 
 
 class Options(BaseModel):
