@@ -76,7 +76,7 @@ class Analysis:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """How to read the numbers, and what deserves a second look: one line each."""
+        """What deserves a change or a second look, one line each."""
         return tuple(map(one_line, notes_on(self.rows, self.environments)))
 
     @cached_property

@@ -129,8 +129,7 @@ def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
 
 
 def notes_on(rows: Sequence[Row], environments: Mapping[str, Environment]) -> Iterator[str]:
-    """What is known about the numbers of these rows, and what deserves a change or a second
-    look."""
+    """What deserves a change or a second look in these rows."""
     for note in dict.fromkeys(note for row in rows for note in row.notes):
         yield f"{labels_of([row for row in rows if note in row.notes], rows)}: {note}"
     yield from machine_notes(rows, environments)

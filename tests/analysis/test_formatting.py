@@ -91,7 +91,6 @@ def test_compact_time(estimate: Estimate, expected: str) -> None:
     [
         (between(0.824, 0.6, 1.3), "0.82"),
         (about(-1.2e-5, 3e-6), "-1.2e-05"),
-        (single(12.0), "12"),
         (single(123.4), "123"),
         (between(0.2, -0.01, 0.4), "too noisy"),
         (between(0.2, 0.1, 0.4), "too noisy"),
