@@ -85,13 +85,15 @@ def _oversubscribed(
             continue
         if configuration.devices[0] == "cpu":
             on_one_node = max(configuration.replicas_by_node, default=configuration.group_size)
-            needed, there = on_one_node * configuration.threads, environment.usable_cores
-            what, where = "threads", "cores"
+            needed = on_one_node * configuration.threads
+            there = environment.usable_cores
+            resource = "threads", f"{there} cores"
         else:
-            needed, there = configuration.group_size, len({*configuration.node_devices})
-            what, where = "replicas", "GPUs"
+            needed = configuration.group_size
+            there = len({*configuration.node_devices})
+            resource = "replicas", f"{there} GPUs"
         if needed > there:
-            named = oversubscribed.setdefault((what, f"{there} {where}"), {})
+            named = oversubscribed.setdefault(resource, {})
             named[labels.label(configuration)] = needed
     for (what, where), needs in oversubscribed.items():
         which = units.some_of([*needs], MAX_LISTED, "configuration")
@@ -120,7 +122,7 @@ def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
     if any(row.is_under_load for row in noisy):
         return FREE_THE_MACHINE
     now = len({repetition for row in noisy for repetition in row.speeds})
-    needed = repetitions_to_state(one for row in noisy for one in row.noisy_estimates)
+    needed = repetitions_to_state(e for row in noisy for e in row.noisy_estimates)
     if needed is None:
         return f"more than {MAX_ADVISED_REPETITIONS} repetitions (now {now})"
     trials = [record for row in rows for record in row.records]
@@ -155,22 +157,23 @@ def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) 
     InfiniBand; and replicas that take different numbers of samples."""
     measured = [(row, row.configuration) for row in rows if row.records and row.configuration]
     for row, configuration in measured:
-        devices, one_process = configuration.node_devices, configuration.process_count == 1
+        devices = configuration.node_devices
         models = gpu_names(map(environments.get, row.records[-1].environment_ids))
         names = dict.fromkeys(models[device] for device in devices if device in models)
         if len(names) > 1:
-            slowest, which = slowest_of(row.records), "slowest"
-            if slowest is not None:
+            which = "slowest"
+            if (slowest := slowest_of(row.records)) is not None:
                 share = percent(slowest.behind.value)
                 which = f"slowest, rank {slowest.rank} on {slowest.device}, for {share} of its step"
             listed = ", ".join(names)
             yield f"{row.label}: its GPUs differ ({listed}); all wait for the {which}"
-        shared = {
-            configuration.device_name(rank.rank): None
-            for rank in row.ranks
-            for state in rank.timed.gpu
-            if state.processes > (1 if one_process else devices.count(devices[rank.rank]))
-        }
+        shared = dict[str, None]()
+        for rank in row.ranks:
+            # A process that drives all replicas is the only one of dpbench on its devices.
+            is_only = configuration.process_count == 1
+            own = 1 if is_only else devices.count(devices[rank.rank])
+            if any(state.processes > own for state in rank.timed.gpu):
+                shared[configuration.device_name(rank.rank)] = None
         if shared:
             used = ", ".join(shared)
             yield f"{row.label}: other processes use {used}; stop them and measure again"

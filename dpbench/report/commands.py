@@ -45,13 +45,14 @@ def next_command(
     page = f"dpbench report {folder} --open"
     if explained and explained.is_script and stored.command.name == "sweep":
         return _after_script(explained, stored.command, typed, page)
-    if not any(e.trains_together and not e.is_too_noisy for e in analysis.explanations):
+    if not any(e.trains_together and not e.row.noisy_estimates for e in analysis.explanations):
         return ""
     if typed and typed.options.get("preset") == "quick":
         return "dpbench explain your_script.py"
     # Speeds of other work do not compete.
-    of_first_work = [one for one in analysis.fastest if one.work == analysis.fastest[0].work]
-    fastest = max(of_first_work, key=lambda one: one.speed)
+    first_work = analysis.fastest[0].work
+    competing = [fastest for fastest in analysis.fastest if fastest.work == first_work]
+    fastest = max(competing, key=lambda fastest: fastest.speed)
     deciding = command_to_decide(stored.command, fastest)
     return deciding or (page if explained else f"dpbench explain {folder}")
 
@@ -63,20 +64,20 @@ def _after_script(
     repetitions if its speed is not clear, or what remedies bring, that of the largest loss first;
     or else the `page`. It says which loss no option changes."""
     again = (typed or sweep).again(name=None)
-    if explained.is_too_noisy:
-        needed = repetitions_to_state(explained.row.noisy_estimates)
+    if noisy := explained.row.noisy_estimates:
+        needed = repetitions_to_state(noisy)
         is_known = needed is not None and not explained.row.is_under_load
         return again.again(repetitions=needed).text if is_known else ""
     causes = explained.causes
-    to_try = {option: [*values] for one in causes for option, values in one.to_try.items()}
+    to_try = {option: [*values] for cause in causes for option, values in cause.to_try.items()}
     if "warmup" in to_try:
         return again.again(warmup=to_try["warmup"][-1]).text
     command = page
     if to_try:
         command = sweep.again(name=None, **dict(islice(to_try.items(), MOST_REMEDIES))).text
-    largest = next((cause for cause in causes if cause.share), None)
-    if largest and not largest.to_try:
-        return f"{command}   (no option changes the largest loss, {largest.kind})"
+    losses = [cause for cause in causes if cause.standing in ("loss", "part of a loss")]
+    if losses and not losses[0].to_try:
+        return f"{command}   (no option changes the largest loss, {losses[0].kind})"
     return command
 
 
@@ -85,13 +86,15 @@ def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
     implementation, or else of another backend; empty without one, or if MAX_DECIDING_REPETITIONS
     are too few."""
     row = fastest.row
-    rivals = [one for one in fastest.rivals if row and one.series != row.series]
-    others = [one for one in rivals if row and one.implementation != row.implementation]
-    rival = next(iter(others or rivals), None)
-    repetitions = fastest.repetitions_to_decide(rival) if rival else None
-    if not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
+    if row is None:
         return ""
-    both = [one.configuration for one in (row, rival) if one]
+    of_series = [rival for rival in fastest.rivals if rival.series != row.series]
+    of_others = [rival for rival in of_series if rival.implementation != row.implementation]
+    rival = next(iter(of_others or of_series), None)
+    repetitions = fastest.repetitions_to_decide(rival) if rival else None
+    if rival is None or not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
+        return ""
+    both = (row.configuration, rival.configuration)
     return command_to_measure(command.again(repetitions=repetitions), both)
 
 
@@ -103,21 +106,21 @@ def command_to_measure(command: CommandLine, measured: Iterable[Configuration | 
     It is the `command` of the sweep with the values of the configurations in place of its lists,
     and without the name of its folder and options that none of them has.
     """
-    configurations = [one for one in measured if one]
+    configurations = [configuration for configuration in measured if configuration]
     if not configurations or command.name != "sweep":
         return ""
     narrowed = dict[str, Iterable[object]]()
     for setting, axis in AXES.items():
         field = axis.option or setting
         if field in command.options:
-            those = [one for one in configurations if one.traits.has_setting(setting)]
-            narrowed[field] = [axis.text(one.setting(setting)) for one in those]
+            having = [c for c in configurations if c.traits.has_setting(setting)]
+            narrowed[field] = [axis.text(c.setting(setting)) for c in having]
     narrowed |= {
-        "implementations": [one.implementation for one in configurations],
-        "backends": [one.backend for one in configurations if one.backend in BACKENDS],
-        "group_sizes": sorted(one.group_size for one in configurations),
-        "batch_sizes": sorted(one.batch_size for one in configurations if one.batch_size),
-        "threads": sorted(one.threads for one in configurations),
+        "implementations": [c.implementation for c in configurations],
+        "backends": [c.backend for c in configurations if c.backend in BACKENDS],
+        "group_sizes": sorted(c.group_size for c in configurations),
+        "batch_sizes": sorted(c.batch_size for c in configurations if c.batch_size),
+        "threads": sorted(c.threads for c in configurations),
     }
-    values = {field: [*dict.fromkeys(each)] for field, each in narrowed.items()}
+    values = {field: [*dict.fromkeys(values)] for field, values in narrowed.items()}
     return command.again(name=None, **values).text

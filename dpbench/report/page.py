@@ -149,7 +149,7 @@ def _draw(analysis: Analysis) -> Iterator[PageChart]:
 def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
     """All sections with content, in their order."""
     command = analysis.stored.command if analysis.stored else None
-    clear = [each for each in analysis.explanations if not each.is_too_noisy]
+    clear = [each for each in analysis.explanations if not each.row.noisy_estimates]
     tables = {
         PageSection.RESULTS: configurations_table(analysis.rows, command=command),
         PageSection.TIME: factors_table(clear),

@@ -53,10 +53,10 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     if not (explanations := analysis.explanations):
         what = f"nothing to explain in {analysis.rows[0].label}"
         raise UsageError(f"{sweep.folder}: {what}; there are {there}")
-    clear = [each for each in explanations if not each.is_too_noisy]
+    clear = [e for e in explanations if not e.row.noisy_estimates]
     shown = clear if options.wanted and clear else fastest_by_work(explanations)
-    asked = [each for each in explanations if options.wanted or each.trains_together] or shown
-    noise = [*noise_warnings([each.row for each in asked], all_rows, "explain")]
+    asked = [e for e in explanations if options.wanted or e.trains_together] or shown
+    noise = [*noise_warnings([e.row for e in asked], all_rows, "explain")]
     typed = None if is_stored else options.command("explain").again(name=None)
     return explanation_answer(analysis, shown, noise=noise, typed=typed, verbose=options.verbose)
 
@@ -80,8 +80,8 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
         except Interrupted as stopped:
             afterwards = shlex.join(["dpbench", "explain", str(run.sweep.folder)])
             raise Interrupted(stopped.signal_number, f"{stopped}; then {afterwards}") from None
-    of_script = [one for one in stored.records if one.configuration.implementation == SCRIPT]
-    failed = next((one for one in of_script if one.status is not Status.COMPLETED), None)
+    of_script = [r for r in stored.records if r.configuration.implementation == SCRIPT]
+    failed = next((r for r in of_script if r.status is not Status.COMPLETED), None)
     if failed is None:
         say(f"records are in {stored.folder}")
         return stored
@@ -89,10 +89,9 @@ def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:
     logs = stored.folder / LOGS_FOLDER
     if any(record.ranks for record in stored.records):
         reason += f"; its output is in {logs}"
-        if any(one.status is Status.COMPLETED for one in of_script):
-            reason += (
-                f"; explain the rest: {shlex.join(['dpbench', 'explain', str(stored.folder)])}"
-            )
+        if any(record.status is Status.COMPLETED for record in of_script):
+            rest = shlex.join(["dpbench", "explain", str(stored.folder)])
+            reason += f"; explain the rest: {rest}"
         raise TrainingFailed(reason)
     printed = [path.read_text(errors="replace") for path in logs.glob("*/*.stderr")]
     say(*max(printed, key=len, default="").splitlines()[-TAIL_LINES:])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from statistics import fmean, median
 from typing import Any
 
@@ -13,6 +12,7 @@ from dpbench.analysis.diagnosis.explanation import (
     Cause,
     Explanation,
     OptionValues,
+    SlowestRank,
     slowest_of,
 )
 from dpbench.analysis.diagnosis.factors import (
@@ -28,7 +28,7 @@ from dpbench.analysis.noise import FREE_THE_MACHINE, machine_load
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, slow_steps
 from dpbench.messages import as_typed, option_words
-from dpbench.records.trial import Window
+from dpbench.records.trial import Mode, TrialRecord
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 MIN_INPUT_SHARE = 0.1
@@ -57,7 +57,8 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
     """Explain all rows of a sweep that have a speed, except `single` and one `independent` copy,
     which equals it; `rows` include those two, as references."""
     records = [record for row in rows for record in row.records]
-    references, spoiled = trials_by_key(records), machine_load(records).spoils_speeds
+    references = trials_by_key(records)
+    is_spoiled = machine_load(records).spoils_speeds
     breakdowns = {
         row.configuration: break_down(row.records, references)
         for row in rows
@@ -65,17 +66,13 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
         if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
     }
     explanations = [
-        Explanation(
-            row=row,
-            breakdowns=breakdowns,
-            is_spoiled=spoiled,
-            phases=step_phases(row.records),
-            slowest_rank=slowest_of(row.records),
-        )
+        Explanation(row=row, breakdowns=breakdowns, is_spoiled=is_spoiled)
         for row in rows
         if row.configuration in breakdowns
     ]
-    return tuple(replace(one, causes=find_causes(one)) for one in explanations)
+    return tuple(
+        replace(explanation, causes=find_causes(explanation)) for explanation in explanations
+    )
 
 
 def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
@@ -88,24 +85,35 @@ def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
     several, only slow steps are named. Where load spoils the speeds, facts are named, without their
     shares.
     """
-    causes = [*_slow_steps(explanation)]
-    is_alone = explanation.row.group_size == 1
-    if not (is_alone and any(other.group_size > 1 for other in explanation.breakdowns)):
-        causes += chain.from_iterable(rule(explanation) for rule in RULES)
-        if explanation.is_spoiled or not explanation.is_linear:
-            causes += chain.from_iterable(rule(explanation) for rule in RULES_OF_SCALING)
-            causes = [*causes, *_losses(explanation, causes)]
+    largest_group = max(other.group_size for other in explanation.breakdowns)
+    # One replica in a sweep of several is there to compare with.
+    is_baseline = explanation.row.group_size == 1 and largest_group > 1
+    may_lose = explanation.is_spoiled or not explanation.is_linear
+    applies = {"steps": True, "training": not is_baseline, "scaling": not is_baseline and may_lose}
+    causes = list[Cause]()
+    for subject, rules in RULES.items():
+        for rule in rules if applies[subject] else ():
+            causes += [cause for cause in rule(explanation) if not _is_explained(cause, causes)]
     if explanation.is_spoiled:
         # What was not concluded from a share is so at any speed.
-        facts = [cause for cause in causes if cause.is_bound or cause.share is None]
-        causes = [replace(cause, share=None) for cause in facts]
+        causes = [cause for cause in causes if cause.standing != "loss"]
     untried = [replace(cause, to_try=_untried(cause.to_try, explanation)) for cause in causes]
     return tuple(sorted(untried, key=lambda cause: cause.order))
 
 
+def _is_explained(loss: Cause, causes: Sequence[Cause]) -> bool:
+    """Whether one of more concrete causes makes the larger part of a loss."""
+    if loss.standing != "loss" or loss.share is None or not loss.parts:
+        return False
+    least = EXPLAINING_SHARE * loss.share.value
+    others = [cause for cause in causes if {*loss.parts} <= {*cause.parts}]
+    return any(cause.share is not None and cause.share.value >= least for cause in others)
+
+
 def _untried(to_try: OptionValues, explanation: Explanation) -> OptionValues:
     """The options whose other value the sweep has not measured beside those of a row."""
-    settings, field_of = explanation.configuration, {"backends": "backend"}
+    settings = explanation.configuration
+    field_of = {"backends": "backend"}
     return {
         option: (now, other)
         for option, (now, other) in to_try.items()
@@ -128,6 +136,7 @@ def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
         kind="slow steps",
         text=f"rare slow steps (1 in {slow.interval:.0f}, {extra} longer than the others)",
         remedy=FREE_THE_MACHINE if row.is_under_load else remedy,
+        standing="loss",
         share=slow.share,
         parts=("contention", "wrapper", "waiting"),
     )
@@ -135,21 +144,24 @@ def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
 
 def _slow_first_steps(explanation: Explanation) -> Iterator[Cause]:
     """Steps that the warm-up should have had."""
-    first, now = explanation.row.warm_up, explanation.configuration.warmup
+    first = explanation.row.warm_up
     if first is not None and explanation.has_slow_first_steps:
+        now = explanation.configuration.warmup
         enough = now + first.steps
         yield Cause(
             kind="warm-up",
             text=f"slow first steps of the window (the first {first.steps})",
             remedy=f"measure with {option_words('warmup', enough)}, which leaves them out",
             to_try={"warmup": (now, enough)},
+            standing="loss",
             share=first.share,
         )
 
 
 def _loading(explanation: Explanation) -> Iterator[Cause]:
     """A loader that is as slow in `single` costs no efficiency, and still costs time."""
-    if explanation.phases is None or not is_large_loss(explanation.phases.data_share):
+    phases = step_phases(explanation.row.records)
+    if phases is None or not is_large_loss(phases.data_share):
         return
     settings = explanation.configuration
     wanted: dict[str, Any] = {"data_workers": 2 * (settings.data_workers or 1)}
@@ -163,7 +175,8 @@ def _loading(explanation: Explanation) -> Iterator[Cause]:
         text="loading data, on every rank",
         remedy=_try(options, "cheaper transforms"),
         to_try={option: (getattr(settings, option), value) for option, value in wanted.items()},
-        share=explanation.phases.data_share,
+        standing="loss",
+        share=phases.data_share,
     )
 
 
@@ -176,14 +189,14 @@ def _differing_replicas(explanation: Explanation) -> Iterator[Cause]:
             kind="replicas differ",
             text=f"replicas differ, as {names[0]} is not the same on all ranks after the warm-up",
             remedy="load one checkpoint on all ranks, and change no parameter before wrapping",
-            is_wrong=True,
+            standing="wrong",
         )
     elif names:
         yield Cause(
             kind="never synchronized",
             text=f"ranks train models of their own, as {names[0]} differs after the warm-up",
             remedy="wrap the model, model = DistributedDataParallel(model), and call that",
-            is_wrong=True,
+            standing="wrong",
         )
 
 
@@ -196,19 +209,20 @@ def _same_samples(explanation: Explanation) -> Iterator[Cause]:
             text="all ranks train on the same samples, as their batches are equal",
             remedy="use DataLoader(…, sampler=DistributedSampler(dataset)), and call "
             "sampler.set_epoch(epoch) before each epoch",
-            is_wrong=True,
+            standing="wrong",
         )
 
 
 def _shared_gpu(explanation: Explanation) -> Iterator[Cause]:
     """Ranks that share one GPU where each was given its own."""
-    ranks, devices = explanation.row.records[0].ranks, {*explanation.configuration.devices}
+    devices = {*explanation.configuration.devices}
     gpus = {rank.gpu for rank in explanation.script_facts if rank.gpu}
     if gpus and len(gpus) < len(devices):
-        own, used = units.counted(len(ranks), "rank"), units.counted(len(gpus), "GPU")
+        ranks = units.counted(len(explanation.row.records[0].ranks), "rank")
+        used = units.counted(len(gpus), "GPU")
         yield Cause(
             kind="shared gpu",
-            text=f"the parameters of {own} are on {used} instead of {len(devices)}",
+            text=f"the parameters of {ranks} are on {used} instead of {len(devices)}",
             remedy='call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before the model is '
             "made",
         )
@@ -216,46 +230,48 @@ def _shared_gpu(explanation: Explanation) -> Iterator[Cause]:
 
 def _threads(explanation: Explanation) -> Iterator[Cause]:
     """Too many threads on a CPU, or one where cores are idle."""
-    record, cores = explanation.row.records[0], explanation.cores
-    ranks, threads = len(record.ranks), max(rank.threads or 0 for rank in record.ranks)
-    most = max(1, cores // ranks)
-    remedy, to_try = "", dict[str, tuple[Any, Any]]()
-    if threads > 1 and ranks * threads > cores > 0:
+    if not explanation.script_facts:
+        return
+    cores = explanation.cores
+    ranks = explanation.row.records[0].ranks
+    threads = max(rank.threads or 0 for rank in ranks)
+    most = max(1, cores // len(ranks))
+    of_each = f"{units.counted(threads, 'thread')} each, on {units.counted(cores, 'core')}"
+    text = f"{units.counted(len(ranks), 'rank')} compute with {of_each}"
+    if threads > 1 and len(ranks) * threads > cores > 0:
         remedy = f"call torch.set_num_threads({most}), or remove that call and use --threads {most}"
+        yield Cause(kind="threads", text=text, remedy=remedy)
     elif threads == 1 and "cpu" in explanation.configuration.devices and most > 1:
-        remedy, to_try = (
-            f"set OMP_NUM_THREADS={most}, or try --threads {most}",
-            {"threads": (1, most)},
-        )
-    if remedy and explanation.script_facts:
-        each, there = units.counted(threads, "thread"), units.counted(cores, "core")
-        text = f"{units.counted(ranks, 'rank')} compute with {each} each, on {there}"
-        yield Cause(kind="threads", text=text, remedy=remedy, to_try=to_try)
+        remedy = f"set OMP_NUM_THREADS={most}, or try --threads {most}"
+        yield Cause(kind="threads", text=text, remedy=remedy, to_try={"threads": (1, most)})
 
 
 def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     """Steps as they are against those on a batch that stays in memory, from the second segment on.
     A slow input pipeline costs one rank as much, so it is a loss of time and not one of scaling."""
 
-    def slowest(windows: Iterable[Window]) -> float:
-        return max(after_first_segment(window).mean_step_seconds for window in windows)
+    def slowest(record: TrialRecord, mode: Mode) -> float:
+        windows = [after_first_segment(rank.windows[mode]) for rank in record.ranks]
+        return max(window.mean_step_seconds for window in windows)
 
-    steps = [
-        [slowest(rank.windows[mode] for rank in record.ranks) for mode in ("timed", "cached")]
-        for record in explanation.row.records
-        if all("cached" in rank.windows for rank in record.ranks)
-    ]
-    if not (steps and explanation.script_facts) or explanation.has_slow_first_steps:
+    records = explanation.row.records
+    measured = [r for r in records if all("cached" in rank.windows for rank in r.ranks)]
+    if not (measured and explanation.script_facts) or explanation.has_slow_first_steps:
         return
-    share = mean([1 - kept / as_is for as_is, kept in steps], unit="of the step")
+    as_is = [slowest(record, "timed") for record in measured]
+    cached = [slowest(record, "cached") for record in measured]
+    lost = [1 - kept / whole for whole, kept in zip(as_is, cached, strict=True)]
+    share = mean(lost, unit="of the step")
     if share.value >= MIN_INPUT_SHARE and is_large_loss(share):
-        as_is, kept = (_two_digits(fmean(each)) for each in zip(*steps, strict=True))
+        step = _two_digits(fmean(as_is))
+        without = _two_digits(fmean(cached))
         remedy, to_try = _faster_input(explanation)
         yield Cause(
             kind="input pipeline",
             text="the input pipeline",
-            remedy=f"A step takes {as_is}, and {kept} with the batch kept in memory. {remedy}",
+            remedy=f"A step takes {step}, and {without} with the batch kept in memory. {remedy}",
             to_try=to_try,
+            standing="loss",
             share=share,
         )
 
@@ -263,8 +279,10 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
 def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
     """What makes the input pipeline of a script faster, and `Cause.to_try`: more workers, unless
     the sweep has those, or ranks and workers fill the cores."""
-    script, ranks = explanation.script_facts[0], explanation.row.records[0].ranks
-    settings, workers = explanation.configuration, script.loader_workers or 0
+    script = explanation.script_facts[0]
+    workers = script.loader_workers or 0
+    ranks = explanation.row.records[0].ranks
+    settings = explanation.configuration
     alike = [
         other.data_workers or 0
         for other in explanation.breakdowns
@@ -293,16 +311,13 @@ def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
     """Layers that communicate in each forward pass, also without synchronization."""
     layers = max(record.facts.sync_batch_norms for record in explanation.row.records)
     if layers and explanation.trains_together:
-        wrapper = explanation.breakdown.factor_of("wrapper")
-        yield Cause(
+        cause = Cause(
             kind="sync batch norm",
             text=f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
             "forward pass, with and without averaging of gradients",
             remedy="use GroupNorm, or BatchNorm with a larger batch per rank: both stay local",
-            share=wrapper.share if wrapper else None,
-            is_bound=wrapper is not None,
-            parts=wrapper.parts if wrapper else (),
         )
+        yield _as_part_of_loss(cause, explanation, "wrapper")
 
 
 def _reductions(explanation: Explanation) -> Iterator[Cause]:
@@ -310,15 +325,24 @@ def _reductions(explanation: Explanation) -> Iterator[Cause]:
     counts = [rank.reducing_forwards / rank.steps for rank in explanation.script_facts]
     times = fmean(counts or [0])
     if times >= SEVERAL_FORWARDS:
-        whole = explanation.breakdown.factor_of("communication")
-        yield Cause(
+        cause = Cause(
             kind="reductions",
             text=f"averaging gradients {times:.3g} times per optimizer step instead of once",
             remedy="put all micro-steps but the last, forward and backward, into model.no_sync()",
-            share=whole.share.scaled(1 - 1 / times, unit="of the step") if whole else None,
-            is_bound=whole is not None,
-            parts=whole.parts if whole else (),
         )
+        yield _as_part_of_loss(cause, explanation, "communication", most=1 - 1 / times)
+
+
+def _as_part_of_loss(
+    cause: Cause, explanation: Explanation, part: Part, *, most: float = 1.0
+) -> Cause:
+    """A cause that makes at `most` this fraction of what a part of the step costs, if that is
+    known."""
+    factor = explanation.breakdown.factor_of(part)
+    if factor is None or explanation.is_spoiled:
+        return cause
+    share = factor.share.scaled(most, unit=factor.share.unit)
+    return replace(cause, standing="part of a loss", share=share, parts=factor.parts)
 
 
 def _find_unused(explanation: Explanation) -> Iterator[Cause]:
@@ -333,39 +357,24 @@ def _find_unused(explanation: Explanation) -> Iterator[Cause]:
         )
 
 
-RULES: Sequence[Callable[[Explanation], Iterator[Cause]]] = (
-    _slow_first_steps,
-    _loading,
-    _differing_replicas,
-    _same_samples,
-    _shared_gpu,
-    _threads,
-    _input_pipeline,
-)
-RULES_OF_SCALING = (_sync_batch_norm, _reductions, _find_unused)
-"""Rules for what makes a row scale less than linearly, beside `_losses`."""
-
-
-def _losses(explanation: Explanation, found: Sequence[Cause]) -> Iterator[Cause]:
-    """The large losses among the factors, except those that a gain makes up for, those of which a
-    more concrete cause that was found makes the larger part, and waiting as any script has it."""
+def _losses(explanation: Explanation) -> Iterator[Cause]:
+    """The large losses among the factors, except those that a gain makes up for, and waiting as
+    any script has it."""
     if explanation.has_slow_first_steps:
         return
-    is_even_script = explanation.is_script and explanation.slow_rank is None
-    ordinary = ORDINARY_WAITING_SHARE if is_even_script else 0.0
-    offset = [loss for loss, _ in explanation.offset_losses]
-    for factor in explanation.breakdown.factors:
-        parts, least = {*factor.parts}, EXPLAINING_SHARE * factor.share.value
-        shares = [one.share for one in found if one.share and parts <= {*one.parts}]
-        is_explained = any(share.value >= least for share in shares)
-        is_ordinary = "waiting" in parts and factor.share.value < ordinary
-        if factor.is_large_loss and not (is_ordinary or is_explained or factor in offset):
+    breakdown = explanation.breakdown
+    offset = [loss for loss, _ in breakdown.offset_losses]
+    for factor in breakdown.factors:
+        is_small_wait = "waiting" in factor.parts and factor.share.value < ORDINARY_WAITING_SHARE
+        is_ordinary = is_small_wait and explanation.is_script and _slow_rank(explanation) is None
+        if factor.is_large_loss and not (is_ordinary or factor in offset):
             yield _loss(factor, explanation)
 
 
 def _loss(factor: Factor, explanation: Explanation) -> Cause:
     """The loss of a factor, with what may reduce it, by its parts."""
-    settings, kind = explanation.configuration, str(factor.parts[0])
+    settings = explanation.configuration
+    kind = str(factor.parts[0])
     to_try: OptionValues = {}
     match factor.parts:
         case ("granularity",):
@@ -385,19 +394,32 @@ def _loss(factor: Factor, explanation: Explanation) -> Cause:
         case ("wrapper",) | ("wrapper", "waiting") | ("communication",):
             text, remedy = _averaging(explanation, factor.parts[0])
         case parts:
-            kind, text = "not separated", " or ".join(parts)
+            kind = "not separated"
+            text = " or ".join(parts)
             remedy = "measure what separates them, see the table"
     return Cause(
-        kind=kind, text=text, remedy=remedy, to_try=to_try, share=factor.share, parts=factor.parts
+        kind=kind,
+        text=text,
+        remedy=remedy,
+        to_try=to_try,
+        standing="loss",
+        share=factor.share,
+        parts=factor.parts,
     )
+
+
+def _slow_rank(explanation: Explanation) -> SlowestRank | None:
+    """The rank that the others wait for; None if none is surely slower."""
+    slowest = slowest_of(explanation.row.records)
+    return slowest if slowest and slowest.is_slow else None
 
 
 def _waiting(explanation: Explanation) -> tuple[str, str]:
     """Who is waited for, and what to do: the slower copies, one slow rank, whose GPU may have a
     slow clock, or now one rank and now another."""
-    slow = explanation.slow_rank
-    if not explanation.communicates:
+    if not explanation.configuration.traits.communicates:
         return "copies that are slower than the typical one", "end other work on their devices"
+    slow = _slow_rank(explanation)
     if slow is None:
         return (
             "waiting for the rank that is slowest in each step, not always the same one",
@@ -405,17 +427,18 @@ def _waiting(explanation: Explanation) -> tuple[str, str]:
         )
     named = f"rank {slow.rank} ({slow.device}), the slowest in all {slow.repetitions} repetitions"
     ranks = explanation.row.ranks
-    own = [state for one in ranks if one.rank == slow.rank for state in one.timed.gpu]
-    others = [state for one in ranks if one.rank != slow.rank for state in one.timed.gpu]
+    own = [state for rank in ranks if rank.rank == slow.rank for state in rank.timed.gpu]
+    others = [state for rank in ranks if rank.rank != slow.rank for state in rank.timed.gpu]
     if own and others:
-        mhz, usual = (median(state.sm_clock_mhz for state in some) for some in (own, others))
+        mhz = median(state.sm_clock_mhz for state in own)
+        usual = median(state.sm_clock_mhz for state in others)
         if mhz <= SLOW_CLOCK_SHARE * usual:
-            reasons = ", ".join(
-                dict.fromkeys(reason for state in own for reason in state.slowdowns)
-            )
             clocks = f"an SM clock of {mhz:,.0f} MHz against {usual:,.0f}"
+            slowdowns = dict.fromkeys(reason for state in own for reason in state.slowdowns)
+            if slowdowns:
+                clocks += f" ({', '.join(slowdowns)})"
             return (
-                f"waiting for {named}, with {clocks}{f' ({reasons})' if reasons else ''}",
+                f"waiting for {named}, with {clocks}",
                 "improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)",
             )
     return (
@@ -447,7 +470,8 @@ def _averaging_by_script(explanation: Explanation, part: Part) -> tuple[str, str
 
 def _averaging(explanation: Explanation, part: Part) -> tuple[str, str]:
     """What is slow where an implementation makes replicas one model, and what to do."""
-    settings, traits = explanation.configuration, explanation.configuration.traits
+    settings = explanation.configuration
+    traits = settings.traits
     setting = "sync_every" if traits.averages_parameters else "accumulate"
     value = LESS_OFTEN_FACTOR * getattr(settings, setting)
     words = option_words(setting, value)
@@ -472,7 +496,8 @@ def _averaging(explanation: Explanation, part: Part) -> tuple[str, str]:
 def _processes(explanation: Explanation) -> str:
     """A process for each replica in the place of one for all, in words; empty if that was measured,
     and is not faster."""
-    settings, mine = explanation.configuration, explanation.breakdown.step_seconds
+    settings = explanation.configuration
+    shortest_now = explanation.breakdown.step_seconds.ends[0]
     alike: dict[str, Any] = {"implementation": settings.implementation, "backend": settings.backend}
     measured = [
         breakdown.step_seconds
@@ -480,7 +505,7 @@ def _processes(explanation: Explanation) -> str:
         if other.implementation == "ddp" and replace(other, **alike) == settings
     ]
     words = "ddp, with a process for each replica"
-    if any(seconds.ends[1] < mine.ends[0] for seconds in measured):
+    if any(seconds.ends[1] < shortest_now for seconds in measured):
         return f"{words}{AS_MEASURED}"
     return "" if measured else words
 
@@ -505,8 +530,9 @@ def _unless_in_vain(
     if measured is None:
         return f"{words}{promise}"
     # Whole steps differ less clearly: they include all disturbances that backends share.
-    mine, theirs = explanation.breakdown.factor_of(part), measured.factor_of(part)
-    is_less = mine and theirs and theirs.value.ends[0] > mine.value.ends[1]
+    now = explanation.breakdown.factor_of(part)
+    then = measured.factor_of(part)
+    is_less = now and then and then.value.ends[0] > now.value.ends[1]
     return f"{words}{AS_MEASURED}" if is_less else ""
 
 
@@ -518,3 +544,20 @@ def _try(*changes: str) -> str:
 
 def _two_digits(seconds: float) -> str:
     return units.seconds(float(f"{seconds:.2g}"))
+
+
+RULES: Mapping[str, Sequence[Callable[[Explanation], Iterator[Cause]]]] = {
+    "steps": (_slow_steps,),
+    "training": (
+        _slow_first_steps,
+        _loading,
+        _differing_replicas,
+        _same_samples,
+        _shared_gpu,
+        _threads,
+        _input_pipeline,
+    ),
+    "scaling": (_sync_batch_norm, _reductions, _find_unused, _losses),
+}
+"""Rules by their subject: pauses of any row; training that is wrong or slow at any number of
+replicas; and what makes a row scale less than linearly. A loss comes after what may explain it."""

@@ -1,16 +1,14 @@
-"""Why a configuration is as fast as it is: its factors, its slowest rank, its phases and causes."""
+"""Why a configuration is as fast as it is: its factors, its slowest rank, and causes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from dpbench.analysis.diagnosis.factors import Breakdown, Factor, Part, is_large_loss
-from dpbench.analysis.diagnosis.phases import StepPhases
+from dpbench.analysis.diagnosis.factors import Breakdown, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
@@ -21,6 +19,9 @@ SURE_SHARE = 0.01
 """A loss is sure if the lower end of its interval is at least this share of a step."""
 OptionValues = Mapping[str, tuple[Any, Any]]
 """Options of `dpbench sweep`, by field: their values now, and others to compare with."""
+Standing = Literal["wrong", "loss", "part of a loss", "not measured"]
+"""What a cause does: it makes training wrong at any speed; it costs its share of the step; it is
+one reason of a loss, whose share is the most that it costs; or its cost was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,24 +56,24 @@ class Cause:
     """What to do about it."""
     to_try: OptionValues = field(default_factory=dict)
     """What shows how much the remedy brings, unless the sweep has it."""
+    standing: Standing = "not measured"
     share: Estimate | None = None
-    """Share of the step's seconds; None if it was not measured."""
-    is_wrong: bool = False
-    is_bound: bool = False
-    """Whether it is a part of a loss, so that its share is the most that it can cost."""
+    """Share of the step's seconds, of a loss or a part of one."""
     parts: tuple[Part, ...] = ()
     """Parts of a step whose losses it makes, or is a part of."""
 
     @property
     def is_uncertain(self) -> bool:
         """Whether it may cost next to nothing, as 8 ± 8 % of the step does."""
-        return self.share is not None and not self.is_bound and self.share.ends[0] < SURE_SHARE
+        if self.standing != "loss" or self.share is None:
+            return False
+        return self.share.ends[0] < SURE_SHARE
 
     @property
-    def order(self) -> tuple[bool, bool, bool, float]:
+    def order(self) -> tuple[int, bool, float]:
         """What is wrong comes first, then the largest loss; last what was not measured."""
-        largest = -self.share.value if self.share else 0.0
-        return not self.is_wrong, self.share is None, self.is_uncertain, largest
+        place = {"wrong": 0, "not measured": 2}.get(self.standing, 1)
+        return place, self.is_uncertain, -self.share.value if self.share else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +85,6 @@ class Explanation:
     """The breakdowns of all explained configurations of the sweep, this one included."""
     is_spoiled: bool
     """Whether so many trials of the sweep ran under load that no figure can be trusted."""
-    phases: StepPhases | None
-    slowest_rank: SlowestRank | None
     causes: tuple[Cause, ...] = ()
     """What makes it slow or wrong, what matters most first."""
 
@@ -105,11 +104,6 @@ class Explanation:
         return bool(self.configuration.workload.script)
 
     @property
-    def slow_rank(self) -> SlowestRank | None:
-        """The rank that the others wait for; None if none is surely slower."""
-        return self.slowest_rank if self.slowest_rank and self.slowest_rank.is_slow else None
-
-    @property
     def has_slow_first_steps(self) -> bool:
         """Whether steps that the warm-up should have had cost much of its window."""
         return self.row.warm_up is not None and is_large_loss(self.row.warm_up.share)
@@ -123,7 +117,8 @@ class Explanation:
     @property
     def script_facts(self) -> tuple[ScriptFacts, ...]:
         """Facts about the steps of its ranks, if they train a script together; () otherwise."""
-        return tuple(rank.script for rank in self.row.ranks if rank.script and self.communicates)
+        ranks = self.row.ranks if self.configuration.traits.communicates else ()
+        return tuple(rank.script for rank in ranks if rank.script)
 
     @property
     def is_linear(self) -> bool:
@@ -132,47 +127,25 @@ class Explanation:
         return reached is not None and not reached.is_too_noisy and reached.ends[1] >= 1
 
     @property
-    def offset_losses(self) -> tuple[tuple[Factor, Factor], ...]:
-        """Large losses, each with a gain beyond the noise that makes up for half of it or more, so
-        that neither says much: steps without synchronization, from which two times come, may be
-        slower than those with it."""
-        factors = self.breakdown.factors
-        near = (*pairwise(factors), *zip(factors, factors[2:], strict=False))
-        pairs = (sorted(pair, key=lambda factor: factor.value.value) for pair in near)
-        return tuple(
-            (loss, gain)
-            for loss, gain in pairs
-            if loss.is_large_loss and gain.is_gain and loss.share.value <= -2 * gain.share.value
-        )
-
-    @property
-    def communicates(self) -> bool:
-        """Whether its ranks wait for each other, unlike independent copies."""
-        return self.configuration.traits.communicates
-
-    @property
     def trains_together(self) -> bool:
         """Whether it has several replicas that are one model."""
-        return self.row.group_size > 1 and self.communicates
-
-    @property
-    def is_too_noisy(self) -> bool:
-        """Whether its speed is too noisy to explain."""
-        return bool(self.row.noisy_estimates)
+        return self.row.group_size > 1 and self.configuration.traits.communicates
 
 
 def fastest_by_work(explanations: Sequence[Explanation]) -> list[Explanation]:
     """The fastest of each work, whose speeds do not compete: one that trains several replicas
     together, or any if none does; one that is too noisy only if all are."""
 
-    def merit(one: Explanation) -> tuple[bool, bool, float]:
-        speed = one.row.throughput.value if one.row.throughput else 0.0
-        return one.trains_together, not one.is_too_noisy, speed
+    def merit(explanation: Explanation) -> tuple[bool, bool, float]:
+        row = explanation.row
+        speed = row.throughput.value if row.throughput else 0.0
+        return explanation.trains_together, not row.noisy_estimates, speed
 
-    works = dict.fromkeys(one.row.work for one in explanations)
-    groups = ([one for one in explanations if one.row.work == work] for work in works)
-    fastest = [max(group, key=merit) for group in groups]
-    return [one for one in fastest if not one.is_too_noisy] or fastest[:1]
+    by_work: dict[str, list[Explanation]] = {}
+    for explanation in explanations:
+        by_work.setdefault(explanation.row.work, []).append(explanation)
+    fastest = [max(group, key=merit) for group in by_work.values()]
+    return [winner for winner in fastest if not winner.row.noisy_estimates] or fastest[:1]
 
 
 def slowest_of(records: Sequence[TrialRecord]) -> SlowestRank | None:

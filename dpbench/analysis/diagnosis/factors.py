@@ -100,6 +100,19 @@ class Breakdown:
         """The factor that a part belongs to, alone or with others."""
         return next((factor for factor in self.factors if part in factor.parts), None)
 
+    @property
+    def offset_losses(self) -> tuple[tuple[Factor, Factor], ...]:
+        """Large losses, each with a gain beyond the noise that makes up for half of it or more, so
+        that neither says much: steps without synchronization, from which two times come, may be
+        slower than those with it."""
+        near = (*pairwise(self.factors), *zip(self.factors, self.factors[2:], strict=False))
+        pairs = (sorted(pair, key=lambda factor: factor.value.value) for pair in near)
+        return tuple(
+            (loss, gain)
+            for loss, gain in pairs
+            if loss.is_large_loss and gain.is_gain and loss.share.value <= -2 * gain.share.value
+        )
+
 
 def is_large_loss(share: Estimate) -> bool:
     """Whether a share of a step is surely lost, and worth advice."""
@@ -117,15 +130,17 @@ def break_down(records: Sequence[TrialRecord], references: Trials) -> Breakdown:
     """Break down the step of the usable repetitions of one configuration; at least one record."""
     measured = {r.trial.repetition: stages(r, references) for r in records}
     # Repetitions that lack a stage are left out; a stage that would leave none is dropped.
-    kept, stages_kept = {*measured}, list[int]()
+    kept = {*measured}
+    stages_kept = list[int]()
     for place in (REACHED, IDEAL, WAITING, WRAPPED, CONTENDED, SHARDED):
         if having := {repetition for repetition in kept if place in measured[repetition]}:
             kept = having
             stages_kept.append(place)
-    places, settings = sorted(stages_kept), records[0].configuration
+    places = sorted(stages_kept)
     seconds = np.array([[measured[n][place] for place in places] for n in sorted(kept)])
     reached = seconds[:, -1]
     # Parts that are 1 by definition, because such a trial does not have them.
+    settings = records[0].configuration
     known: set[Part] = {"granularity"} if settings.scaling == "weak" else set()
     if settings.group_size == 1:
         known = {*PARTS} - {"wrapper"}
@@ -133,7 +148,8 @@ def break_down(records: Sequence[TrialRecord], references: Trials) -> Breakdown:
         known |= {"wrapper", "communication"}
     factors = []
     for k, (first, last) in enumerate(pairwise(places)):
-        parts, before, after = PARTS[first:last], seconds[:, k], seconds[:, k + 1]
+        parts = PARTS[first:last]
+        before, after = seconds[:, k], seconds[:, k + 1]
         ratio = geometric_mean((before / after).tolist(), unit="×")
         share = mean(((after - before) / reached).tolist(), unit="of the step")
         value = UNITY if known.issuperset(parts) else ratio
@@ -151,7 +167,8 @@ def break_down(records: Sequence[TrialRecord], references: Trials) -> Breakdown:
 
 def stages(record: TrialRecord, references: Trials) -> dict[int, float]:
     """Seconds of a step at all stages from ideal to reached, in one repetition."""
-    settings, repetition = record.configuration, record.trial.repetition
+    settings = record.configuration
+    repetition = record.trial.repetition
     seconds, pauses = _stages_of_single(settings, repetition, references)
     reached = slowest_rank_step_seconds(record)
     seconds[REACHED] = reached
@@ -165,9 +182,9 @@ def stages(record: TrialRecord, references: Trials) -> dict[int, float]:
     as_copies = replace(settings, implementation=INDEPENDENT, backend="none")
     if (at_once := references.get(_reference_key(as_copies, repetition))) is not None:
         seconds[CONTENDED] = median_low([_median(rank.timed) for rank in at_once.ranks]) + pauses
-    if (both := step_with_and_without_communication(record)) is None:
+    if (measured := step_with_and_without_communication(record)) is None:
         return seconds
-    step, free = both
+    step, free = measured
     seconds[WAITING] = free * (reached / step)
     if settings.process_count > 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.

@@ -10,7 +10,12 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.explanation import Cause, Explanation, fastest_by_work
+from dpbench.analysis.diagnosis.explanation import (
+    Cause,
+    Explanation,
+    fastest_by_work,
+    slowest_of,
+)
 from dpbench.analysis.diagnosis.factors import (
     CONTENDED,
     IDEAL,
@@ -20,6 +25,7 @@ from dpbench.analysis.diagnosis.factors import (
     Factor,
     Part,
 )
+from dpbench.analysis.diagnosis.phases import step_phases
 from dpbench.analysis.formatting import (
     AT_MOST,
     TOO_NOISY,
@@ -76,9 +82,9 @@ def explanation_answer(
 
     The data has all explanations; its outcome and the exit status are then inconclusive.
     """
-    first, is_explained = analysis.warnings, not shown[0].is_too_noisy
+    is_explained = not shown[0].row.noisy_estimates
     remarks = [*reasons(analysis.rows), *(noise if is_explained else ())]
-    others = [e for e in analysis.explanations if not (e.is_too_noisy or e in shown)]
+    others = [e for e in analysis.explanations if not (e.row.noisy_estimates or e in shown)]
     causes = [*cause_lines(shown, named=len(shown) > 1)]
     if shown[0].is_script:
         causes = [*_compared(others, shown[0]), *causes]
@@ -92,18 +98,18 @@ def explanation_answer(
     if len(shown) == 1:
         table = replace(table, columns=table.columns[1:])
     best = fastest_by_work(shown)
-    verdicts = [verdict_sentence(one, tied_with(one.row, analysis.fastest)) for one in best]
+    verdicts = [verdict_sentence(e, tied_with(e.row, analysis.fastest)) for e in best]
     verdict: Paragraph = "\n".join(verdicts) if is_explained else noise
     if not (is_explained or shown[0].is_spoiled) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
     following = next_command(analysis, typed, best[0])
     last = keep_on_line(f"Next: {following}") if following else ""
     return Answer(
-        paragraphs=(first, verdict, causes, table, remarks, last),
+        paragraphs=(analysis.warnings, verdict, causes, table, remarks, last),
         data={
             "outcome": "explained" if is_explained else "inconclusive",
-            "configurations": [_plain_explanation(one) for one in analysis.explanations],
-            "notes": [*first, *noise],
+            "configurations": [*map(_plain_explanation, analysis.explanations)],
+            "notes": [*analysis.warnings, *noise],
         },
         exit_status=0 if is_explained else INCONCLUSIVE,
     )
@@ -118,7 +124,7 @@ def _compared(others: Sequence[Explanation], shown: Explanation) -> Iterator[str
 
 def _phases(explanation: Explanation) -> str:
     """The times of its phases in a sentence; empty if they were not measured."""
-    phases = explanation.phases
+    phases = step_phases(explanation.row.records)
     if phases is None or not phases.seconds:
         return ""
     listed = ", ".join(f"{name} {time_text(e)}" for name, e in phases.seconds.items())
@@ -132,33 +138,36 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
     """One sentence: how much of linear scaling a configuration reaches, the `ties` with it, and
     its largest loss; of a training script "train.py on 2 ranks is 1.5 × as fast as one rank, 76 %
     of linear scaling.". What was lost on a busy machine is not named."""
-    row, is_script, subject = explanation.row, explanation.is_script, explanation.row.label
-    rows = (IMPLEMENTATIONS[one.implementation] for one in explanation.breakdowns)
-    if is_script and sum(traits.communicates for traits in rows) == 1:
+    row = explanation.row
+    is_script = explanation.is_script
+    subject = row.label
+    explained = (IMPLEMENTATIONS[settings.implementation] for settings in explanation.breakdowns)
+    if is_script and sum(traits.communicates for traits in explained) == 1:
         name = explanation.configuration.workload.architecture
         subject = f"{name} on {units.counted(row.group_size, 'rank')}"
     if row.efficiency is None or (is_script and row.group_size == 1):
         return f"{subject}: {time_text(explanation.breakdown.step_seconds)} a step."
-    said = f"{subject} reaches {clear_percentage(row.efficiency)} of linear scaling from "
-    said += row.speedup_reference
+    of_linear = f"{clear_percentage(row.efficiency)} of linear scaling"
+    scaling = f"{subject} reaches {of_linear} from {row.speedup_reference}"
     if is_script:
-        said = f"{subject} is {or_missing(row.speedup, ratio)} × as fast as one rank, "
-        said += f"{clear_percentage(row.efficiency)} of linear scaling"
-    said += f", and ties with {ties}" if ties else ""
+        speedup = or_missing(row.speedup, ratio)
+        scaling = f"{subject} is {speedup} × as fast as one rank, {of_linear}"
+    if ties:
+        scaling += f", and ties with {ties}"
     if explanation.is_spoiled:
-        return f"{said}; {FREE_THE_MACHINE}."
+        return f"{scaling}; {FREE_THE_MACHINE}."
     if _is_fine(explanation):
-        return f"Nothing large to fix: {said}."
+        return f"Nothing large to fix: {scaling}."
     if is_script:  # its causes follow
-        return f"{said}."
-    losses = [cause for cause in explanation.causes if cause.share and not cause.is_bound]
+        return f"{scaling}."
+    losses = [cause for cause in explanation.causes if cause.standing == "loss"]
     if losses:
         perhaps = "perhaps " if losses[0].is_uncertain else ""
-        return f"{said}; the largest loss is {perhaps}{losses[0].text}."
-    if explanation.offset_losses:
-        return f"{said}; its losses and gains offset each other."
+        return f"{scaling}; the largest loss is {perhaps}{losses[0].text}."
+    if explanation.breakdown.offset_losses:
+        return f"{scaling}; its losses and gains offset each other."
     large = percent(LARGE_LOSS)
-    return f"{said}; no loss is both large ({large} of a step) and beyond the noise."
+    return f"{scaling}; no loss is both large ({large} of a step) and beyond the noise."
 
 
 def _is_fine(explanation: Explanation) -> bool:
@@ -167,7 +176,7 @@ def _is_fine(explanation: Explanation) -> bool:
     if reached is None or reached.is_too_noisy or explanation.is_spoiled:
         return False
     is_good = explanation.is_linear or reached.value >= GOOD_EFFICIENCY
-    return is_good and not any(one.is_wrong or one.share for one in explanation.causes)
+    return is_good and all(cause.standing == "not measured" for cause in explanation.causes)
 
 
 def factors_table(explanations: Sequence[Explanation]) -> Table:
@@ -182,7 +191,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
         rows = []
     factors = [factor for _, factor in rows]
     notes = [*dict.fromkeys(chain.from_iterable(map(not_separated, explanations)))]
-    if any(one.breakdown.step_seconds.sample_size == 1 for one in explanations):
+    if any(e.breakdown.step_seconds.sample_size == 1 for e in explanations):
         notes.append(
             "no causes from single repetitions (n = 1), which show no noise; use --repetitions 4"
         )
@@ -223,14 +232,15 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
 
 def not_separated(explanation: Explanation) -> Iterator[str]:
     """Why parts of a step share a factor or have none, and what to measure."""
-    row, breakdown = explanation.row, explanation.breakdown
+    row = explanation.row
+    breakdown = explanation.breakdown
     if IDEAL in breakdown.missing:
         batch = f" at batch {row.batch_size}" if row.batch_size else ""
         yield (
             f"{row.label}: its factors give no efficiency, because `single`{batch} has no "
             "completed repetition in common with it"
         )
-    for loss, gain in explanation.offset_losses:
+    for loss, gain in breakdown.offset_losses:
         parts = " and ".join((*loss.parts, *gain.parts))
         share = percent(max(0.0, loss.share.value + gain.share.value))
         yield f"{parts} offset each other: together they cost {share} of the step"
@@ -244,7 +254,8 @@ def not_separated(explanation: Explanation) -> Iterator[str]:
 
 def _not_measured(stage: int, explanation: Explanation) -> str:
     """Why a stage of a step was not measured, and how it can be."""
-    settings, name = explanation.configuration, explanation.configuration.implementation
+    settings = explanation.configuration
+    name = settings.implementation
     of_one_rank = (SHARDED, CONTENDED)
     if explanation.is_script and SHARDED in explanation.breakdown.missing and stage in of_one_rank:
         return "the script does not run on one rank alone"
@@ -277,9 +288,10 @@ def _cause_words(explanation: Explanation, factor: Factor) -> str:
     if factor.is_gain:
         return f"a gain: faster than {PART_WORDS[factor.parts[0]][1]}"
     words = {part: meaning for part, (meaning, _) in PART_WORDS.items()}
-    if not explanation.communicates:
+    traits = explanation.configuration.traits
+    if not traits.communicates:
         words["waiting"] = "the slowest copy against the typical one"
-    if explanation.configuration.traits.one_process:
+    if traits.one_process:
         words["wrapper"] = "one process drives all replicas"
     return "; ".join(words[part] for part in factor.parts)
 
@@ -296,26 +308,30 @@ def cause_lines(explanations: Sequence[Explanation], *, named: bool) -> Iterator
     groups: dict[tuple[object, ...], list[tuple[Cause, str]]] = {}
     for explanation in explanations:
         for cause in explanation.causes:
-            key = cause.text, cause.is_uncertain, cause.share is None
+            key = cause.text, cause.standing, cause.is_uncertain
             groups.setdefault(key, []).append((cause, explanation.row.label))
     for group in sorted(groups.values(), key=lambda group: min(cause.order for cause, _ in group)):
         causes, labels = zip(*group, strict=True)
         worst = min(causes, key=lambda cause: cause.order)
-        text, remedy = worst.text, worst.remedy
-        if worst.is_bound:
+        text = worst.text
+        if worst.standing == "part of a loss":
             text += f" (a part of {' and '.join(worst.parts)})"
-        which = f" ({units.some_of(labels, MAX_LISTED)})" if named else ""
-        yield f"{_price(causes)} {text}{which}. {remedy[:1].upper()}{remedy[1:]}"
+        if named:
+            text += f" ({units.some_of(labels, MAX_LISTED)})"
+        yield f"{_price(causes)} {text}. {worst.remedy[:1].upper()}{worst.remedy[1:]}"
 
 
 def _price(causes: Sequence[Cause]) -> str:
     """The cost of one cause in some configurations: "10–15 % of the step is"."""
+    standing = causes[0].standing
+    if standing == "wrong":
+        return "wrong:"
+    if standing == "not measured":
+        return "cost not measured:"
     shares = [cause.share for cause in causes if cause.share is not None]
-    if not shares:
-        return "wrong:" if causes[0].is_wrong else "cost not measured:"
     percents = [round(100 * share.value) for share in shares]
     price = f"{span(percents)} %"
-    if causes[0].is_bound:
+    if standing == "part of a loss":
         price = f"up to about {max(*percents, 1)} %"
     elif causes[0].is_uncertain:
         price = f"perhaps {price}, at most {percent(max(e.ends[1] for e in shares))},"
@@ -326,7 +342,10 @@ def _price(causes: Sequence[Cause]) -> str:
 
 def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
     """The values of a configuration for programs."""
-    row, breakdown, slowest = explanation.row, explanation.breakdown, explanation.slowest_rank
+    row = explanation.row
+    breakdown = explanation.breakdown
+    phases = step_phases(row.records)
+    slowest = slowest_of(row.records)
     return {
         "label": row.label,
         "implementation": row.implementation,
@@ -346,14 +365,14 @@ def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
             }
             for factor in breakdown.factors
         ],
-        "phases": explanation.phases and asdict(explanation.phases),
+        "phases": phases and asdict(phases),
         "slowest_rank": slowest and asdict(slowest),
         "advice": [
             {
                 "kind": cause.kind,
                 "share_of_step": cause.share and cause.share.value,
-                "is_bound": cause.is_bound,
-                "is_wrong": cause.is_wrong,
+                "is_bound": cause.standing == "part of a loss",
+                "is_wrong": cause.standing == "wrong",
                 "text": f"{cause.text}: {cause.remedy}",
             }
             for cause in explanation.causes

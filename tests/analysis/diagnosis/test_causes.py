@@ -164,7 +164,7 @@ def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
     """100 ± 26 % of linear scaling, in which the wrapper costs 9 % beyond the noise."""
     alone = [steps_of("single", [ms * MS], repetition=n) for n, ms in enumerate((9, 10, 11))]
     records = [*alone, *COPIES, *row("ddp", [10, 10], [11, 11])]
-    (found,) = (one for one in explain_rows(summarize(records)) if one.communicates)
+    (found,) = (one for one in explain_rows(summarize(records)) if one.trains_together)
     assert found.is_linear
     assert found.causes == ()
     verdict = verdict_sentence(found, ties="dp ×2")

@@ -81,7 +81,7 @@ def test_each_fault_is_named_with_the_most_that_it_can_cost_and_after_a_busy_mac
     (cause,) = of_group(sweep(**facts)).causes
     assert (cause.kind, text in cause.text) == (kind, True)
     assert (cause.share and cause.share.value) == pytest.approx(price, abs=0.005)
-    assert cause.is_bound == (price is not None)
+    assert (cause.standing == "part of a loss") == (price is not None)
     (fact,) = of_group(sweep(**facts, others=1.8)).causes
     assert (fact.share, fact.text, fact.remedy) == (None, cause.text, cause.remedy)
 
@@ -124,7 +124,7 @@ def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
         for count in (0, 2)
         for one in sweep(**loads, as_is=0.050 * (1 + count), loader_workers=count)
     ]
-    found = [one for one in explain_rows(summarize(records)) if one.communicates]
+    found = [one for one in explain_rows(summarize(records)) if one.trains_together]
     text = explanation_answer(Analysis(name="", explanations=(*found,)), found[:1]).text
     assert "· script(2 workers) ×2: 0.333 ± 0.003 × as fast as script(0 workers) ×2" in text
     assert found[0].causes[0].remedy.endswith("training; num_workers=2 was measured, too")
