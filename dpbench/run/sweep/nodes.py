@@ -103,29 +103,8 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
             f"{options.script} on {count} nodes: a training script is measured on one node; start "
             "dpbench on one alone, without --nnodes"
         )
-    if rank is None:
-        raise UsageError(
-            f"--nnodes {count} needs --node-rank: 0 on the node that records, another on every "
-            "other node"
-        )
-    if rank >= count:
-        raise UsageError(
-            f"--node-rank {rank}: expected from 0 to {count - 1}, as --nnodes is {count}"
-        )
-    if options.rdzv_endpoint is not None:
-        if (parsed := parse_endpoint(options.rdzv_endpoint)) is None:
-            raise UsageError(
-                f"--rdzv-endpoint {escaped(repr(options.rdzv_endpoint), 60)}: expected HOST:PORT "
-                f"with a port from 1 to {MAX_PORT}, as in host0:29503 or [fe80::1]:29503"
-            )
-        address, port = parsed
-    elif placed and placed.address:
-        address, port = placed.address, placed.port
-    else:
-        raise UsageError(
-            f"--nnodes {count} needs --rdzv-endpoint: where node 0 can be reached, as in "
-            "host0:29503, or MASTER_ADDR from a launcher"
-        )
+    rank = _checked_rank(rank, count)
+    address, port = _endpoint_of_node_0(options.rdzv_endpoint, placed, count)
     if given_token(os.environ) is None:
         raise UsageError(
             f"{count} nodes need a token that they share; expected the same {TOKEN_VARIABLE} in "
@@ -140,3 +119,36 @@ def node_placement(options: SweepOptions, placed: Placement | None) -> Placement
         port=port,
         has_store=bool(placed and placed.has_store and options.rdzv_endpoint is None),
     )
+
+
+def _checked_rank(rank: int | None, count: int) -> int:
+    """The rank of this node among so many; raises UsageError if it is missing or too large."""
+    if rank is None:
+        raise UsageError(
+            f"--nnodes {count} needs --node-rank: 0 on the node that records, another on every "
+            "other node"
+        )
+    if rank >= count:
+        raise UsageError(
+            f"--node-rank {rank}: expected from 0 to {count - 1}, as --nnodes is {count}"
+        )
+    return rank
+
+
+def _endpoint_of_node_0(typed: str | None, placed: Placement | None, count: int) -> tuple[str, int]:
+    """The address and the port of node 0, as typed or from the launcher; raises UsageError if
+    neither tells."""
+    if typed is not None:
+        endpoint = parse_endpoint(typed)
+        if endpoint is None:
+            raise UsageError(
+                f"--rdzv-endpoint {escaped(repr(typed), 60)}: expected HOST:PORT "
+                f"with a port from 1 to {MAX_PORT}, as in host0:29503 or [fe80::1]:29503"
+            )
+        return endpoint
+    if placed is None or not placed.address:
+        raise UsageError(
+            f"--nnodes {count} needs --rdzv-endpoint: where node 0 can be reached, as in "
+            "host0:29503, or MASTER_ADDR from a launcher"
+        )
+    return placed.address, placed.port
