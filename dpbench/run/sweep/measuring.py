@@ -115,9 +115,9 @@ class SweepRun:
         """See `unusable`; raises UsageError if nothing can be measured, or nothing in a group."""
         reasons = {each: self.runner.unusable_reason(each) for each in planned}
         unusable = {each: reason for each, reason in reasons.items() if reason}
-        in_groups = [each for each in planned if each.backend in BACKENDS]
-        if all(each in unusable for each in in_groups or planned):
-            words = "; ".join(dict.fromkeys(unusable[each] for each in in_groups or planned))
+        needed = [each for each in planned if each.backend in BACKENDS] or planned
+        if all(each in unusable for each in needed):
+            words = "; ".join(dict.fromkeys(unusable[each] for each in needed))
             raise UsageError(
                 f"nothing can be measured here: {words} (dpbench list names what can be used)"
             )
@@ -155,13 +155,16 @@ class SweepRun:
         """Why a trial is not worth running: its script has failed in the same configuration, or has
         completed nothing, not even all ranks together, who run first (one rank alone some cannot
         run); or, with --stop-after-failure, the same has failed with as many replicas or fewer."""
-        spec, records = self.sweep.spec, self.sweep.records
+        spec = self.sweep.spec
+        records = self.sweep.records
         failures = [record.configuration for record in records if record.status.is_failure]
         command = configuration.script_command
         blamed: list[Configuration] = []
         if command:
-            completed = [one.configuration for one in records if one.status is Status.COMPLETED]
-            works = any(one.script_command == command for one in completed)
+            works = any(
+                record.status is Status.COMPLETED and record.configuration.script_command == command
+                for record in records
+            )
 
             def is_whole(other: Configuration) -> bool:
                 return other.traits.communicates and other.group_size == max(spec.group_sizes)
@@ -171,8 +174,12 @@ class SweepRun:
                 if failed == configuration or (is_broken and not is_whole(configuration)):
                     blamed.append(failed)
         elif spec.stop_after_failure:
-            alike = [one for one in failures if one.of_one_replica == configuration.of_one_replica]
-            blamed = [one for one in alike if one.group_size <= configuration.group_size]
+            blamed = [
+                failed
+                for failed in failures
+                if failed.of_one_replica == configuration.of_one_replica
+                and failed.group_size <= configuration.group_size
+            ]
         return f"{plain_label(blamed[0])} failed" if blamed else None
 
     def _with_chosen_steps(self, trial: TrialSpec) -> TrialSpec:
