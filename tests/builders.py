@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Environment
-from dpbench.specs import Configuration, SweepSpec, TrialSpec, WorkloadSpec
+from dpbench.specs import AXES, Configuration, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.command_line import CommandLine
+from dpbench.specs.trial import DEFAULTS
 
 WORKLOAD = WorkloadSpec(architecture="mnist_cnn", dataset="digits")
 
@@ -79,22 +79,19 @@ def sweep_spec(**changes: Any) -> SweepSpec:
     values: dict[str, Any] = {
         "implementations": ("dp", "ddp"),
         "backends": ("gloo",),
+        "workloads": (WORKLOAD,),
         "group_sizes": (1, 2),
         "devices": ("cpu", "cpu"),
         "repetitions": 2,
         "time_limit_seconds": 30.0,
     }
-    sizes = changes.pop("batch_sizes", (4, 8))
-    several = {"batch_size": sizes} if len(sizes) > 1 else {}
-    changes["axes"] = several | changes.get("axes", {})
-    own = {field.name for field in fields(SweepSpec)}
-    values |= {name: value for name, value in changes.items() if name in own}
-    of_base = {name: value for name, value in changes.items() if name not in own}
-    alone = {"implementation": "single", "backend": "none", "group_size": 1}
-    of_base = {**alone, "batch_size": sizes[0], **of_base}
+    values |= {name: value for name, value in changes.items() if name not in AXES}
     values["implementations"] = tuple(dict.fromkeys(("single", *values["implementations"])))
-    base = configuration(**of_base)
-    return SweepSpec(base=base, **{"workloads": (base.workload,), **values})
+    axes = {name: (DEFAULTS[name],) for name in AXES if name in DEFAULTS}
+    axes |= {"batch_size": (4, 8), "warmup": (1,), "steps": (3,), "threads": (1,)}
+    axes["architecture"] = tuple(workload.architecture for workload in values["workloads"])
+    axes |= {name: changes[name] for name in AXES if name in changes}
+    return SweepSpec(axes=axes, **values)
 
 
 def command(name: str = "sweep", /, **options: Any) -> CommandLine:

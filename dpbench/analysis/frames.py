@@ -30,6 +30,7 @@ from dpbench.analysis.rows import Row, by_configuration
 from dpbench.analysis.throughput import elapsed_seconds
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
+from dpbench.specs.labels import IDENTITY
 
 PANDAS_DTYPES: dict[ValueType, str] = {
     "text": "string",
@@ -70,10 +71,7 @@ TRIAL_METRICS: tuple[Metric, ...] = (
 )
 """The columns of trials: metrics, and what only a trial has. The initial loss is that of the first
 timed step, the delta that − the last one's."""
-IDENTITY_KEYS = (
-    *("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition"),
-    "status",
-)
+FIRST_KEYS = ("trial_id", *IDENTITY, "repetition", "status")
 """The first columns of ranks and of steps."""
 
 
@@ -172,14 +170,15 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 def _identity_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """What identifies each trial, and its status."""
     metrics = {metric.key: metric for metric in TRIAL_METRICS}
-    return _frame([metrics[key] for key in IDENTITY_KEYS], records)
+    return _frame([metrics[key] for key in FIRST_KEYS], records)
 
 
 def _frame(metrics: Iterable[Metric], sources: Sequence[Any]) -> pd.DataFrame:
     """A column for each value of these rows, trials or ranks, and two for the ends of intervals."""
     columns = {}
     for metric in metrics:
-        values, dtype = [*map(metric.read, sources)], PANDAS_DTYPES[metric.value_type]
+        values = [metric.read(source) for source in sources]
+        dtype = PANDAS_DTYPES[metric.value_type]
         if metric.value_type != "estimate":
             columns[metric.key] = pd.array(values, dtype=dtype)
             continue

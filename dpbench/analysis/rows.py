@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,9 +27,10 @@ from dpbench.analysis.throughput import (
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord
 from dpbench.specs import Configuration, Labels, plain_label, series_name
-from dpbench.specs.labels import implementation_order, row_name
-from dpbench.specs.traits import SINGLE
+from dpbench.specs.labels import row_name
+from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
 
+NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 WORST_FIRST = (
     Status.WRONG_GRADIENTS,
     Status.FAILED,
@@ -253,9 +255,13 @@ def in_order(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def order_of(row: Row | Configuration, implementation_label: str) -> tuple[Any, ...]:
-    """Sort key: implementation as registered, backend, group size, batch size."""
-    implementation = implementation_order(row.implementation, implementation_label)
-    return implementation, row.backend or "", row.group_size, row.batch_size or 0
+    """Sort key: the values of IDENTITY. Implementations are in their order, and numbers in labels
+    count by their value, so that "local-sgd(20)" comes before "local-sgd(100)"."""
+    known = [*IMPLEMENTATIONS]
+    place = known.index(row.implementation) if row.implementation in known else len(known)
+    texts = NUMBER.split(implementation_label)  # every second one is a number
+    label = [(float(text), "") if i % 2 else (-1.0, text) for i, text in enumerate(texts)]
+    return place, label, row.backend or "", row.group_size, row.batch_size or 0
 
 
 def summarize(

@@ -15,9 +15,9 @@ from typing import Literal, Self
 from dpbench.codec import Float
 from dpbench.specs import Configuration, TrialSpec
 
-SchemaVersion = Literal[12]
+SchemaVersion = Literal[13]
 """The version of what is stored; files of another one are refused."""
-SCHEMA_VERSION: SchemaVersion = 12
+SCHEMA_VERSION: SchemaVersion = 13
 
 
 class Status(enum.Enum):

@@ -24,6 +24,7 @@ from dpbench.report.answer import json_text
 from dpbench.report.commands import command_to_measure
 from dpbench.report.table import MISSING, Column, Table
 from dpbench.specs.command_line import CommandLine
+from dpbench.specs.labels import IDENTITY
 from dpbench.specs.traits import INDEPENDENT
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 GEM_COLUMNS = "gem"
 """The value of --columns for the table in the README of torch-ddp, a Ruby gem; it stands alone."""
-IDENTITY_COLUMNS = ("implementation", "group_size", "batch_size")
+IDENTITY_COLUMNS = tuple(key for key in IDENTITY if key != "backend")  # beside implementation
 """Columns that identify a row; every table for people has them unless --columns names one of
 them."""
 COMMAND_KEY = "command"

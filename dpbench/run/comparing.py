@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from dpbench.analysis.comparisons.comparison import compare_sides
 from dpbench.analysis.comparisons.matching import RUN_IDENTITY, Side
 from dpbench.errors import UsageError
 from dpbench.folders import Sweep, load_sweep
 from dpbench.messages import warn
+from dpbench.options.reading import read_value
 from dpbench.options.results import CompareOptions
+from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.answers.compare import comparison_answer
+from dpbench.specs import AXES
 
 
 def compare(options: CompareOptions) -> Answer:
@@ -61,4 +65,18 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
         if key in where:
             raise UsageError(f"{text}: {key} is given twice; give it one value")
         where[key] = value
-    return Path(folder), where
+    return Path(folder), {key: _as_written(key, value) for key, value in where.items()}
+
+
+def _as_written(key: str, text: str) -> str:
+    """A value as `typed_value` writes it: "0.01" for "0.010", "f32" for "fp32". Text that the
+    option of a sweep does not read stays as it is, and no trial has it."""
+    axis = AXES.get(key)
+    if axis is None:
+        return text
+    field = SweepOptions.model_fields[axis.option or key]
+    try:
+        values = read_value(key, Annotated[field.annotation, *field.metadata], text)
+    except UsageError:
+        return text
+    return axis.text(values)

@@ -18,8 +18,10 @@ class Axis:
 
     option: str = ""
     """The option of a sweep that lists its values, unless it has the name of the axis."""
-    shown: Callable[[Any], str] = str
-    """The text in a name for a value that is not the default; "" keeps it out."""
+    shown: Callable[[Any], str] | None = str
+    """The text in a name for a value that is not the default; None keeps all values out."""
+    unnamed: Any = None
+    """A value beside the default that names tell only where the sweep has several."""
     meaning: str = ""
     """Meaning of the column with its values; empty for a setting without a column of this kind."""
     none: str = ""
@@ -37,7 +39,7 @@ class Axis:
 
 AXES = {
     # Names tell it after the group size.
-    "batch_size": Axis(option="batch_sizes", shown="".format, in_scripts=True),
+    "batch_size": Axis(option="batch_sizes", shown=None, in_scripts=True),
     "architecture": Axis(option="arch", meaning="The model.", changes_work=True),
     "scaling": Axis(
         meaning="weak: each replica keeps its batch; strong: they share one.", changes_work=True
@@ -96,12 +98,14 @@ AXES = {
         shown="prefetch {}".format,
         meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
         "worker; missing if all samples are on the device.",
+        unnamed=0,  # the default with a user's data, which are never on the device
         none="resident",
     ),
     "data_workers": Axis(
         shown=partial(counted, noun="worker"),
         meaning="Processes of each rank that load samples; missing where there are none, or the "
         "script chose.",
+        unnamed=0,
         none="auto",
     ),
     "warmup": Axis(shown="{} warmup".format, meaning="Steps before the timed window."),

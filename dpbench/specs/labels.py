@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench.specs.axes import AXES
 from dpbench.specs.nodes import on_nodes
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS
 from dpbench.specs.trial import DEFAULTS, Configuration
 
-NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+IDENTITY = ("implementation", "backend", "group_size", "batch_size")
+"""What the name of a row begins with, in the order in which rows are sorted; other settings are in
+names where they differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +41,22 @@ class Labels:
         """Names without what `work_label` says."""
         return Labels(tuple(name for name in self.several if not AXES[name].changes_work))
 
-    def implementation(self, configuration: Configuration) -> str:
-        """The implementation with the settings that it shows: "ddp(bf16, 5 MiB)", "local-sgd(4)"
-        for the steps between two averages."""
+    def implementation(self, configuration: Configuration, without: Collection[str] = ()) -> str:
+        """The implementation with the settings that it shows, `without` these: "ddp(bf16, 5 MiB)",
+        "local-sgd(4)" for the steps between two averages."""
         words = []
         for name, axis in AXES.items():
             value = configuration.setting(name)
-            # A user's data are never on the device: without loading ahead, they have 0 in place of
-            # None.
-            is_zero_for_none = value == 0 and DEFAULTS.get(name, 0) is None
-            if axis.changes_work or name not in DEFAULTS or is_zero_for_none:
+            if axis.shown is None or value is None or name in without:
+                continue
+            if axis.changes_work or name not in DEFAULTS or value == axis.unnamed:
                 is_told = name in self.several
             else:
                 is_told = value != DEFAULTS[name]
-            if is_told and value is not None:
+            if is_told:
                 words.append(axis.shown(value))
-        shown = ", ".join(filter(None, words))
         name = configuration.implementation
-        return f"{name}({shown})" if shown else name
+        return f"{name}({', '.join(words)})" if words else name
 
     def label(self, configuration: Configuration) -> str:
         """The whole name: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 nodes), batch 32" across
@@ -87,13 +86,3 @@ def row_name(
     size = f"×{group_size}{on_nodes(replicas_by_node)}" if group_size else ""
     batch = f"batch {batch_size}" if batch_size else ""
     return ", ".join(filter(None, (f"{series} {size}".strip(), batch)))
-
-
-def implementation_order(name: str, label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
-    """Sort key for rows: implementations in their order, and numbers in labels by their value, so
-    that "local-sgd(20)" comes before "local-sgd(100)"."""
-    known = list(IMPLEMENTATIONS)
-    place = known.index(name) if name in known else len(known)
-    texts = NUMBER.split(label)  # every second one is a number
-    parts = ((float(t), "") if i % 2 else (-1.0, t) for i, t in enumerate(texts))
-    return place, tuple(parts)

@@ -3,68 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from dpbench.specs.axes import AXES
 from dpbench.specs.nodes import ReplicaCount, fill_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.trial import MAX_REPETITIONS, Configuration, TrialSpec
+from dpbench.specs.trial import DEFAULTS, MAX_REPETITIONS, Configuration, TrialSpec
 from dpbench.specs.workload import WorkloadSpec
 
-AxisValue = str | int | float | None
 T = TypeVar("T")
+
+
+def _with_later_axes(stored: dict[str, Any]) -> dict[str, Any]:
+    """The stored axes, with the default of each that was added since."""
+    return {name: (DEFAULTS[name],) for name in AXES if name in DEFAULTS} | stored
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached values
 class SweepSpec:
     """The axes of a grid of configurations, and what all of them share."""
 
-    base: Configuration
-    """The configuration that all others are made from: SINGLE on the first device, with the first
-    value of each setting."""
     implementations: tuple[str, ...]
     """In the order in which they are measured: SINGLE, if it is one of them, comes first."""
     backends: tuple[str, ...]
     group_sizes: tuple[ReplicaCount, ...]
-    devices: tuple[str, ...]
-    """A device for each replica of the largest group; smaller groups take the first ones."""
-    workloads: tuple[WorkloadSpec, ...]
-    """The workload of each architecture, each with its own data and files."""
-    repetitions: Annotated[int, Field(ge=1, le=MAX_REPETITIONS)]
-    time_limit_seconds: float
     largest_group_only: tuple[str, ...] = ()
     """Implementations that are measured at the largest group size alone."""
-    stop_after_failure: bool = False
-    """Whether a configuration that failed is not run with more replicas."""
-    axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
-    """The values of each of AXES that has several, but of architectures, which `workloads` has."""
+    axes: Annotated[
+        dict[str, tuple[str | int | float | None, ...]], AfterValidator(_with_later_axes)
+    ]
+    """The values of each of AXES."""
+    workloads: tuple[WorkloadSpec, ...]
+    """The workload of each architecture, with its data and files, and without values of axes."""
+    devices: tuple[str, ...]
+    """A device for each replica of the largest group; smaller groups take the first ones."""
     devices_by_node: tuple[ReplicaCount, ...] = ()
     """How many of the `devices` are those of the first node, of the second, …, each as its own node
     calls it; () for one node."""
+    is_instrumented: bool = True
+    window_seconds: float | None = None
+    """Both as in each `Configuration`."""
+    repetitions: Annotated[int, Field(ge=1, le=MAX_REPETITIONS)]
+    time_limit_seconds: float
+    stop_after_failure: bool = False
+    """Whether a configuration that failed is not run with more replicas."""
 
     def __post_init__(self) -> None:
         devices, nodes = len(self.devices), self.devices_by_node
         if max(1, *self.group_sizes) > devices or (nodes and sum(nodes) != devices):
             where = f" on nodes of {nodes}" if nodes else ""
             raise ValueError(f"groups of {self.group_sizes} replicas on {devices} devices{where}")
+        architectures = tuple(workload.architecture for workload in self.workloads)
+        if self.axes.keys() != AXES.keys() or self.axes["architecture"] != architectures:
+            expected = f"the axes {', '.join(AXES)}, and a workload for each architecture"
+            raise ValueError(f"expected {expected}")
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
-        """The measured configurations, each once.
+        """The measured configurations, each once: those that are compared most often run closest
+        together in time."""
+        workloads = dict(zip(self.axes["architecture"], self.workloads, strict=True))
+        combinations = product(*(self.axes[name] for name in AXES))
+        grid = [dict(zip(AXES, values, strict=True)) for values in combinations]
+        planned = dict.fromkeys(
+            Configuration.of(workloads[settings["architecture"]], group | settings).normalized
+            for group in self._groups()
+            for settings in grid
+        )
+        # Rows at one batch size are compared most often.
+        batch_sizes = self.axes["batch_size"]
+        return tuple(sorted(planned, key=lambda row: batch_sizes.index(row.batch_size)))
 
-        Configurations that are compared most often run closest together in time. An implementation
-        has none at a group size that it lacks, and one for all values of a setting that it lacks.
-        """
+    def _groups(self) -> Iterator[dict[str, Any]]:
+        """The fields of configurations that are the same in the whole grid, for each group of
+        replicas: an implementation, a backend and a size that the implementation has."""
         group_sizes = [*dict.fromkeys((1, *self.group_sizes))]
-        planned: dict[Configuration, None] = {}
-        if self.base.workload.script:
-            group_sizes.sort(
-                reverse=True
-            )  # if its largest group fails, no other run is worth its time
+        if any(workload.script for workload in self.workloads):
+            # If its largest group fails, no other run is worth its time.
+            group_sizes.sort(reverse=True)
         for group_size, name in product(group_sizes, self.implementations):
             traits = IMPLEMENTATIONS[name]
             if name in self.largest_group_only:
@@ -77,30 +98,21 @@ class SweepSpec:
                 continue
             by_node = fill_nodes(group_size, self.devices_by_node or (len(self.devices),))
             for backend in self.backends if traits.exchange == "ranks" else (traits.exchange,):
-                configuration = replace(
-                    self.base,
-                    implementation=name,
-                    backend=backend,
-                    group_size=group_size,
-                    devices=self.devices[:group_size],
-                    replicas_by_node=by_node if len(by_node) > 1 else (),
-                )
-                for workload, values in product(self.workloads, [*product(*self.axes.values())]):
-                    settings = dict(zip(self.axes, values, strict=True))
-                    varied = replace(configuration, workload=workload).with_settings(settings)
-                    varied = varied.without_foreign_settings
-                    if not varied.prefetch and not workload.script:  # nothing for workers to load
-                        varied = replace(varied, data_workers=None)
-                    planned[varied] = None
-        # Rows at one batch size are compared most often.
-        batch_sizes = self.axes.get("batch_size", (self.base.batch_size,))
-        return tuple(sorted(planned, key=lambda each: batch_sizes.index(each.batch_size)))
+                yield {
+                    "implementation": name,
+                    "backend": backend,
+                    "group_size": group_size,
+                    "devices": self.devices[:group_size],
+                    "replicas_by_node": by_node if len(by_node) > 1 else (),
+                    "is_instrumented": self.is_instrumented,
+                    "window_seconds": self.window_seconds,
+                }
 
     @cached_property
     def trials(self) -> tuple[TrialSpec, ...]:
         """The repetitions of all configurations, in the order in which they run."""
         passes = palindrome(self.configurations, range(self.repetitions))
-        return tuple(TrialSpec(configuration=one, repetition=number) for one, number in passes)
+        return tuple(TrialSpec(configuration=each, repetition=number) for each, number in passes)
 
 
 def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[tuple[T, int]]:

@@ -53,11 +53,12 @@ class Configuration(ParallelSpec):
         is_set = field in placed or value != DEFAULTS.get(field)
         return value if is_set or not script else None
 
-    def with_settings(self, settings: Mapping[str, Any]) -> Self:
-        """This configuration with other values of its fields, or of those of its workload."""
+    @classmethod
+    def of(cls, workload: WorkloadSpec, settings: Mapping[str, Any]) -> Self:
+        """The configuration with these values of its fields, or of those of its workload."""
         of_workload = {name: settings[name] for name in settings.keys() & WORKLOAD_FIELDS}
         own = {name: settings[name] for name in settings.keys() - WORKLOAD_FIELDS}
-        return replace(self, workload=replace(self.workload, **of_workload), **own)
+        return cls(workload=replace(workload, **of_workload), **own)
 
     def filling_steps(self, step_seconds: float) -> int:
         """The steps of its timed window, if that fills a time and a step takes so long."""
@@ -107,13 +108,16 @@ class Configuration(ParallelSpec):
     def single(self) -> Self:
         """The same work by the plain module on the first device, SINGLE."""
         alone = replace(self.of_one_replica, implementation=SINGLE, backend="none")
-        return alone.without_foreign_settings
+        return alone.normalized
 
     @property
-    def without_foreign_settings(self) -> Self:
-        """This configuration with the defaults of settings that its implementation lacks."""
-        foreign = OPTIONAL_SETTINGS - {*self.traits.settings}
-        return replace(self, **{name: DEFAULTS[name] for name in foreign})
+    def normalized(self) -> Self:
+        """This configuration with the defaults of settings that have no effect: those that its
+        implementation lacks, and the number of workers without anything to load."""
+        without_effect = OPTIONAL_SETTINGS - {*self.traits.settings}
+        if not self.prefetch and not self.workload.script:
+            without_effect.add("data_workers")
+        return replace(self, **{name: DEFAULTS[name] for name in without_effect})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ from dpbench.records.trial import (
     Verification,
     Window,
 )
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration, TrialSpec
 from tests.builders import HERE, command, sweep_spec, trial_spec
 
 PASSED = Verification(passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8)
@@ -61,7 +61,11 @@ def trial(
 
 def varied(spec: TrialSpec, **settings: Any) -> TrialSpec:
     """The trial with other values of these settings."""
-    return replace(spec, configuration=spec.configuration.with_settings(settings))
+    values = {
+        field.name: getattr(spec.configuration, field.name) for field in fields(Configuration)
+    }
+    workload = values.pop("workload")
+    return replace(spec, configuration=Configuration.of(workload, values | settings))
 
 
 def window(step_seconds: Sequence[float], samples: int, losses: Sequence[float] = ()) -> Window:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
 from dpbench.analysis.frames import row_frame
-from dpbench.analysis.rows import Row, summarize
+from dpbench.analysis.rows import Row, order_of, summarize
 from dpbench.records.trial import Status, TrialRecord
+from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.analysis.builders import WRONG, record, run, runs, trial
+from tests.builders import configuration
 
 
 def frame_row(row: Row) -> dict[str, object]:
@@ -112,3 +117,19 @@ def test_wrong_gradients_never_have_a_speed() -> None:
 def test_a_trial_that_was_run_again_counts_once() -> None:
     (row,) = summarize([ended(Status.FAILED, "killed"), run(trial(), 100.0)])
     assert (row.status, row.repetitions) == (Status.COMPLETED, 1)
+
+
+def test_implementations_stand_in_their_order_and_numbers_in_their_labels_by_value() -> None:
+    """Plain ones before their variants, and unknown ones last."""
+    variants = {
+        "ddp": ["ddp", "ddp(bf16)", "ddp(lr 1e-05)", "ddp(lr 0.05)", "ddp(lr 0.1)"],
+        "torch-ddp": ["torch-ddp(20 steps)", "torch-ddp(100 steps)"],
+    }
+    labels = [label for name in IMPLEMENTATIONS for label in variants.get(name, [name])]
+    labels.append("horovod")
+    shuffled = random.Random(0).sample(labels, len(labels))
+
+    def key(label: str) -> tuple[Any, ...]:
+        return order_of(configuration(implementation=label.partition("(")[0]), label)
+
+    assert sorted(shuffled, key=key) == labels

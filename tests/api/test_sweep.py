@@ -138,9 +138,9 @@ def test_ranks_do_not_run_the_script_that_asked_for_them_and_change_nothing_ther
 @needs_no_ranks
 def test_architectures_are_a_name_or_a_list_of_them(here: Path) -> None:
     one = dpbench.sweep("mlp:width=8,layers=2", **SMALL, name="one")
-    assert one.spec.base.workload.architecture == "mlp:width=8,layers=2"
+    assert one.spec.axes["architecture"] == ("mlp:width=8,layers=2",)
     several = dpbench.sweep(**SMALL, arch=["mlp:width=8,layers=2", "gpt"], name="several")
-    assert [one.architecture for one in several.spec.workloads] == ["mlp:width=8,layers=2", "gpt"]
+    assert several.spec.axes["architecture"] == ("mlp:width=8,layers=2", "gpt")
     assert "gpt: " in several.summary
     for wrong in (None, "gtp"):
         with pytest.raises(UsageError, match=f"got work={wrong!r}; expected 'gpt' or 'mlp:width"):

@@ -1,14 +1,12 @@
-"""Names of configurations: what they tell always, what only among others; and their order."""
+"""Names of configurations: what they tell always, and what only among others."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import fields, replace
 
 from dpbench.options.sweep import SweepOptions
 from dpbench.specs import AXES, Configuration, Labels, WorkloadSpec, plain_label
-from dpbench.specs.labels import implementation_order
-from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+from dpbench.specs.traits import OPTIONAL_SETTINGS
 from dpbench.specs.trial import DEFAULTS
 from tests.builders import configuration
 
@@ -65,18 +63,3 @@ def test_every_axis_is_a_setting_of_a_configuration_and_an_option_of_a_sweep() -
     options = {axis.option or name for name, axis in AXES.items()}
     assert options <= {*SweepOptions.model_fields}
     assert {"dtype", "prefetch", "threads"} <= {*AXES}
-
-
-def test_implementations_stand_in_their_order_and_numbers_in_their_labels_by_value() -> None:
-    """Plain ones before their variants, and unknown ones last."""
-    variants = {
-        "ddp": ["ddp", "ddp(bf16)", "ddp(lr 1e-05)", "ddp(lr 0.05)", "ddp(lr 0.1)"],
-        "torch-ddp": ["torch-ddp(20 steps)", "torch-ddp(100 steps)"],
-    }
-    labels = [label for name in IMPLEMENTATIONS for label in variants.get(name, [name])]
-    labels.append("horovod")
-    shuffled = random.Random(0).sample(labels, len(labels))
-    by_name = sorted(
-        shuffled, key=lambda label: implementation_order(label.partition("(")[0], label)
-    )
-    assert by_name == labels

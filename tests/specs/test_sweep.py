@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from dpbench.codec import decode, encode
+from dpbench.errors import FileError
+from dpbench.specs import SweepSpec
 from tests.builders import sweep_spec
 
 
@@ -28,7 +33,7 @@ def test_copies_that_do_not_communicate_are_measured_at_the_largest_size_by_defa
 
 
 def test_implementations_without_a_process_group_are_not_multiplied_by_backends() -> None:
-    planned = sweep_spec(backends=("gloo", "nccl"), batch_sizes=(4,)).configurations
+    planned = sweep_spec(backends=("gloo", "nccl"), batch_size=(4,)).configurations
     seen = [(one.implementation, one.backend, one.group_size) for one in planned]
     assert sorted(seen) == [
         ("ddp", "gloo", 1),
@@ -44,7 +49,7 @@ def test_implementations_without_a_process_group_are_not_multiplied_by_backends(
 def test_sizes_within_a_node_come_before_those_across() -> None:
     spec = sweep_spec(
         implementations=("ddp",),
-        batch_sizes=(4,),
+        batch_size=(4,),
         group_sizes=(1, 2, 3, 4),
         devices=("cuda:0", "cuda:1", "cuda:0", "cuda:3"),
         devices_by_node=(2, 2),
@@ -56,13 +61,31 @@ def test_sizes_within_a_node_come_before_those_across() -> None:
 
 
 def test_a_setting_that_an_implementation_has_not_gives_it_no_configuration_of_its_own() -> None:
-    axes = {"bucket_cap_mb": (1.0, 25.0), "comm_hook": ("none", "bf16"), "sync_every": (1, 2)}
     spec = sweep_spec(
         implementations=("dp", "ddp", "local-sgd"),
         group_sizes=(2,),
-        batch_sizes=(4,),
-        axes=axes,
+        batch_size=(4,),
+        bucket_cap_mb=(1.0, 25.0),
+        comm_hook=("none", "bf16"),
+        sync_every=(1, 2),
         repetitions=1,
     )
     counts = Counter(one.implementation for one in spec.configurations)
     assert counts == {"single": 1, "dp": 1, "ddp": 4, "local-sgd": 2}
+
+
+def test_workers_are_compared_only_where_they_have_something_to_load() -> None:
+    spec = sweep_spec(prefetch=(None, 0, 2), data_workers=(None, 1), batch_size=(4,))
+    singles = [each for each in spec.configurations if each.implementation == "single"]
+    loading = [(each.prefetch, each.data_workers) for each in singles]
+    assert loading == [(None, None), (0, None), (2, None), (2, 1)]
+
+
+def test_a_stored_sweep_has_the_default_of_an_axis_that_was_added_since() -> None:
+    spec = sweep_spec()
+    stored = encode(spec)
+    del stored["axes"]["overlap"]
+    assert decode(SweepSpec, stored) == spec
+    stored["axes"]["unknown"] = [1]
+    with pytest.raises(FileError, match="expected the axes batch_size, architecture, "):
+        decode(SweepSpec, stored)

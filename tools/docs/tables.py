@@ -14,10 +14,11 @@ from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
 from dpbench.specs.axes import AXES
+from dpbench.specs.labels import IDENTITY
 from tools.docs import ROOT
 
 GPU_RESULTS = ROOT / "results" / "gpu" / "gpu.json"
-NAMES = ("implementation", "backend", "group_size", "batch_size", "status")
+NOT_MEASURED = {*IDENTITY, "status"}
 """Columns of a table that say what was measured, not how it went."""
 LONG_COMMANDS = ("sweep", "check", "train")
 """Commands whose options do not fit on a screen."""
@@ -39,7 +40,7 @@ def _columns(which: str) -> str:
         (
             (f"{f'{column.header}, ' * shown}`{column.key}`", column.meaning)
             for column in headed
-            if bool(column.rank) is shown and column.key not in {*(NAMES if shown else AXES)}
+            if bool(column.rank) is shown and column.key not in (NOT_MEASURED if shown else AXES)
         ),
     )
 

@@ -19,8 +19,7 @@ from dpbench.analysis.rows import by_configuration, order_of, usable_repetitions
 from dpbench.architecture.naming import named_files
 from dpbench.errors import NotComparable, UsageError
 from dpbench.specs import AXES, Configuration, Labels, series_name
-from dpbench.specs.labels import row_name
-from dpbench.specs.trial import DEFAULTS
+from dpbench.specs.labels import IDENTITY, row_name
 
 Outcome = Literal[
     "faster", "slower", "better", "worse", "same", "pass", "regressed", "inconclusive"
@@ -297,15 +296,12 @@ def _common_label(first: Configuration, second: Configuration, labels: Labels) -
     """The parts of a configuration's name in which both agree: the implementation with its
     settings, the backend, the sizes."""
     differing = {name for name in AXES if first.setting(name) != second.setting(name)}
-    # Names tell no setting that has its default.
-    agreed = first.with_settings({name: DEFAULTS[name] for name in differing & DEFAULTS.keys()})
-    read = attrgetter("implementation", "backend", "group_size", "replicas_by_node", "batch_size")
-    name, backend, size, nodes, batch = (
+    read = attrgetter(*IDENTITY, "replicas_by_node")
+    name, backend, size, batch, nodes = (
         a if a == b else None for a, b in zip(read(first), read(second), strict=True)
     )
     if name:
-        shown = Labels(tuple(name for name in labels.several if name not in differing))
-        name = series_name(shown.implementation(agreed), backend)
+        name = series_name(labels.implementation(first, without=differing), backend)
     both = f"{labels.label(first)} -> {labels.label(second)}"
     return row_name(name or backend or "", size, nodes or (), batch) or both
 

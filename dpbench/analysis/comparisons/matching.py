@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.rows import by_configuration
 from dpbench.codec import differing_fields
 from dpbench.errors import UsageError, unknown_name
+from dpbench.messages import as_typed
 from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, Configuration, plain_label
+from dpbench.specs.labels import IDENTITY
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
@@ -25,26 +25,24 @@ Identity = tuple[str, ...]
 Records = tuple[TrialRecord, ...]
 
 
-def _as_typed(name: str, configuration: Configuration) -> str:
-    """A setting in the form in which it is typed. A rule that scales the learning rate counts by
-    the rate that it gives."""
-    if name == "steps" and configuration.window_seconds:
-        return f"fill {configuration.window_seconds:g} s"
-    value = configuration.scaled_lr if name == "lr" else configuration.setting(name)
-    return AXES[name].text(value)
-
-
-RUN_IDENTITY: dict[str, Callable[[Configuration], str]] = {
-    "implementation": attrgetter("implementation"),
-    **{name: partial(_as_typed, name) for name in AXES},
-    "backend": attrgetter("backend"),
-    "group_size": lambda configuration: str(configuration.group_size),
-    "nodes": lambda configuration: node_counts(configuration.replicas_by_node) or "one",
-    "device": lambda configuration: configuration.devices[0].partition(":")[0],
-    "dataset": attrgetter("workload.dataset"),
-}
+RUN_IDENTITY = tuple(dict.fromkeys((*IDENTITY, "nodes", *AXES, "device", "dataset")))
 """Settings that identify what was run. The number of repetitions and extra measurements do not
 count."""
+
+
+def typed_value(name: str, configuration: Configuration) -> str:
+    """A setting of RUN_IDENTITY in the form in which it is typed. A rule that scales the learning
+    rate counts by the rate that it gives."""
+    match name:
+        case "nodes":
+            return node_counts(configuration.replicas_by_node) or "one"
+        case "device":
+            return configuration.devices[0].partition(":")[0]
+        case "steps" if configuration.window_seconds:
+            return f"fill {configuration.window_seconds:g} s"
+        case "lr":
+            return as_typed(configuration.scaled_lr)
+    return as_typed(configuration.setting(name), AXES[name].none if name in AXES else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +65,8 @@ class Side:
         for key, text in self.where.items():
             if key not in RUN_IDENTITY:
                 raise unknown_name(f"key in {self.label}", key, RUN_IDENTITY)
-            known = {RUN_IDENTITY[key](record.configuration) for record in chosen}
-            chosen = tuple(r for r in chosen if RUN_IDENTITY[key](r.configuration) == text)
+            known = {typed_value(key, record.configuration) for record in chosen}
+            chosen = tuple(r for r in chosen if typed_value(key, r.configuration) == text)
             if not chosen:
                 there = ", ".join(sorted(known))
                 raise UsageError(f"{self.label}: no trial has {key} {text!r}; there is {there}")
@@ -77,19 +75,19 @@ class Side:
     def configurations(self, keys: Sequence[str]) -> dict[Identity, list[TrialRecord]]:
         """The repetitions of each of its configurations, by the values of these settings; raises
         UsageError if two of them have the same."""
-        found: dict[Identity, list[TrialRecord]] = {}
+        by_identity: dict[Identity, list[TrialRecord]] = {}
         for configuration, repetitions in by_configuration(self.selected()).items():
-            identity = tuple(RUN_IDENTITY[key](configuration) for key in keys)
-            if identity in found:
-                earlier = found[identity][0].configuration
+            identity = tuple(typed_value(key, configuration) for key in keys)
+            if identity in by_identity:
+                earlier = by_identity[identity][0].configuration
                 labels = " and ".join(dict.fromkeys(map(plain_label, (earlier, configuration))))
                 raise UsageError(
                     f"{self.label} has more than one configuration that could be meant ({labels}); "
                     f"they differ in {'; '.join(differing_fields(configuration, earlier))}; "
                     "select one with DIR:key=value"
                 )
-            found[identity] = repetitions
-        return found
+            by_identity[identity] = repetitions
+        return by_identity
 
     def used_environments(self) -> dict[str, Environment | None]:
         """The environments of its trials by the comparable part of their ids; None for those that

@@ -233,5 +233,5 @@ def _reference_key(settings: Configuration, repetition: int) -> TrialSpec:
     """The trial without settings that do not change its timed steps, which are the same in weak
     and strong scaling of one replica: a lookup key."""
     scaling: Scaling = "weak" if settings.group_size == 1 else settings.scaling
-    essence = replace(settings.without_foreign_settings, scaling=scaling, is_instrumented=False)
+    essence = replace(settings.normalized, scaling=scaling, is_instrumented=False)
     return TrialSpec(configuration=essence, repetition=repetition)

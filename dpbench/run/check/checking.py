@@ -100,7 +100,7 @@ def check_implementations(
     folder = results_folder(options.results_dir, options.name, otherwise="check", is_new=True)
     wanted = sweep_of_check(options, folder, against)
     (checked,) = options.measured_implementations
-    with plan_sweep(wanted, check=options.command("check")) as run:
+    with plan_sweep(wanted, options.command("check"), only_speeds=True) as run:
         analyses = InterimAnalyses(options)
         while analyses.repetitions:
             sweep = run.measure(progress, analyses.repetitions)
@@ -146,7 +146,8 @@ def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verd
         now.plan(sweep, command)
         stack.enter_context(progress)
         trials = [TrialSpec(configuration=each) for each in planned]
-        analyses, done = InterimAnalyses(options), 0
+        analyses = InterimAnalyses(options)
+        done = 0
         while analyses.repetitions:
             goal = analyses.repetitions
             progress.planned(trials * 2 * (goal - done), Labels.among(planned))
@@ -229,7 +230,8 @@ class InterimAnalyses:
         if self._count == MAX_ANALYSES or is_spoiled or not can_change:
             return 0
         seconds = verdict.compared.repetition_seconds
-        usual, budget = median(seconds), self._options.budget
+        usual = median(seconds)
+        budget = self._options.budget
         spent = monotonic() - self._started
         # What a round takes beside its repetitions, as the start of new servers of ranks.
         overhead = max(0.0, spent - sum(seconds)) / self._count
@@ -255,7 +257,8 @@ def exit_status_of(verdicts: Sequence[Verdict], *, strict: bool) -> int:
     if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
         status = WRONG_GRADIENTS
     is_idle = all(record.status is Status.SKIPPED for record in candidate)
-    if (is_idle or not status) and not any(row.change for one in verdicts for row in one.rows):
+    is_compared = any(row.change for verdict in verdicts for row in verdict.rows)
+    if (is_idle or not status) and not is_compared:
         row = verdicts[0].rows[0]
         reasons = [
             f" ({record.status.words}: {record.reason})"

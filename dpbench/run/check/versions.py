@@ -148,8 +148,9 @@ def answer_messages() -> int:
     try:
         asked = json.loads(sys.stdin.readline())
         options = read_options(SweepOptions, asked["options"])
-        command, progress = decode(CommandLine, asked["command"]), TrialProgress(quiet=True)
-        with said_to(said.append), plan_sweep(options, check=command) as run:
+        command = decode(CommandLine, asked["command"])
+        progress = TrialProgress(quiet=True)
+        with said_to(said.append), plan_sweep(options, command, only_speeds=True) as run:
             answer(run.sweep.spec.configurations)
             for message in sys.stdin:
                 asked = json.loads(message)
@@ -179,9 +180,10 @@ def baseline_version(
             yield process
         return
     label = str(options.against_python)
-    if (found := shutil.which(label)) is None:
+    program = shutil.which(label)
+    if program is None:
         raise UsageError(f"--against-python {label}: no such program")
-    python = str(Path(found).absolute())  # not resolved: a link is how it knows its environment
+    python = str(Path(program).absolute())  # not resolved: a link is how it knows its environment
     with temporary_folder() as place:
         for path in (shipped.PACKAGE, shipped.ARCHITECTURES, shipped.RESULTS):
             if shipped.PACKAGE not in path.parents:

@@ -32,16 +32,17 @@ def describe_plan(options: SweepOptions) -> Answer:
     Raises what a run would raise before its first trial.
     """
     with plan_sweep(options) as run:
-        spec, left = run.sweep.spec, run.left
+        spec = run.sweep.spec
+        left = run.left
     planned = spec.configurations
     duration = "as long as its steps take"
     timed = span(each.steps for each in planned)
-    if (window := spec.base.window_seconds) is not None:
+    if spec.window_seconds is not None:
         windows = sum(2 if trial.configuration.has_unsynced_window else 1 for trial in left)
-        least = windows * window + len(left) * SECONDS_PER_TRIAL
+        least = windows * spec.window_seconds + len(left) * SECONDS_PER_TRIAL
         duration = f"at least {units.seconds(math.floor(least) if least > 10 else least)}"
-        timed = f"{spec.base.steps} to {MAX_FILLING_STEPS:,}"
-    if spec.base.workload.script:  # most of its time may be its start
+        timed += f" to {MAX_FILLING_STEPS:,}"
+    if options.script is not None:  # most of its time may be its start
         duration = "each takes as long as the script needs for its start and these steps"
     needs = "" if options.oversubscribe else _needs_in_words(spec, run.runner.machines[0])
     warmup = span(each.warmup for each in planned)
@@ -60,11 +61,12 @@ def describe_plan(options: SweepOptions) -> Answer:
 
 def _needs_in_words(spec: SweepSpec, machine: Machine) -> str:
     """End of a sentence on what the sweep needs and this machine lacks; "" if it has enough."""
-    needed, there_are = len(spec.devices), machine.replica_count
-    unit = "GPU" if machine.gpus else "core"
-    if needed <= there_are:
-        threads = max(each.threads for each in spec.configurations)
-        needed, there_are, unit = threads * max(spec.group_sizes), machine.cores, "core"
-    if needed <= there_are:
+    devices = len(spec.devices)
+    cores = max(each.threads for each in spec.configurations) * max(spec.group_sizes)
+    if devices > machine.replica_count:
+        needed = units.counted(devices, "GPU" if machine.gpus else "core")
+    elif cores > machine.cores:
+        needed = units.counted(cores, "core")
+    else:
         return ""
-    return f"; the sweep itself needs {units.counted(needed, unit)}, or --oversubscribe"
+    return f"; the sweep itself needs {needed}, or --oversubscribe"

@@ -23,7 +23,7 @@ from dpbench.messages import option_words, say, warn
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.results_folders import results_folder
 from dpbench.run.sweep.measuring import SweepRun
-from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.run.sweep.spec import build_sweep_spec, measured_names
 from dpbench.run.this_machine import device_notes, devices_for
 from dpbench.specs import SweepSpec
 from dpbench.specs.command_line import CommandLine
@@ -31,9 +31,11 @@ from dpbench.temporary import temporary_folder
 
 
 @contextmanager
-def plan_sweep(options: SweepOptions, check: CommandLine | None = None) -> Iterator[SweepRun]:
-    """The sweep of these options on this node alone, to be measured inside; see `specified_sweep`
-    for that of a `check`. With --dry-run, it may have more replicas than this machine has devices.
+def plan_sweep(
+    options: SweepOptions, command: CommandLine | None = None, *, only_speeds: bool = False
+) -> Iterator[SweepRun]:
+    """The sweep of these options on this node alone, to be measured inside; see `specified_sweep`.
+    With --dry-run, it may have more replicas than this machine has devices.
 
     Raises UsageError if the sweep cannot run, such as for too small a dataset, or is not the one to
     resume, and FileError for a new folder that already exists or a missing one to resume.
@@ -50,7 +52,7 @@ def plan_sweep(options: SweepOptions, check: CommandLine | None = None) -> Itera
         may_lack=options.dry_run,
     )
     here = Node(number=0, machine=machine, devices=devices, folder=folder.name)
-    sweep, notes = specified_sweep(options, here, [here], check)
+    sweep, notes = specified_sweep(options, here, [here], command, only_speeds=only_speeds)
     logs = folder_inside(folder, LOGS_FOLDER)
     with prepared_datasets(sweep.spec, options.data_dir) as prepared:
         runner = TrialRunner(machine, logs, prepared)
@@ -61,20 +63,25 @@ def plan_sweep(options: SweepOptions, check: CommandLine | None = None) -> Itera
 
 def sweep_folder(options: SweepOptions) -> Path:
     """The folder of the results; raises FileError for a new one that exists."""
-    names = options.arch if options.script is None else (Path(options.script).name,)
-    otherwise = "-".join(map(folder_name, names))[:MAX_FOLDER_NAME]
+    otherwise = "-".join(map(folder_name, measured_names(options)))[:MAX_FOLDER_NAME]
     is_new = not options.resume
     return results_folder(options.results_dir, options.name, otherwise=otherwise, is_new=is_new)
 
 
 def specified_sweep(
-    options: SweepOptions, here: Node, nodes: Sequence[Node], check: CommandLine | None = None
+    options: SweepOptions,
+    here: Node,
+    nodes: Sequence[Node],
+    command: CommandLine | None = None,
+    *,
+    only_speeds: bool = False,
 ) -> tuple[Sweep, list[str]]:
     """The sweep of these options on the nodes, new or, on the first one, as it is stored if it is
     resumed; and notes for the user of the node that is `here`.
 
-    The sweep of a `check` has its command, and leaves out what no verdict uses: `single`, steps
-    without synchronization and the phases of a step.
+    The folder names the `command`, or else that of `dpbench sweep` with these options. With
+    `only_speeds`, what speedups and explanations need is left out: `single` unless it is asked for,
+    steps without synchronization and the phases of a step.
 
     Raises UsageError for what the nodes cannot run, or if another sweep is stored, and FileError if
     none is.
@@ -87,10 +94,10 @@ def specified_sweep(
     if earlier is not None:
         _require_resumable(earlier, spec)
         return earlier, notes
-    if check is not None:
-        base = replace(spec.base, is_instrumented=False)
-        spec = replace(spec, base=base, implementations=options.measured_implementations)
-    command = check or options.command("sweep")
+    if only_speeds:
+        asked = options.measured_implementations
+        spec = replace(spec, is_instrumented=False, implementations=asked)
+    command = command or options.command("sweep")
     if options.node_rank is not None:  # every node has its own
         command = command.again(node_rank="N")
     return Sweep(folder=folder, command=command, spec=spec), notes
@@ -100,21 +107,24 @@ def specified_sweep(
 def prepared_datasets(spec: SweepSpec, data_dir: Path | None) -> Iterator[Path]:
     """A folder with the datasets of the sweep in a form that ranks load in milliseconds. Raises
     UsageError for one that is smaller than a step of all replicas."""
-    counts: dict[str, int | None] = {}
-    datasets = dict.fromkeys(each.dataset for each in spec.workloads if not each.script)
+    sizes: dict[str, int | None] = {}
+    datasets = dict.fromkeys(workload.dataset for workload in spec.workloads if not workload.script)
     with temporary_folder() as cache:
         for dataset in datasets:
-            work = partial(prepare_dataset, dataset, data_dir=data_dir, cache=cache)
-            theirs = is_function(dataset)
-            counts[dataset] = run_user_code(f"dataset {dataset!r}", work) if theirs else work()
-        for each in spec.configurations if datasets else ():
-            samples = counts[each.workload.dataset]
-            if samples is not None and each.global_batch_size > samples:
+            prepare = partial(prepare_dataset, dataset, data_dir=data_dir, cache=cache)
+            if is_function(dataset):
+                sizes[dataset] = run_user_code(f"dataset {dataset!r}", prepare)
+            else:
+                sizes[dataset] = prepare()
+        for configuration in spec.configurations if datasets else ():
+            dataset = configuration.workload.dataset
+            size = sizes[dataset]
+            taken = configuration.global_batch_size
+            if size is not None and taken > size:
+                replicas = units.counted(configuration.group_size, "replica")
                 raise UsageError(
-                    f"{units.counted(each.group_size, 'replica')} take "
-                    f"{each.global_batch_size:,} samples in one step, and "
-                    f"{each.workload.dataset} has {samples:,}; expected fewer --gpus, smaller "
-                    "--batch-sizes or --data synthetic"
+                    f"{replicas} take {taken:,} samples in one step, and {dataset} has {size:,}; "
+                    "expected fewer --gpus, smaller --batch-sizes or --data synthetic"
                 )
         yield cache
 

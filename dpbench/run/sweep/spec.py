@@ -27,10 +27,9 @@ from dpbench.options.shared import (
 )
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WARMUP, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
-from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
+from dpbench.specs import AXES, SweepSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE
-from dpbench.specs.workload import WORKLOAD_FIELDS
 
 if TYPE_CHECKING:
     from dpbench.launch.cluster import Node
@@ -54,35 +53,23 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     window_seconds = _window_seconds(options, nodes)
     axes = _axes(options, nodes, max(group_sizes), fills_time=window_seconds is not None)
     _require_whole_parts(options, axes, max(group_sizes))
-    first = {axis: values[0] for axis, values in axes.items()}
-    of_workload = {axis: first[axis] for axis in first.keys() & WORKLOAD_FIELDS}
-    workloads, notes = _workloads(options, of_workload)
-    notes += unread_notes(options.data_dir, [each.dataset for each in workloads])
-    devices = tuple(device for node in nodes for device in node.devices)
-    base = Configuration(
-        workload=workloads[0],
-        implementation=SINGLE,
-        backend="none",
-        group_size=1,
-        devices=devices[:1],
-        window_seconds=window_seconds,
-        **{axis: first[axis] for axis in first.keys() - WORKLOAD_FIELDS},
-    )
+    workloads, notes = _workloads(options)
+    notes += unread_notes(options.data_dir, [workload.dataset for workload in workloads])
     usual_backend = "nccl" if nodes[0].machine.gpus else "gloo"
     if options.script is not None:
         usual_backend = OWN_BACKEND
     spec = SweepSpec(
-        base=base,
-        workloads=tuple(workloads),
         # Every speedup needs the first.
         implementations=tuple(dict.fromkeys((SINGLE, *options.measured_implementations))),
-        largest_group_only=() if options.implementations else (INDEPENDENT,),
         backends=options.backends or (usual_backend,),
         group_sizes=group_sizes,
-        devices=devices,
+        largest_group_only=() if options.implementations else (INDEPENDENT,),
+        axes=axes,
+        workloads=tuple(workloads),
+        devices=tuple(device for node in nodes for device in node.devices),
         devices_by_node=tuple(len(node.devices) for node in nodes) if len(nodes) > 1 else (),
+        window_seconds=window_seconds,
         repetitions=options.repetitions,
-        axes={axis: values for axis, values in axes.items() if len(values) > 1},
         time_limit_seconds=options.time_limit,
         stop_after_failure=options.stop_after_failure,
     )
@@ -130,8 +117,8 @@ def _window_seconds(options: SweepOptions, nodes: Sequence[Node]) -> float | Non
 def _axes(
     options: SweepOptions, nodes: Sequence[Node], largest_group: int, *, fills_time: bool
 ) -> dict[str, tuple[Any, ...]]:
-    """The values of each axis but architectures: those that are asked for, or else those that
-    dpbench chooses. Raises UsageError for more threads than the nodes have."""
+    """The values of each axis: those that are asked for, or else those that dpbench chooses. Raises
+    UsageError for more threads than the nodes have."""
     is_script = options.script is not None
     period = math.lcm(*options.sync_every)
     whole_periods = math.ceil(DEFAULT_STEPS / period) * period
@@ -146,11 +133,16 @@ def _axes(
     }
     axes = {}
     for name, axis in AXES.items():
-        if name != "architecture":
-            values = getattr(options, axis.option or name)
-            axes[name] = chosen[name] if values is None else values
+        values = getattr(options, axis.option or name)
+        axes[name] = chosen[name] if values is None else values
+    axes["architecture"] = measured_names(options)
     axes["threads"] = tuple(_threads(options, nodes, largest_group, n) for n in axes["threads"])
     return axes
+
+
+def measured_names(options: SweepOptions) -> tuple[str, ...]:
+    """The names of the models, or of the training script."""
+    return options.arch if options.script is None else (Path(options.script).name,)
 
 
 def _require_whole_parts(
@@ -194,29 +186,26 @@ def _threads(
     )
 
 
-def _workloads(
-    options: SweepOptions, settings: Mapping[str, Any]
-) -> tuple[list[WorkloadSpec], list[str]]:
-    """The workload of the script, or of each architecture, with the first values of all axes; and
-    notes on them.
+def _workloads(options: SweepOptions) -> tuple[list[WorkloadSpec], list[str]]:
+    """The workload of the script, or of each architecture, and notes on them.
 
     The first step of an architecture is taken here, so that errors of the user's code are known
     before any trial. Raises UsageError for them.
     """
     if options.script is not None:
         _require_script(options.script, is_module=options.module)
-        named = options.script if options.module else Path(options.script).name
+        (name,) = measured_names(options)
         prefix = ("-m",) if options.module else ()
         script = (*prefix, options.script, *options.arguments)
-        workload = WorkloadSpec(architecture=named, dataset="", script=script, **settings)
-        return [with_files(workload)], []
+        return [with_files(WorkloadSpec(architecture=name, dataset="", script=script))], []
     make_importable(*options.arch, options.data)
-    workloads, notes = [], list[str]()
-    for named in options.arch:
-        tried = preflight(named, dataset=options.data, seed=options.seed[0])
+    workloads = list[WorkloadSpec]()
+    notes = list[str]()
+    for name in options.arch:
+        tried = preflight(name, dataset=options.data, seed=options.seed[0])
         notes += tried.notes
         workload = WorkloadSpec(
-            architecture=named, dataset=tried.dataset, lr_scaling=options.lr_scaling, **settings
+            architecture=name, dataset=tried.dataset, lr_scaling=options.lr_scaling
         )
         workloads.append(with_files(workload))
     return workloads, notes
@@ -244,12 +233,12 @@ def _has_module(name: str) -> bool:
     outermost, *inner = name.split(".")
     sys.path.insert(0, str(Path.cwd()))  # as python -m does
     try:
-        found = find_spec(outermost) if outermost else None
+        module = find_spec(outermost) if outermost else None
     except ValueError:  # such as __main__, which is no file
-        found = None
+        module = None
     finally:
         sys.path.remove(str(Path.cwd()))
     for part in inner:
-        places = found.submodule_search_locations if found else None
-        found = PathFinder.find_spec(part, places or [])
-    return found is not None
+        folders = module.submodule_search_locations if module else None
+        module = PathFinder.find_spec(part, folders or [])
+    return module is not None

@@ -37,10 +37,11 @@ def test_threads_of_the_users_dataset_end_before_a_sweep_that_it_is_too_small_fo
     here: Path,
 ) -> None:
     Path("items.py").write_text(SPINNING_ITEMS)
-    spec = sweep_spec(workload=WorkloadSpec(architecture="linear", dataset="items.py:items"))
+    workload = WorkloadSpec(architecture="linear", dataset="items.py:items")
+    spec = sweep_spec(workloads=(workload,))
     with prepared_datasets(spec, None):
         assert "spinning" not in {thread.name for thread in threading.enumerate()}
-    few = replace(spec, axes={"batch_size": (16,)})
+    few = replace(spec, axes={**spec.axes, "batch_size": (16,)})
     message = "2 replicas take 32 samples in one step, and items.py:items has 20; expected fewer"
     with pytest.raises(UsageError, match=message), prepared_datasets(few, None):
         pass
@@ -110,7 +111,7 @@ def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
 
 def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     spec = sweep_spec(
-        implementations=("ddp",), group_sizes=(1, 2, 4), batch_sizes=(4,), devices=("cpu",) * 4
+        implementations=("ddp",), group_sizes=(1, 2, 4), batch_size=(4,), devices=("cpu",) * 4
     )
     failed = record(trial(), status=Status.OUT_OF_MEMORY, reason="too large")
     runner = Answering(lambda one: failed if one.group_size >= 2 else None)
@@ -136,11 +137,11 @@ def test_the_largest_group_of_a_script_runs_first_and_ends_all_only_if_nothing_o
     script = WorkloadSpec(architecture="train.py", dataset="", script=("train.py", "--wrong"))
     workload = with_files(script)
     spec = sweep_spec(
-        workload=workload,
+        workloads=(workload,),
         implementations=("script", "independent"),
         group_sizes=(2,),
         backends=tuple(backends.split(",")),
-        batch_sizes=(None,),
+        batch_size=(None,),
         repetitions=3,
     )
     failed = record(trial(), status=Status.FAILED, reason="status 2")
@@ -158,7 +159,7 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     crashed = record(trial(), status=Status.FAILED, reason="crashed")
     answers = [killed, None, crashed, killed, again]
     said: list[str] = []
-    spec = sweep_spec(implementations=("dp",), group_sizes=(1, 2), batch_sizes=(4,), repetitions=1)
+    spec = sweep_spec(implementations=("dp",), group_sizes=(1, 2), batch_size=(4,), repetitions=1)
     with said_to(said.append):
         records = run_trials(spec, Answering(lambda _: answers.pop(0)))
     assert [(r.status, r.reason, r.tried_again_after) for r in records] == [

@@ -53,8 +53,8 @@ def test_threads_are_those_that_every_host_has() -> None:
     hosts = node("cpu", "cpu"), node("cpu", "cpu", cores=2)
     spec = built(*hosts)
     assert (spec.group_sizes, spec.devices_by_node) == ((2, 3, 4), (2, 2))
-    assert spec.base.threads == 1
-    assert built(hosts[0], node("cpu", cores=2)).base.threads == 2
+    assert spec.axes["threads"] == (1,)
+    assert built(hosts[0], node("cpu", cores=2)).axes["threads"] == (2,)
 
 
 def test_a_group_is_no_larger_than_all_hosts_together() -> None:
@@ -77,8 +77,8 @@ def test_a_group_is_no_larger_than_all_hosts_together() -> None:
 def test_windows_that_cannot_fill_a_time_have_a_number_of_steps_in_whole_periods(
     given: dict[str, str], seconds: float | None, steps: int
 ) -> None:
-    base = built(node("cpu"), **given).base
-    assert (base.window_seconds, base.steps) == (seconds, steps)
+    spec = built(node("cpu"), **given)
+    assert (spec.window_seconds, spec.axes["steps"][0]) == (seconds, steps)
 
 
 @pytest.mark.usefixtures("here")
@@ -91,7 +91,7 @@ def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     Path("train.py").touch()
     spec, _ = build_sweep_spec(SweepOptions(script="train.py"), [node("cpu", gpus=gpus)])
-    assert (spec.base.threads, spec.base.window_seconds) == (threads, 0.5)
+    assert (spec.axes["threads"], spec.window_seconds) == ((threads,), 0.5)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     with pytest.raises(UsageError, match=r"^OMP_NUM_THREADS 5: 5 × 1 replicas are more than"):
         build_sweep_spec(SweepOptions(script="train.py"), [node("cpu")])
