@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 GEM_COLUMNS = "gem"
 """The value of --columns for the table in the README of torch-ddp, a Ruby gem; it stands alone."""
-IDENTITY_COLUMNS = tuple(key for key in IDENTITY if key != "backend")  # beside implementation
+# The column of implementations has their backends.
+IDENTITY_COLUMNS = tuple(key for key in IDENTITY if key != "backend")
 """Columns that identify a row; every table for people has them unless --columns names one of
 them."""
 COMMAND_KEY = "command"
