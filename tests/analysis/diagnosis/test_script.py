@@ -84,6 +84,7 @@ def test_each_fault_is_named_with_the_most_that_it_can_cost_and_after_a_busy_mac
     assert (cause.standing == "part of a loss") == (price is not None)
     (fact,) = of_group(sweep(**facts, others=1.8)).causes
     assert (fact.share, fact.text, fact.remedy) == (None, cause.text, cause.remedy)
+    assert fact.standing == ("wrong" if cause.standing == "wrong" else "not measured")
 
 
 @pytest.mark.parametrize(
