@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
@@ -17,7 +17,6 @@ from dpbench.analysis.rows import Row, published_rows, summarize
 from dpbench.analysis.sentences import environment_warnings, notes_on, warnings_on
 from dpbench.folders import Collectives, Sweep, load_stored
 from dpbench.messages import one_line
-from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.specs import Labels
@@ -29,23 +28,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached values
 class Analysis:
-    """What is known about results, and reasons for their values.
-
-    A sweep and a published table have rows, a folder of collectives has only these.
-    """
+    """The rows of a sweep or of a published table, and reasons for their values."""
 
     name: str
     rows: tuple[Row, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     """Explanations of all rows that have a speed, also of those that are too noisy."""
-    collectives: tuple[CollectiveRecord, ...] = ()
-    stored: Sweep | Collectives | None = None
-    """The content of the results folder; None for a published table."""
+    sweep: Sweep | None = None
+    """None for a published table."""
     folder_warnings: tuple[str, ...] = ()
     """Warnings on all rows: trials that are missing, files that could not be read, the model's
     loss, and machines."""
     work: str = ""
     """The work of its rows, where it is one of several; their names leave it out."""
+
+    @property
+    def stored(self) -> Sweep | Collectives | None:
+        """The content of the results folder; None for a published table."""
+        return self.sweep
 
     @property
     def environments(self) -> Mapping[str, Environment]:
@@ -54,25 +54,31 @@ class Analysis:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The rows for programs: one per configuration, or per message size of a collective."""
-        from dpbench.analysis.frames import collective_frame, row_frame
+        """The rows for programs: one per configuration."""
+        from dpbench.analysis.frames import row_frame
 
-        return collective_frame(self.collectives) if self.collectives else row_frame(self.rows)
+        return row_frame(self.rows)
 
-    def keeping(self, is_kept: Callable[[Row | CollectiveSpec], bool]) -> Analysis:
-        """The analysis of some of its rows or collectives; their references stay."""
+    @property
+    def selectable(self) -> Sequence[Row | CollectiveSpec]:
+        """What `keeping` chooses from."""
+        return self.rows
+
+    def keeping(self, is_kept: Callable[[Row | CollectiveSpec], bool]) -> Self:
+        """The analysis of some of its rows; their references stay."""
         return replace(
             self,
             rows=tuple(row for row in self.rows if is_kept(row)),
-            explanations=tuple(one for one in self.explanations if is_kept(one.row)),
-            collectives=tuple(one for one in self.collectives if is_kept(one.spec)),
+            explanations=tuple(
+                explanation for explanation in self.explanations if is_kept(explanation.row)
+            ),
         )
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """Warnings before a number is believed, the most important first: one line each."""
-        found = warnings_on(self.rows, self.folder_warnings, self.machine_load)
-        return tuple(map(one_line, found))
+        warnings = warnings_on(self.rows, self.folder_warnings, self.machine_load)
+        return tuple(map(one_line, warnings))
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
@@ -82,10 +88,10 @@ class Analysis:
     @cached_property
     def machine_load(self) -> MachineLoad:
         """Other load on the machine during the whole sweep."""
-        return machine_load(self.stored.records if isinstance(self.stored, Sweep) else ())
+        return machine_load(self.sweep.records if self.sweep else ())
 
     @property
-    def by_work(self) -> tuple[Analysis, ...]:
+    def by_work(self) -> tuple[Self, ...]:
         """The analysis of each work of its rows, of which a sweep of one architecture has one."""
         configurations = [row.configuration for row in self.rows if row.configuration]
         labels = Labels.among(configurations).within_work
@@ -102,33 +108,61 @@ class Analysis:
     @cached_property
     def fastest(self) -> tuple[Fastest, ...]:
         """The fastest row of each work and batch size of a sweep."""
-        found = list[Fastest]()
+        fastest = list[Fastest]()
         is_spoiled = self.machine_load.spoils_speeds
-        for part in self.by_work if isinstance(self.stored, Sweep) else ():
-            found += fastest_by_batch_size(part.rows, work=part.work, is_spoiled=is_spoiled)
-        return tuple(found)
+        for part in self.by_work if self.sweep else ():
+            fastest += fastest_by_batch_size(part.rows, work=part.work, is_spoiled=is_spoiled)
+        return tuple(fastest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectivesAnalysis(Analysis):
+    """The collectives of a results folder, which has no rows."""
+
+    collectives: Collectives
+
+    @property
+    def stored(self) -> Collectives:
+        """The content of the results folder."""
+        return self.collectives
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The collectives for programs: one row per message size."""
+        from dpbench.analysis.frames import collective_frame
+
+        return collective_frame(self.collectives.records)
+
+    @property
+    def selectable(self) -> Sequence[Row | CollectiveSpec]:
+        """What `keeping` chooses from."""
+        return [record.spec for record in self.collectives.records]
+
+    def keeping(self, is_kept: Callable[[Row | CollectiveSpec], bool]) -> Self:
+        """The analysis of some of its collectives."""
+        kept = tuple(record for record in self.collectives.records if is_kept(record.spec))
+        return replace(self, collectives=replace(self.collectives, records=kept))
 
 
 def analyze(stored: Sweep | Collectives) -> Analysis:
     """Analyze the content of a results folder."""
     name = stored.folder.resolve().name
     if isinstance(stored, Collectives):
-        return Analysis(
-            name=name, collectives=stored.records, stored=stored, folder_warnings=stored.warnings
-        )
-    records, environments = stored.records, stored.environments
+        return CollectivesAnalysis(name=name, collectives=stored, folder_warnings=stored.warnings)
+    records = stored.records
+    environments = stored.environments
     rows = summarize(records, environments=environments)
-    means = [one.is_sample_mean for record in records if (one := record.facts.verification)]
-    loss = [NOT_A_MEAN] if False in means else []
+    proofs = [record.facts.verification for record in records if record.facts.verification]
+    is_no_mean = any(proof.is_sample_mean is False for proof in proofs)
     return Analysis(
         name=name,
         rows=rows,
         explanations=explain_rows(rows),
-        stored=stored,
+        sweep=stored,
         folder_warnings=(
             *filter(None, [stored.unfinished_warning]),
             *stored.warnings,
-            *loss,
+            *([NOT_A_MEAN] if is_no_mean else []),
             *environment_warnings(records, environments),
         ),
     )

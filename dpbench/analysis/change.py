@@ -1,8 +1,8 @@
-"""The change of a cost between two groups of runs: the tests behind `compare` and `check`.
+"""The change of a number between two groups of runs: the tests behind `compare` and `check`.
 
 A value is one run, never one step: steps of a run are not independent, and treating them as
-independent makes four in ten comparisons of a thing with itself look different. Costs are compared
-as ratios, on logarithms: Welch's t for runs of two sweeps, a t test of the ratios within each
+independent makes four in ten comparisons of a thing with itself look different. What is compared is
+a ratio, on logarithms: by Welch's t for runs of two sweeps, by a t test of the ratios within each
 repetition for runs of one.
 """
 
@@ -24,16 +24,17 @@ POWER = 0.8
 """Probability with which a detectable change is detected."""
 EQUAL_LOGARITHMS = 1e-12
 """Logarithms that differ by less are equal."""
-Costs = Mapping[int, float]
-"""A positive number for each repetition; more is worse."""
+PerRepetition = Mapping[int, float]
+"""A positive number for each repetition: a throughput, a time or a size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """Costs of the candidate ÷ costs of the baseline; above 1 the candidate is worse."""
+    """Numbers of the candidate ÷ those of the baseline. `compare` and `check` have costs, such as
+    times, of which more is worse; the rows of a sweep have throughputs."""
 
-    baseline: Costs
-    candidate: Costs
+    baseline: PerRepetition
+    candidate: PerRepetition
     is_paired: bool
     """Whether repetitions are compared one by one, as both sides ran in the same passes."""
     log_ratio: float
@@ -113,7 +114,7 @@ class Change:
 
     def repetitions_to_settle(self, limit: float, level: float) -> int | None:
         """The fewest runs per side that settle it in 4 of 5 cases, if the candidate is unchanged or
-        slower by twice the tolerance; None if out of reach, or if the spread is not known.
+        differs by twice the tolerance; None if out of reach, or if the spread is not known.
 
         Args:
             limit: 1 + the tolerance.
@@ -132,7 +133,9 @@ class Change:
         return fewest_repetitions(detectable, math.log(limit))
 
 
-def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change | None:
+def change_between(
+    baseline: PerRepetition, candidate: PerRepetition, *, paired: bool
+) -> Change | None:
     """The change of at least one run of each side; None without one.
 
     In simulation (20,000 sweeps) intervals of pairs cover 0.95, and their width ÷ that of Welch's
@@ -152,7 +155,8 @@ def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change
     before, now = ([*map(math.log, side.values())] for side in (baseline, candidate))
     if paired:
         ratios = [b - a for a, b in zip(before, now, strict=True)]
-        squared_error, freedom = _squared_error(ratios), float(len(ratios) - 1)
+        squared_error = _squared_error(ratios)
+        freedom = float(len(ratios) - 1)
     else:
         squared_error, freedom = _welch(before, now)
     return Change(
@@ -165,10 +169,10 @@ def change_between(baseline: Costs, candidate: Costs, *, paired: bool) -> Change
     )
 
 
-def mean_costs(of_rows: Sequence[Costs]) -> Costs:
+def mean_per_repetition(of_rows: Sequence[PerRepetition]) -> PerRepetition:
     """The geometric mean over rows in each repetition that all of them have."""
     shared = set.intersection(*map(set, of_rows)) if of_rows else set[int]()
-    return {n: geometric_mean([costs[n] for costs in of_rows]) for n in sorted(shared)}
+    return {n: geometric_mean([row[n] for row in of_rows]) for n in sorted(shared)}
 
 
 def _squared_error(values: Sequence[float]) -> float | None:

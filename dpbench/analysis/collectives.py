@@ -41,16 +41,16 @@ class CollectiveRow:
     largest_error: float | None = None
 
 
-COLLECTIVE_METRICS = (
-    Metric("collective", attrgetter("spec.collective"), "text", header="Collective", rank=1),
-    Metric("backend", attrgetter("spec.backend"), "text", header="Backend", rank=1),
+COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
+    Metric("collective", attrgetter("spec.collective"), "text", priority=1),
+    Metric("backend", attrgetter("spec.backend"), "text", priority=1),
     Metric(
         "group_size",
         attrgetter("spec.group_size"),
         "integer",
         meaning="Processes that take part.",
         header="Ranks",
-        rank=1,
+        priority=1,
     ),
     Metric(
         "nbytes",
@@ -60,7 +60,7 @@ COLLECTIVE_METRICS = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         write="{:,}".format,
-        rank=1,
+        priority=1,
     ),
     Metric(
         "seconds",
@@ -70,7 +70,7 @@ COLLECTIVE_METRICS = (
         "repetitions.",
         header="Time",
         write=formatting.unless_too_noisy(formatting.time_text),
-        rank=1,
+        priority=1,
     ),
     Metric(
         "largest_error",
@@ -79,7 +79,7 @@ COLLECTIVE_METRICS = (
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         write=lambda error: f"{error:.0e}" if error else "0",
-        rank=1,
+        priority=1,
     ),
     Metric(
         "algorithm_bytes_per_second",
@@ -88,7 +88,7 @@ COLLECTIVE_METRICS = (
         meaning="Size ÷ time; GB is 10⁹ bytes.",
         header="algbw (GB/s)",
         write=formatting.gigabytes_alone,
-        rank=4,
+        priority=4,
     ),
     Metric(
         "bus_bytes_per_second",
@@ -98,7 +98,7 @@ COLLECTIVE_METRICS = (
         "which makes it the load of each link of a ring.",
         header="busbw (GB/s)",
         write=formatting.gigabytes,
-        rank=2,
+        priority=2,
     ),
     Metric(
         "repetitions",
@@ -106,12 +106,12 @@ COLLECTIVE_METRICS = (
         "integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
-        rank=3,
+        priority=3,
     ),
-    Metric("status", attrgetter("status.value"), "text"),
-    Metric("reason", attrgetter("reason"), "text"),
+    Metric("status", attrgetter("status.value"), "text", priority=None),
+    Metric("reason", attrgetter("reason"), "text", priority=None),
 )
-"""Values of a collective and message size; the table has those with a header."""
+"""Values of a collective and message size."""
 
 
 def bus_factor(collective: str, group_size: int) -> float:
@@ -148,7 +148,7 @@ def _at_size(
     """The row with the numbers of a message size, which has this place among the sizes."""
     calls = [[timings[place] for timings in record.ranks] for record in done]
     # Every sample took as long as on its slowest rank.
-    slowest = [map(max, zip(*(one.seconds for one in ranks), strict=True)) for ranks in calls]
+    slowest = [map(max, zip(*(rank.seconds for rank in ranks), strict=True)) for ranks in calls]
     seconds = geometric_mean([median(samples) for samples in slowest], unit="s")
     algorithm = seconds.mapped(partial(truediv, nbytes), unit="B/s")
     factor = bus_factor(row.spec.collective, row.spec.group_size)
@@ -158,5 +158,5 @@ def _at_size(
         seconds=seconds,
         algorithm_bytes_per_second=algorithm,
         bus_bytes_per_second=algorithm.scaled(factor, unit="B/s"),
-        largest_error=max(one.largest_error for ranks in calls for one in ranks),
+        largest_error=max(rank.largest_error for ranks in calls for rank in ranks),
     )

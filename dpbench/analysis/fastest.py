@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 from dpbench import units
-from dpbench.analysis.change import ALPHA, Costs, change_between, mean_costs
+from dpbench.analysis.change import ALPHA, PerRepetition, change_between, mean_per_repetition
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
 from dpbench.records.trial import Status
@@ -48,19 +48,23 @@ class Fastest:
     """The fastest backend, the ratio of its speed to that of the next one, and the next one, in
     rows that differ in nothing else; None if no backend is clearly faster."""
     lead: tuple[Estimate, Row] | None = None
-    """The ratio of its speed to that of the nearest row, within repetitions that ran in turn, and
-    that row; None where the ratio says no more than the two speeds."""
+    """The ratio of its throughput to that of the nearest row, within repetitions that ran in turn,
+    and that row; None where the ratio says no more than the two throughputs."""
 
     @property
-    def speed(self) -> float:
-        """The speed of the fastest row; 0 if there is none."""
+    def throughput(self) -> float:
+        """The throughput of the fastest row; 0 if there is none."""
         return self.row.throughput.value if self.row and self.row.throughput else 0.0
 
     @property
     def ties(self) -> tuple[Row, ...]:
         """The rivals with speeds to compare: of several repetitions, and not too noisy."""
-        speeds = {one: one.throughput for one in self.rivals if one.throughput}
-        return tuple(one for one in speeds if speeds[one].interval and not speeds[one].is_too_noisy)
+        stated = {rival: rival.throughput for rival in self.rivals if rival.throughput}
+        return tuple(
+            rival
+            for rival, throughput in stated.items()
+            if throughput.interval and not throughput.is_too_noisy
+        )
 
     def repetitions_to_decide(self, rival: Row) -> int | None:
         """The fewest repetitions that tell the fastest row from a rival in 4 of 5 cases, if they
@@ -68,9 +72,9 @@ class Fastest:
         if it is out of reach."""
         if self.row is None:
             return None
-        first, second = self.row.speeds, rival.speeds
+        fastest, slower = self.row.throughputs, rival.throughputs
         # Further repetitions run in turn, as these did, so that what disturbs one disturbs both.
-        change = change_between(second, first, paired=first.keys() == second.keys())
+        change = change_between(slower, fastest, paired=fastest.keys() == slower.keys())
         if change is None:
             return None
         limit = max(change.estimate.value, 1 + SMALL_DIFFERENCE)
@@ -104,9 +108,9 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
     ]
     if reason := _why_no_speed(rows, usable):
         return Fastest(reason=reason)
-    found = {row: row.throughput for row in usable if row.throughput}
-    fastest, *others = sorted(found, key=lambda row: -found[row].value)
-    ends = {row: found[row].interval or (0.0, math.inf) for row in found}
+    throughputs = {row: row.throughput for row in usable if row.throughput}
+    fastest, *others = sorted(throughputs, key=lambda row: -throughputs[row].value)
+    ends = {row: throughputs[row].interval or (0.0, math.inf) for row in throughputs}
     low, high = ends[fastest]
     overlapping = [row for row in others if low <= ends[row][1] and ends[row][0] <= high]
     ratios = {
@@ -116,9 +120,11 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
         if (ratio := fastest.speedup_over(row)) and not ratio.is_too_noisy
     }
     rivals = tuple(row for row in overlapping if row not in ratios or ratios[row].ends[0] <= 1)
-    slowed, of_rows = sum(row.is_under_load for row in rows), units.counted(len(rows), "row")
-    load = f"other programs slowed down {slowed} of {of_rows}" if is_spoiled and slowed else ""
-    if found[fastest].is_too_noisy:
+    slowed = sum(row.is_under_load for row in rows)
+    load = ""
+    if is_spoiled and slowed:
+        load = f"other programs slowed down {slowed} of {units.counted(len(rows), 'row')}"
+    if throughputs[fastest].is_too_noisy:
         reason = load or "the speeds are too noisy"
     nearest = next(iter((*rivals, *others)), None)
     is_known = nearest in ratios and (reason or load or overlapping)
@@ -135,15 +141,17 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
 def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
     """See `Fastest.faster_backend`: the mean over configurations that all backends have, within
     each repetition."""
-    speeds: dict[Configuration, dict[str, Costs]] = {}
+    throughputs: dict[Configuration, dict[str, PerRepetition]] = {}
     for row in rows:
         if row.configuration and row.group_size > 1:
             others = replace(row.configuration, backend="none")
-            speeds.setdefault(others, {})[row.configuration.backend] = row.speeds
-    alike = [sides for sides in speeds.values() if len(sides) > 1]
+            throughputs.setdefault(others, {})[row.configuration.backend] = row.throughputs
+    alike = [sides for sides in throughputs.values() if len(sides) > 1]
     backends = {backend for sides in alike for backend in sides}
     alike = [sides for sides in alike if sides.keys() == backends]
-    means = {backend: mean_costs([sides[backend] for sides in alike]) for backend in backends}
+    means = {
+        backend: mean_per_repetition([sides[backend] for sides in alike]) for backend in backends
+    }
     if len(means) < 2 or not all(means.values()):
         return None
     first, second, *_ = sorted(means, key=lambda name: -geometric_mean(means[name].values()))

@@ -163,8 +163,8 @@ def unless_too_noisy(write: Callable[[Estimate], str]) -> Callable[[Estimate], s
     return lambda estimate: TOO_NOISY if estimate.is_too_noisy else write(estimate)
 
 
-gigabytes = unless_too_noisy(lambda speed: significant(speed.scaled(1 / GIGA, unit="GB/s")))
-gigabytes_alone = unless_too_noisy(lambda speed: three_digits(speed.value / GIGA))
+gigabytes = unless_too_noisy(lambda bandwidth: significant(bandwidth.scaled(1 / GIGA, unit="GB/s")))
+gigabytes_alone = unless_too_noisy(lambda bandwidth: three_digits(bandwidth.value / GIGA))
 rate = unless_too_noisy(plus_minus)
 rate_with_unit = unless_too_noisy(lambda e: f"{plus_minus(e)} {one_line(e.unit)}")
 ratio = unless_too_noisy(partial(plus_minus, two_after_one=False))

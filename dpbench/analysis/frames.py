@@ -6,11 +6,11 @@ floats (NaN is missing), booleans.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from statistics import fmean
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,8 @@ from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
 from dpbench.analysis.metrics import (
     METRICS,
     Metric,
+    Source,
+    Value,
     ValueType,
     claimed_metrics,
     if_timed,
@@ -39,34 +41,38 @@ PANDAS_DTYPES: dict[ValueType, str] = {
     "boolean": "boolean",
     "estimate": "float64",
 }
-TRIAL_METRICS: tuple[Metric, ...] = (
-    Metric("trial_id", attrgetter("trial.trial_id"), "text"),
-    Metric("repetition", attrgetter("trial.repetition"), "integer"),
-    Metric("dataset", lambda record: record.configuration.workload.dataset or None, "text"),
-    Metric("environment_id", lambda record: next(iter(record.environment_ids), None), "text"),
-    Metric("started_utc", attrgetter("started_utc"), "text"),
+FrameColumn = tuple[str, ValueType, Callable[[Source], Value]]
+"""The key of a column, the type of its values, and how one is read."""
+TRIAL_COLUMNS: tuple[FrameColumn[TrialRecord], ...] = (
+    ("trial_id", "text", attrgetter("trial.trial_id")),
+    ("repetition", "integer", attrgetter("trial.repetition")),
+    ("dataset", "text", lambda record: record.configuration.workload.dataset or None),
+    ("environment_id", "text", lambda record: next(iter(record.environment_ids), None)),
+    ("started_utc", "text", attrgetter("started_utc")),
+    ("duration_seconds", "number", attrgetter("duration_seconds")),
     *(
-        Metric(
+        (
             metric.key,
-            metric.of_trial,
             "number" if metric.value_type == "estimate" else metric.value_type,
+            metric.of_trial,
         )
         for metric in METRICS
         if metric.of_trial
     ),
-    Metric("elapsed_seconds", if_timed(elapsed_seconds)),
-    Metric(
+    ("elapsed_seconds", "number", if_timed(elapsed_seconds)),
+    (
         "samples",
-        if_timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
         "integer",
+        if_timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
     ),
-    Metric("initial_loss", of_losses(lambda values, _: values[0])),
-    Metric("loss_delta", of_losses(lambda values, _: values[0] - values[-1])),
-    Metric("flops_per_item", attrgetter("facts.flops_per_item")),
-    Metric("memory_imbalance", memory_imbalance),
-    Metric(
+    ("initial_loss", "number", of_losses(lambda values, _: values[0])),
+    ("loss_delta", "number", of_losses(lambda values, _: values[0] - values[-1])),
+    ("flops_per_item", "number", attrgetter("facts.flops_per_item")),
+    ("memory_imbalance", "number", memory_imbalance),
+    (
         "max_relative_error",
-        lambda record: one.max_relative_error if (one := record.facts.verification) else None,
+        "number",
+        lambda record: proof.max_relative_error if (proof := record.facts.verification) else None,
     ),
 )
 """The columns of trials: metrics, and what only a trial has. The initial loss is that of the first
@@ -85,27 +91,26 @@ def _mean_phase(mode: Mode, phase: Phase, rank: RankMeasurement) -> float | None
     return fmean(seconds) if seconds else None
 
 
-RANK_METRICS: tuple[Metric, ...] = (
+RANK_COLUMNS: tuple[FrameColumn[RankMeasurement], ...] = (
     *(
-        Metric(name, attrgetter(name), value_type)
+        (name, value_type, attrgetter(name))
         for name, hint in get_type_hints(RankMeasurement).items()
         if (value_type := value_type_of(hint))
     ),
+    ("peak_host_memory_bytes", "integer", attrgetter("peaks.host_bytes")),
+    ("peak_device_memory_bytes", "integer", attrgetter("peaks.device_bytes")),
+    ("peak_reserved_memory_bytes", "integer", attrgetter("peaks.reserved_bytes")),
+    ("timed_steps", "integer", lambda rank: len(rank.timed.step_seconds)),
+    ("samples", "integer", attrgetter("timed.samples")),
+    ("timed_seconds", "number", attrgetter("timed.seconds")),
+    ("cpu_seconds", "number", attrgetter("timed.cpu_seconds")),
+    ("step_seconds", "number", partial(_mean_step, "timed")),
+    ("step_unsynced_seconds", "number", partial(_mean_step, "unsynced")),
     *(
-        Metric(f"peak_{kind}_memory_bytes", attrgetter(f"peaks.{kind}_bytes"), "integer")
-        for kind in ("host", "device", "reserved")
-    ),
-    Metric("timed_steps", lambda rank: len(rank.timed.step_seconds), "integer"),
-    Metric("samples", attrgetter("timed.samples"), "integer"),
-    Metric("timed_seconds", attrgetter("timed.seconds")),
-    Metric("cpu_seconds", attrgetter("timed.cpu_seconds")),
-    Metric("step_seconds", partial(_mean_step, "timed")),
-    Metric("step_unsynced_seconds", partial(_mean_step, "unsynced")),
-    *(
-        Metric(f"{phase}_seconds", partial(_mean_phase, "timed", phase))
+        (f"{phase}_seconds", "number", partial(_mean_phase, "timed", phase))
         for phase in get_args(Phase)
     ),
-    Metric("backward_unsynced_seconds", partial(_mean_phase, "unsynced", "backward")),
+    ("backward_unsynced_seconds", "number", partial(_mean_phase, "unsynced", "backward")),
 )
 """The columns of ranks: their fields that are single values, and sums and means over steps."""
 
@@ -114,25 +119,25 @@ def row_frame(rows: Iterable[Row]) -> pd.DataFrame:
     """One row per configuration, with the ends of intervals; None is missing. A key never changes
     its meaning: `images_per_second` keeps its name whatever the `item` is."""
     listed = [*rows]
-    return _frame((*METRICS, *claimed_metrics(listed)), listed)
+    return _frame(_columns_of((*METRICS, *claimed_metrics(listed))), listed)
 
 
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size; a collective without any
     measurement has one row, without a size."""
-    return _frame(COLLECTIVE_METRICS, collective_rows(records))
+    return _frame(_columns_of(COLLECTIVE_METRICS), collective_rows(records))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per trial."""
-    return _frame(TRIAL_METRICS, [*final_records(records)])
+    return _frame(TRIAL_COLUMNS, [*final_records(records)])
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
-    found = [(record, rank) for record in final_records(records) for rank in record.ranks]
-    trials = _identity_frame([record for record, _ in found])
-    return trials.join(_frame(RANK_METRICS, [rank for _, rank in found]))
+    ranks = [(record, rank) for record in final_records(records) for rank in record.ranks]
+    trials = _identity_frame([record for record, _ in ranks])
+    return trials.join(_frame(RANK_COLUMNS, [rank for _, rank in ranks]))
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -140,16 +145,16 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
 
     It is built a window at a time, as a sweep has millions of steps. Text is categorical.
     """
-    found = [
+    measured = [
         (record, rank.rank, mode, window)
         for record in final_records(records)
         for rank in record.ranks
         for mode, window in rank.windows.items()
     ]
-    windows = [window for *_, window in found]
-    frame = _identity_frame([record for record, *_ in found])
-    frame["rank"] = pd.array([rank for _, rank, *_ in found], dtype="Int64")
-    frame["window"] = pd.array([mode for *_, mode, _ in found], dtype="string")
+    windows = [window for *_, window in measured]
+    frame = _identity_frame([record for record, *_ in measured])
+    frame["rank"] = pd.array([rank for _, rank, *_ in measured], dtype="Int64")
+    frame["window"] = pd.array([mode for *_, mode, _ in measured], dtype="string")
     frame = frame.astype(dict.fromkeys(frame.select_dtypes("string"), "category"))
     lengths = np.array([len(window.step_seconds) for window in windows], dtype=np.int64)
     frame = frame.loc[frame.index.repeat(lengths)].reset_index(drop=True)
@@ -169,20 +174,24 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 
 def _identity_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """What identifies each trial, and its status."""
-    metrics = {metric.key: metric for metric in TRIAL_METRICS}
-    return _frame([metrics[key] for key in FIRST_KEYS], records)
+    columns = {column[0]: column for column in TRIAL_COLUMNS}
+    return _frame([columns[key] for key in FIRST_KEYS], records)
 
 
-def _frame(metrics: Iterable[Metric], sources: Sequence[Any]) -> pd.DataFrame:
+def _columns_of(metrics: Iterable[Metric[Source]]) -> Iterator[FrameColumn[Source]]:
+    return ((metric.key, metric.value_type, metric.read) for metric in metrics)
+
+
+def _frame(columns: Iterable[FrameColumn[Source]], sources: Sequence[Source]) -> pd.DataFrame:
     """A column for each value of these rows, trials or ranks, and two for the ends of intervals."""
-    columns = {}
-    for metric in metrics:
-        values = [metric.read(source) for source in sources]
-        dtype = PANDAS_DTYPES[metric.value_type]
-        if metric.value_type != "estimate":
-            columns[metric.key] = pd.array(values, dtype=dtype)
+    arrays = {}
+    for key, value_type, read in columns:
+        values = [read(source) for source in sources]
+        dtype = PANDAS_DTYPES[value_type]
+        if value_type != "estimate":
+            arrays[key] = pd.array(values, dtype=dtype)
             continue
         for part, end in (("value", ""), ("low", "_low"), ("high", "_high")):
             numbers = [getattr(value, part, None) for value in values]
-            columns[f"{metric.key}{end}"] = pd.array(numbers, dtype=dtype)
-    return pd.DataFrame(columns)
+            arrays[f"{key}{end}"] = pd.array(numbers, dtype=dtype)
+    return pd.DataFrame(arrays)

@@ -60,13 +60,15 @@ def loss_curve(record: TrialRecord) -> tuple[Floats, Floats] | None:
     return np.cumsum(slowest.step_seconds)[ends - 1], np.array(trailing)
 
 
-def loss_slope_per_second(usable: Sequence[TrialRecord], speed: Estimate | None) -> Estimate | None:
+def loss_slope_per_second(
+    usable: Sequence[TrialRecord], throughput: Estimate | None
+) -> Estimate | None:
     """Loss reduction per second at this throughput; None if no repetition has two losses."""
     run = next((run for record in usable if len(run := finite_losses(record)) > 1), None)
-    if run is None or speed is None:
+    if run is None or throughput is None:
         return None
     items_per_step = items(usable[0]) / len(slowest_of_each_step(usable[0]))
-    steps_per_second = speed.scaled(1 / items_per_step, unit="steps/s")
+    steps_per_second = throughput.scaled(1 / items_per_step, unit="steps/s")
     return product(loss_slope(run), steps_per_second, unit="per s")
 
 

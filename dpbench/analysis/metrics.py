@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import attrgetter, methodcaller
 from statistics import fmean
-from typing import Any, Literal, Self, get_type_hints
+from typing import Any, Generic, Literal, Self, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from dpbench.specs.traits import INDEPENDENT
 
 PlainValue = str | int | float | bool | None
 Value = PlainValue | Estimate
+Source = TypeVar("Source")
+"""What values are read from."""
 ValueType = Literal["text", "integer", "number", "boolean", "estimate"]
 VALUE_TYPES: dict[type, ValueType] = {str: "text", int: "integer", float: "number"}
 ITEM_PLACEHOLDER = "items"
@@ -39,17 +41,18 @@ ITEM_PLACEHOLDER = "items"
 
 def value_type_of(hint: Any) -> ValueType | None:
     """The type of the values of a field with this annotation; None if it has no single ones."""
-    found = (value_type for one, value_type in VALUE_TYPES.items() if hint in (one, one | None))
-    return next(found, None)
+    for single, value_type in VALUE_TYPES.items():
+        if hint in (single, single | None):
+            return value_type
+    return None
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    """A value of rows, trials, ranks or collectives: how it is read, and the column of tables that
-    shows it."""
+class Metric(Generic[Source]):
+    """A value of rows, or of collectives: how it is read, and the column of tables that has it."""
 
     key: str
-    read: Callable[[Any], Value]
+    read: Callable[[Source], Value]
     """Returns None where there is no such value."""
     value_type: ValueType = "number"
     """A frame has the interval of an estimate, too, as `key`_low and `key`_high."""
@@ -60,18 +63,22 @@ class Metric:
     """Meaning in one sentence."""
     unit: str = ""
     """Unit of its value in a trial; "items" stands for the architecture's item: images, tokens."""
+    priority: int | None = 0
+    """Priority of the column: 1 is in every table, the largest number leaves a narrow terminal
+    first; 0 is on a page, and in other tables if --columns names it; None is in no table."""
     header: str = ""
-    """Column header; empty if no table has it; "Items" stands for the architecture's item."""
+    """Column header, if it is not the key in words; "Items" stands for the architecture's item."""
     write: Callable[[Any], str] = formatting.plain
     """What writes a value."""
-    words: Callable[[Row], str] | None = None
+    words: Callable[[Source], str] | None = None
     """What tables write in a row that has a value, instead of the value; None if they write the
     value."""
-    rank: int = 0
-    """Importance of the column: 1 is in every table, the largest leaves a narrow terminal first;
-    0 is in no table unless --columns names it."""
     better: Literal["", "higher", "lower"] = ""
     """Which direction is better; "" if `compare` and `check` do not compare it."""
+
+    def __post_init__(self) -> None:
+        if not self.header:
+            object.__setattr__(self, "header", self.key.replace("_", " ").capitalize())
 
     @property
     def is_speed(self) -> bool:
@@ -147,13 +154,13 @@ def lr_words(row: Row) -> str:
 
 def setting(
     key: str, read: Callable[[Configuration], PlainValue], value_type: ValueType, **fields: Any
-) -> Metric:
+) -> Metric[Row]:
     """A metric that rows and trials have in their configuration."""
 
-    def read_one(one: Row | TrialRecord) -> PlainValue:
-        return read(one.configuration) if one.configuration else None
+    def read_from(source: Row | TrialRecord) -> PlainValue:
+        return read(source.configuration) if source.configuration else None
 
-    return Metric(key=key, read=read_one, of_trial=read_one, value_type=value_type, **fields)
+    return Metric(key=key, read=read_from, of_trial=read_from, value_type=value_type, **fields)
 
 
 def repeated(
@@ -163,7 +170,7 @@ def repeated(
     *,
     unit: str = "",
     **fields: Any,
-) -> Metric:
+) -> Metric[Row]:
     """A metric of trials whose value in a row combines those of its usable repetitions, one or
     more, in a unit."""
 
@@ -179,7 +186,7 @@ UNDER_LOAD = "†"
 UNIT_IN_CLAIM = re.compile(r"\b([gm]i?b|gpu)\b")
 SETTING_TYPES = get_type_hints(WorkloadSpec) | get_type_hints(Configuration)
 """Annotations of the settings of a configuration."""
-METRICS: tuple[Metric, ...] = (
+METRICS: tuple[Metric[Row], ...] = (
     Metric(
         "implementation",
         attrgetter("implementation"),
@@ -187,9 +194,8 @@ METRICS: tuple[Metric, ...] = (
         of_trial=attrgetter("configuration.implementation"),
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
-        header="Implementation",
         words=series_words,
-        rank=1,
+        priority=1,
     ),
     Metric(
         "backend",
@@ -198,7 +204,6 @@ METRICS: tuple[Metric, ...] = (
         of_trial=attrgetter("configuration.backend"),
         meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
-        header="Backend",
     ),
     Metric(
         "group_size",
@@ -209,7 +214,7 @@ METRICS: tuple[Metric, ...] = (
         "replicas of each node in parentheses.",
         header="Size",
         words=lambda row: with_remark(str(row.group_size), node_counts(row.replicas_by_node)),
-        rank=1,
+        priority=1,
     ),
     Metric(
         "batch_size",
@@ -219,7 +224,7 @@ METRICS: tuple[Metric, ...] = (
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
         header="Batch",
-        rank=1,
+        priority=1,
     ),
     Metric(
         "label",
@@ -227,6 +232,7 @@ METRICS: tuple[Metric, ...] = (
         "text",
         of_trial=lambda record: plain_label(record.configuration),
         meaning="Name of the configuration, as tables and messages write it.",
+        priority=None,
     ),
     Metric(
         "global_batch_size",
@@ -250,6 +256,7 @@ METRICS: tuple[Metric, ...] = (
         methodcaller("setting", "lr_scaling"),
         "text",
         meaning="How the learning rate follows the samples in a step.",
+        priority=None,
     ),
     *(
         setting(
@@ -267,6 +274,7 @@ METRICS: tuple[Metric, ...] = (
         lambda configuration: node_counts(configuration.replicas_by_node) or None,
         "text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
+        priority=None,
     ),
     Metric(
         "item",
@@ -274,6 +282,7 @@ METRICS: tuple[Metric, ...] = (
         "text",
         of_trial=attrgetter("facts.item"),
         meaning="What images_per_second counts: images, tokens or rows.",
+        priority=None,
     ),
     Metric(
         "images_per_second",
@@ -285,18 +294,16 @@ METRICS: tuple[Metric, ...] = (
         unit="items/s",
         header="Items/s",
         write=formatting.rate,
-        rank=1,
+        priority=1,
         better="higher",
     ),
     Metric(
-        "duration_seconds",
-        lambda row: (row.published and row.published.duration) or None,
-        of_trial=attrgetter("duration_seconds"),
-        meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
-        "amount of work.",
+        "fixed_work_seconds",
+        lambda row: (row.published and row.published.fixed_work_seconds) or None,
+        meaning="Time for a fixed amount of work, in published rows that state no throughput.",
         header="Time",
         write=units.seconds,
-        rank=2,
+        priority=2,
     ),
     Metric(
         "speedup",
@@ -305,9 +312,8 @@ METRICS: tuple[Metric, ...] = (
         meaning="Throughput ÷ that of `single`, the plain module in one process, at the same batch "
         "per replica (weak scaling) or global batch (strong); in results without `single`, ÷ that "
         "of the same implementation at group size 1.",
-        header="Speedup",
         write=formatting.ratio,
-        rank=3,
+        priority=3,
     ),
     Metric(
         "speedup_relative",
@@ -325,7 +331,7 @@ METRICS: tuple[Metric, ...] = (
         "relative interval.",
         header="Eff.",
         write=formatting.whole_percentage,
-        rank=5,
+        priority=5,
     ),
     Metric(
         "serial_fraction",
@@ -338,7 +344,7 @@ METRICS: tuple[Metric, ...] = (
         "(1/S − 1/n) ÷ (1 − 1/n).",
         header="Serial",
         write="{:.3f}".format,
-        rank=10,
+        priority=10,
     ),
     Metric(
         "exposed_communication_seconds",
@@ -350,7 +356,7 @@ METRICS: tuple[Metric, ...] = (
         "in rows, the share of the step that `explain` shows × the step.",
         header="Exposed comm",
         words=exposed_words,
-        rank=7,
+        priority=7,
     ),
     Metric(
         "loss_slope_per_second",
@@ -360,7 +366,7 @@ METRICS: tuple[Metric, ...] = (
         "steps × steps per second.",
         header="Loss/s",
         write=formatting.slope,
-        rank=6,
+        priority=6,
     ),
     repeated(
         "loss_delta_per_step",
@@ -389,7 +395,6 @@ METRICS: tuple[Metric, ...] = (
         meaning="Loss of the last timed step, the sample-weighted mean over ranks; without an "
         "interval, as repetitions share a seed.",
         unit="loss",
-        header="Final loss",
         write=formatting.three_digits,
     ),
     Metric(
@@ -400,7 +405,7 @@ METRICS: tuple[Metric, ...] = (
         "for the trial's number format; empty for devices not in the built-in table.",
         header="MFU",
         write=formatting.clear_percentage,
-        rank=8,
+        priority=8,
     ),
     repeated(
         "peak_memory_bytes",
@@ -413,7 +418,7 @@ METRICS: tuple[Metric, ...] = (
         unit="B",
         header="Memory",
         write=formatting.memory,
-        rank=9,
+        priority=9,
         better="lower",
     ),
     *(
@@ -441,7 +446,6 @@ METRICS: tuple[Metric, ...] = (
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
         unit="of the median rank",
-        header="Rank skew",
         write=formatting.clear_percentage,
     ),
     repeated(
@@ -466,13 +470,13 @@ METRICS: tuple[Metric, ...] = (
         unit="s",
         write=formatting.time_text,
         better="lower",
+        priority=None,
     ),
     Metric(
         "repetitions",
         attrgetter("repetitions"),
         "integer",
         meaning="Completed repetitions, each in fresh processes.",
-        header="Repetitions",
     ),
     repeated(
         "timed_steps",
@@ -480,17 +484,15 @@ METRICS: tuple[Metric, ...] = (
         lambda values, _: min(values),
         value_type="integer",
         meaning="Steps of the timed window of each repetition.",
-        header="Timed steps",
     ),
     Metric(
         "verified",
         attrgetter("verified"),
         "boolean",
-        of_trial=lambda r: one.passed if (one := r.facts.verification) else None,
+        of_trial=lambda r: proof.passed if (proof := r.facts.verification) else None,
         meaning="Whether gradients were compared with those of one process in float64 (float32 "
         "if there are over 67 million parameters, or the model casts to it), and agreed; missing "
         "if not compared.",
-        header="Verified",
     ),
     Metric(
         "status",
@@ -499,9 +501,8 @@ METRICS: tuple[Metric, ...] = (
         of_trial=attrgetter("status.value"),
         meaning="How the trials ended, and why if they did not all complete; a row without a "
         "completed trial has no speed.",
-        header="Status",
         words=attrgetter("status.words"),
-        rank=4,
+        priority=4,
     ),
     Metric(
         "reason",
@@ -509,23 +510,28 @@ METRICS: tuple[Metric, ...] = (
         "text",
         of_trial=attrgetter("reason"),
         meaning="Why a trial did not complete.",
+        priority=None,
     ),
 )
 """Metrics in the order of a table's columns."""
 
-COMPARED_METRICS: dict[str, Metric] = {metric.key: metric for metric in METRICS if metric.better}
+COMPARED_METRICS: dict[str, Metric[Row]] = {
+    metric.key: metric for metric in METRICS if metric.better
+}
 """Metrics that `compare` and `check` can compare."""
-TABLE_METRICS: dict[str, Metric] = {metric.key: metric for metric in METRICS if metric.header}
+TABLE_METRICS: dict[str, Metric[Row]] = {
+    metric.key: metric for metric in METRICS if metric.priority is not None
+}
 """The columns that a table of configurations may have."""
 
 
-def claimed_metrics(rows: Iterable[Row]) -> tuple[Metric, ...]:
+def claimed_metrics(rows: Iterable[Row]) -> tuple[Metric[Row], ...]:
     """What published rows claim and nobody measured, a metric for each column."""
     claims = (row.published.claims for row in rows if row.published)
     return tuple(map(_claimed_metric, dict.fromkeys(name for stated in claims for name in stated)))
 
 
-def _claimed_metric(name: str) -> Metric:
+def _claimed_metric(name: str) -> Metric[Row]:
     words = name.removesuffix(CLAIM_END).replace("_", " ").capitalize()
     header = UNIT_IN_CLAIM.sub(lambda match: match[0].upper(), words)
     return Metric(
@@ -534,5 +540,5 @@ def _claimed_metric(name: str) -> Metric:
         "text",
         meaning="As the source of the numbers states it; not measured here.",
         header=f"{header} (claimed)",
-        rank=11,
+        priority=11,
     )

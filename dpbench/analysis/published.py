@@ -3,10 +3,11 @@
 Columns: `group_size` (or `gpus`), and one speed: `images_per_second`, `seconds_per_step` (with a
 batch size), `speedup` over one replica, or `seconds`, `minutes` or `hours` for a fixed amount of
 work (strong scaling). Optional are `batch_size` (or `batch_per_gpu`; per replica), `backend`,
-`implementation` (default "published"), `item` (default "images"), `source` (shown below the table)
-`scaling` (must be weak) and `gpus_per_node`. Columns named *_claimed are shown as claims. Other
-columns are not read, and a note says so; a column without a name, such as a data frame's index, is
-skipped. An empty cell means that it is not known.
+`implementation` (default "published"), `item` (default "images"; speeds that count different items
+are not compared), `source` (shown below the table), `scaling` (must be weak) and `gpus_per_node`.
+Columns named *_claimed are shown as claims. Other columns are not read, and a note says so; a
+column without a name, such as a data frame's index, is skipped. An empty cell means that it is not
+known.
 
 Numbers are single values without an interval. Everything else is an error that names the line.
 """
@@ -74,8 +75,8 @@ class PublishedLine(BaseModel):
 
     @property
     def series(self) -> tuple[object, ...]:
-        """The scaling curve that it is a point of."""
-        return self.implementation, self.backend, self.batch_size
+        """The scaling curve that it is a point of; speeds that count other items are on another."""
+        return self.item, self.implementation, self.backend, self.batch_size
 
     @property
     def key(self) -> object:
@@ -87,8 +88,8 @@ class PublishedLine(BaseModel):
         return self.implementation == SINGLE and self.group_size == 1
 
     @property
-    def rate(self) -> float:
-        """Items per second; 0 if that is not stated."""
+    def items_per_second(self) -> float:
+        """Items per second of all replicas; 0 if that is not stated."""
         items = self.group_size * (self.batch_size or 0)
         return self.images_per_second or items / (self.seconds_per_step or math.inf)
 
@@ -96,17 +97,19 @@ class PublishedLine(BaseModel):
     def global_batch_size(self) -> int:
         """Samples of all replicas in a micro-step; 0 if that is not known: of times and speedups it
         is not stated whether the batch was per replica."""
-        return self.group_size * (self.batch_size or 0) if self.rate else 0
+        return self.group_size * (self.batch_size or 0) if self.items_per_second else 0
 
     @property
-    def duration(self) -> float:
+    def fixed_work_seconds(self) -> float:
         """Seconds for a fixed amount of work; 0 if that is not stated."""
         return sum((getattr(self, unit) or 0.0) * seconds for unit, seconds in UNIT_SECONDS.items())
 
     @property
-    def pace(self) -> float:
-        """Items, or amounts of work, per second; 0 if it states a speedup only."""
-        return self.rate or (1 / self.duration if self.duration else 0.0)
+    def throughput(self) -> float:
+        """Items, or fixed amounts of work, per second; 0 if it states a speedup only."""
+        if self.fixed_work_seconds:
+            return 1 / self.fixed_work_seconds
+        return self.items_per_second
 
 
 def read_lines(path: Path) -> list[PublishedLine]:
@@ -121,7 +124,7 @@ def read_lines(path: Path) -> list[PublishedLine]:
             f"{path}, line 1: expected exactly one column out of {', '.join(SPEED_COLUMNS)}, "
             f"got {', '.join(speeds) or columns}"
         )
-    found: dict[object, int] = {}
+    numbers: dict[object, int] = {}
     lines = []
     for number, cells in cells_by_line.items():
         place = f"{path}, line {number}"
@@ -135,10 +138,10 @@ def read_lines(path: Path) -> list[PublishedLine]:
             expected = first["msg"].replace("Input should be", "expected")
             got = escaped(repr(cells.get(column, "")), MAX_SHOWN_CHARACTERS)
             raise FileError(f"{place}, column {column!r}: {expected}, got {got}") from None
-        if not (line.speedup or line.rate or line.duration):
+        if not (line.speedup or line.throughput):
             needed = "batch_size" if line.seconds_per_step else speeds[-1]
             raise FileError(f"{place}, column {needed!r}: expected a number, got ''")
-        earlier = found.setdefault(line.key, number)
+        earlier = numbers.setdefault(line.key, number)
         if earlier != number:
             raise FileError(
                 f"{place}: expected each configuration once, got that of line {earlier}"

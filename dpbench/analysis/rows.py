@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.change import Costs, change_between
+from dpbench.analysis.change import PerRepetition, change_between
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
 from dpbench.analysis.noise import is_under_load
 from dpbench.analysis.published import PublishedLine, read_lines
@@ -51,7 +51,8 @@ class Row:
     implementation_label: str
     """The implementation as people read it, with settings: "ddp(bf16)"."""
     work: str = ""
-    """See `Labels.work_label`: speeds of rows are compared only where it is the same."""
+    """Speeds of rows are compared only where it is the same: see `Labels.work_label`; in published
+    tables that count several items, the item."""
     trials: tuple[TrialRecord, ...] = ()
     """All repetitions; none if it is published."""
     mfu: Estimate | None = None
@@ -131,21 +132,22 @@ class Row:
         """The items that its speed counts: images, tokens."""
         if self.published:
             return self.published.item
-        return next((one for one in self.trials if one.ranks), self.trials[0]).facts.item
+        return next((trial for trial in self.trials if trial.ranks), self.trials[0]).facts.item
 
     @cached_property
-    def speeds(self) -> Costs:
-        """Items per second in each usable repetition; a published time is that of one item."""
+    def throughputs(self) -> PerRepetition:
+        """Items per second in each usable repetition; of a published time of a fixed amount of
+        work, such amounts per second."""
         if self.published:
-            return {0: self.published.pace} if self.published.pace else {}
+            return {0: self.published.throughput} if self.published.throughput else {}
         return {record.trial.repetition: items_per_second(record) for record in self.records}
 
     @cached_property
     def throughput(self) -> Estimate | None:
         """Items per second of all replicas."""
-        if not self.speeds or (self.published and not self.published.rate):
+        if not self.throughputs or (self.published and not self.published.items_per_second):
             return None
-        return geometric_mean([*self.speeds.values()], f"{self.item}/s")
+        return geometric_mean([*self.throughputs.values()], f"{self.item}/s")
 
     @property
     def efficiency(self) -> Estimate | None:
@@ -158,15 +160,16 @@ class Row:
         if other is None:
             return None
         if other is self:
-            return UNITY if self.speeds else None
+            return UNITY if self.throughputs else None
         paired = self.ran_in_turn_with(other)
-        change = change_between(other.speeds, self.speeds, paired=paired)
+        change = change_between(other.throughputs, self.throughputs, paired=paired)
         return change.estimate if change else None
 
     def ran_in_turn_with(self, other: Row) -> bool:
         """Whether both have the same repetitions, passes of the palindrome, and enough to be
         paired."""
-        return len(self.speeds) >= MIN_PAIRS and self.speeds.keys() == other.speeds.keys()
+        own, others = self.throughputs.keys(), other.throughputs.keys()
+        return len(own) >= MIN_PAIRS and own == others
 
     @property
     def speedup_reference(self) -> str:
@@ -282,33 +285,42 @@ def summarize(
         )
         for configuration, group in groups.items()
     }
-    has_single = any(row.implementation == SINGLE and row.records for row in rows.values())
     # A sweep counts the operations of a workload only in its first repetitions.
     counted = [record for record in records if record.facts.flops_per_item]
-    flops = {record.configuration.workload: record.facts.flops_per_item for record in counted}
+    operations = {record.configuration.workload: record.facts.flops_per_item for record in counted}
+    for configuration, row in rows.items():
+        used = row.records[-1].environment_ids if row.records else ()
+        hosts = map((environments or {}).get, used)
+        of_workload = operations.get(configuration.workload)
+        peak, peak_note = peak_items_per_second(configuration, of_workload, hosts)
+        mfu = row.throughput.scaled(1 / peak, unit="of peak") if row.throughput and peak else None
+        notes = (peak_note, *_notes(row, configuration))
+        rows[configuration] = replace(row, mfu=mfu, notes=tuple(filter(None, notes)))
+    return in_order(_with_speedups(rows))
+
+
+def _with_speedups(measured: Mapping[Configuration, Row]) -> Iterable[Row]:
+    """The rows with speedups over `single`, or in a sweep without it over their own group size
+    1."""
+    rows = dict(measured)
+    has_single = any(row.implementation == SINGLE and row.records for row in rows.values())
     # References come before the rows that have them.
-    for configuration in sorted(groups, key=lambda c: (c.group_size, c.implementation != SINGLE)):
-        row, speed = rows[configuration], rows[configuration].throughput
+    for configuration in sorted(rows, key=lambda c: (c.group_size, c.implementation != SINGLE)):
+        row = rows[configuration]
         one_replica = configuration.of_one_replica
         reference = configuration.single if has_single else one_replica
         over = rows.get(reference)
-        hosts = map(
-            (environments or {}).get, row.records[-1].environment_ids if row.records else ()
-        )
-        operations = flops.get(configuration.workload)
-        peak, peak_note = peak_items_per_second(configuration, operations, hosts)
-        notes = [peak_note, *_notes(row, configuration)]
+        notes = row.notes
         if row.records and not (over and over.records):
-            notes.append(f"no speedup, because {plain_label(reference)} has no completed run")
+            notes += (f"no speedup, because {plain_label(reference)} has no completed run",)
         rows[configuration] = replace(
             row,
-            mfu=speed.scaled(1 / peak, unit="of peak") if speed and peak else None,
             speedup=row.speedup_over(over),
             relative_speedup=row.speedup_over(rows.get(one_replica)),
             reference=None if over is row else over,
-            notes=tuple(filter(None, notes)),
+            notes=notes,
         )
-    return in_order(rows.values())
+    return rows.values()
 
 
 def _notes(row: Row, configuration: Configuration) -> Iterator[str]:
@@ -327,22 +339,33 @@ def _notes(row: Row, configuration: Configuration) -> Iterator[str]:
 def published_rows(path: Path) -> tuple[Row, ...]:
     """The rows of a file of published numbers; raises FileError if it has another form.
 
-    Speedups are over `single`, or if the table has none, over group size 1 of the same series.
+    Speedups are over `single`, or if the table has none, over group size 1 of the same series, and
+    never over a row that counts other items.
     """
     lines = read_lines(path)
     unread = dict.fromkeys(name for line in lines for name in line.unread)
-    singles = {line.batch_size: line.key for line in lines if line.is_single}
+    counts_several = len({line.item for line in lines}) > 1
+    singles = {(line.item, line.batch_size): line.key for line in lines if line.is_single}
     alone = {line.series: line.key for line in lines if line.group_size == 1}
-    rows = {line.key: Row(source=line, implementation_label=line.implementation) for line in lines}
+    rows = {
+        line.key: Row(
+            source=line,
+            implementation_label=line.implementation,
+            work=line.item if counts_several else "",
+        )
+        for line in lines
+    }
     # References come before the rows that have them.
     for line in sorted(lines, key=lambda line: (line.group_size, not line.is_single)):
-        row, one_replica = rows[line.key], rows.get(alone.get(line.series))
-        over = rows.get(singles.get(line.batch_size)) if singles else one_replica
+        row = rows[line.key]
+        one_replica = rows.get(alone.get(line.series))
+        over = rows.get(singles.get((line.item, line.batch_size))) if singles else one_replica
         stated = single_value(line.speedup, "×") if line.speedup else None
         notes = [f"columns not read: {', '.join(unread)}"] if unread else []
         if not (stated or over):
             missing = f"{SINGLE} at this batch size" if singles else "row at group size 1"
-            notes.append(f"no speedup, no {missing}")
+            counting = f" that counts {line.item}" if counts_several else ""
+            notes.append(f"no speedup, no {missing}{counting}")
         rows[line.key] = replace(
             row,
             speedup=stated or row.speedup_over(over),

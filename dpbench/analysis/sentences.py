@@ -114,14 +114,14 @@ def _known_range(row: Row) -> str:
     """From where to where its speed goes, or its speedup where the speed is known."""
     if row.speedup and row.throughput not in row.noisy_estimates:
         return "speedup " + "–".join(f"{end:.2g}" for end in row.speedup.ends)
-    return f"{span(map(round, row.speeds.values()))} {one_line(row.item)}/s"
+    return f"{span(map(round, row.throughputs.values()))} {one_line(row.item)}/s"
 
 
 def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
     """What would make the numbers of some rows of a sweep less noisy."""
     if any(row.is_under_load for row in noisy):
         return FREE_THE_MACHINE
-    now = len({repetition for row in noisy for repetition in row.speeds})
+    now = len({repetition for row in noisy for repetition in row.throughputs})
     needed = repetitions_to_state(e for row in noisy for e in row.noisy_estimates)
     if needed is None:
         return f"more than {MAX_ADVISED_REPETITIONS} repetitions (now {now})"

@@ -145,8 +145,9 @@ def slowest_rank_step_seconds(record: TrialRecord) -> float:
 def unsynced_windows(record: TrialRecord) -> list[Window]:
     """The windows without synchronization of all ranks; [] unless all measured it."""
     windows = [rank.windows["unsynced"] for rank in record.ranks if "unsynced" in rank.windows]
-    measured = [one for one in windows if one.step_seconds and one.seconds >= MIN_SECONDS]
-    return measured if len(measured) == len(record.ranks) else []
+    if any(not window.step_seconds or window.seconds < MIN_SECONDS for window in windows):
+        return []
+    return windows if len(windows) == len(record.ranks) else []
 
 
 def rank_step_seconds(record: TrialRecord) -> list[float]:
@@ -224,9 +225,9 @@ def outlier_limit(steps: Floats) -> float:
     """Seconds above which a step is an outlier; infinite for too few steps."""
     if len(steps) < MIN_JUDGED_STEPS:
         return np.inf
-    median = np.median(steps)
-    deviation = np.median(np.abs(steps - median))
-    return float(median + OUTLIER_DEVIATIONS * deviation + CLOCK_SECONDS)
+    middle = np.median(steps)
+    deviation = np.median(np.abs(steps - middle))
+    return float(middle + OUTLIER_DEVIATIONS * deviation + CLOCK_SECONDS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -74,7 +74,8 @@ class Results:
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row per collective, backend, group size and message size."""
-        return frames.collective_frame(self._analysis.collectives)
+        stored = self._stored
+        return frames.collective_frame(stored.records if isinstance(stored, Collectives) else ())
 
     def table(
         self,

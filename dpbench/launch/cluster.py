@@ -344,7 +344,7 @@ class ClusterRunner(TrialRunner):
         try:
             with scratch_folder(self.logs, plain_label(configuration)) as scratch:
                 measurements = run_ranks(
-                    self.rank_work(trial),
+                    self.rank_function(trial),
                     first.local_size,
                     scratch,
                     time_limit_seconds,

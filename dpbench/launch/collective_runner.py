@@ -25,10 +25,10 @@ def run_collective(
 ) -> CollectiveRecord:
     """Run the measurement in separate processes, and leave none behind; see `recorded` for what its
     record lacks. A failure never raises; it leaves the ranks' output in `logs`."""
-    work = partial(measure_collective, spec)
+    call = partial(measure_collective, spec)
     try:
         with scratch_folder(logs, spec.label) as scratch:
-            ranks = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
+            ranks = run_ranks(call, spec.group_size, scratch, time_limit_seconds)
     except RanksFailed as failed:
         return CollectiveRecord(
             spec=spec, status=failed.status, reason=str(failed), killed=failed.killed

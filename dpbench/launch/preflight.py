@@ -34,24 +34,24 @@ def preflight(arch: str, *, dataset: str | None, seed: int) -> TryOutResult:
             f"architecture {arch!r}: a script that is imported for its architecture puts its call "
             'of dpbench under `if __name__ == "__main__":`'
         )
-    work = partial(try_out, arch, dataset=dataset, seed=seed)
+    call = partial(try_out, arch, dataset=dataset, seed=seed)
     is_users = architecture.is_user_code(arch) or is_function(dataset or "")
-    return run_user_code(f"architecture {arch!r}", work) if is_users and not is_rank() else work()
+    return run_user_code(f"architecture {arch!r}", call) if is_users and not is_rank() else call()
 
 
-def run_user_code(subject: str, work: Callable[[], T]) -> T:
-    """The result of `work`, which runs the user's code, from a rank of its own.
+def run_user_code(subject: str, call: Callable[[], T]) -> T:
+    """The result of `call`, which runs the user's code, from a rank of its own.
 
-    Raises the UsageError of `work`, or one that begins with `subject` if the code ends the rank.
+    Raises the UsageError of `call`, or one that begins with `subject` if the code ends the rank.
     """
     try:
-        return run_one_rank(partial(_run_marked, work), LIMIT_SECONDS)
+        return run_one_rank(partial(_run_marked, call), LIMIT_SECONDS)
     except RanksFailed as failed:
         if failed.cause and failed.cause.own_error:
             raise UsageError(failed.cause.message) from None
         raise UsageError(f"{subject}: trying it on the CPU failed: {failed}") from None
 
 
-def _run_marked(work: Callable[[], T], _: int) -> T:
+def _run_marked(call: Callable[[], T], _: int) -> T:
     _runs_user_code.set()
-    return work()
+    return call()

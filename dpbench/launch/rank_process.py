@@ -35,14 +35,14 @@ _in_rank = threading.Event()
 
 
 def rank_main(
-    work: Callable[[int], object],
+    call: Callable[[int], object],
     scratch: Path,
     started: float,
     time_limit_seconds: float,
     environment: dict[str, str],
     connection: Connection,
 ) -> None:
-    """Send `work(rank)` to the launcher, or a RankFailure, for the rank that `environment` names,
+    """Send `call(rank)` to the launcher, or a RankFailure, for the rank that `environment` names,
     which are all of its variables.
 
     A rank that is still busy `time_limit_seconds` after `started`, on the monotonic clock, writes
@@ -79,7 +79,7 @@ def rank_main(
     with stack_path(scratch, rank).open("w") as stack:
         faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:
-            _send(connection, (work(rank), None))
+            _send(connection, (call(rank), None))
         except BaseException as error:
             failure = failure_of_exception(rank, error, started)
             with suppress(Exception):  # the disk may be full, or the work has closed the streams

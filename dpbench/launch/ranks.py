@@ -52,15 +52,15 @@ MAX_WAIT_SECONDS = 3600.0
 T = TypeVar("T")
 
 
-def run_one_rank(work: Callable[[int], T], time_limit_seconds: float) -> T:
-    """The result of work(0) from a rank of its own. Raises RanksFailed."""
+def run_one_rank(call: Callable[[int], T], time_limit_seconds: float) -> T:
+    """The result of call(0) from a rank of its own. Raises RanksFailed."""
     with temporary_folder() as scratch:
-        (result,) = run_ranks(work, 1, scratch, time_limit_seconds)
+        (result,) = run_ranks(call, 1, scratch, time_limit_seconds)
     return result
 
 
 def run_ranks(
-    work: Callable[[int], T],
+    call: Callable[[int], T],
     count: int,
     scratch: Path,
     time_limit_seconds: float,
@@ -69,10 +69,10 @@ def run_ranks(
     stop: Callable[[], bool] | None = None,
     start_method: str = "forkserver",
 ) -> list[T]:
-    """Return what `work` returns for each of the `count` ranks on this node, from fresh processes.
+    """Return what `call` returns for each of the `count` ranks on this node, from fresh processes.
 
     Args:
-        work: gets its rank; picklable, unless the ranks are forked.
+        call: gets its rank; picklable, unless the ranks are forked.
         scratch: where the ranks leave their output and stacks.
         place: the first rank's place, with the store where they meet. None means that
             there are no others, and that they meet in a file which only this user can read.
@@ -95,7 +95,7 @@ def run_ranks(
                 environment = {**here, **own.variables}
                 limits = (started, time_limit_seconds)
                 try:
-                    process = _RankProcess(context, own.rank, (work, scratch, *limits, environment))
+                    process = _RankProcess(context, own.rank, (call, scratch, *limits, environment))
                 except BaseException as error:  # Ctrl-C, after which the rank may come up
                     end_fork_server()
                     if isinstance(error, EOFError | ConnectionError):

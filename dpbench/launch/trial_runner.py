@@ -54,7 +54,7 @@ class TrialRunner:
         """Why this machine cannot run the configuration; None if it can."""
         return self.machines[0].unusable_reason(configuration)
 
-    def rank_work(self, trial: TrialSpec) -> Callable[[int], RankMeasurement]:
+    def rank_function(self, trial: TrialSpec) -> Callable[[int], RankMeasurement]:
         """The function that each rank of the trial on this node runs."""
         return partial(measure_trial, trial, self._prepared)
 
@@ -65,12 +65,12 @@ class TrialRunner:
         meter = LoadMeter()
         try:
             with scratch_folder(self.logs, plain_label(configuration)) as scratch:
-                work, place, count = self.rank_work(trial), None, configuration.process_count
+                call, place, count = self.rank_function(trial), None, configuration.process_count
                 if configuration.workload.script:
-                    work = partial(measure_script, configuration, scratch.absolute(), deadline)
+                    call = partial(measure_script, configuration, scratch.absolute(), deadline)
                     store = serve_store()  # until the ranks have ended
                     place = Placement.first_of(count, store.port)
-                ranks = run_ranks(work, count, scratch, time_limit_seconds, place=place)
+                ranks = run_ranks(call, count, scratch, time_limit_seconds, place=place)
             record = record_of_ranks(trial, ranks)
         except RanksFailed as failed:
             record = failed_record(trial, failed)

@@ -46,9 +46,12 @@ class ReportOptions(shared.RowFilter):
 
     @property
     def file(self) -> Path | None:
-        """The file that rows, or the page alone, are written into; None for a folder."""
+        """The file that rows, or the page alone, are written into; None for a folder, whose name
+        may have a version at its end, as in `out-v1.2`."""
         path = self.output
-        return path if path and path.suffix and not path.is_dir() else None
+        if path is None or path.is_dir() or not path.suffix[1:2].isalpha():
+            return None
+        return path
 
     @property
     def rows_format(self) -> str | None:

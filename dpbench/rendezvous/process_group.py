@@ -81,21 +81,21 @@ class RankGroup:
             return [value]
         return gather_values(value, self.control, root=0) or None
 
-    def on_first(self, work: Callable[[], T]) -> T:
-        """The result of `work` on rank 0, on every rank once it has ended, however long it takes.
+    def on_first(self, call: Callable[[], T]) -> T:
+        """The result of `call` on rank 0, on every rank once it has ended, however long it takes.
 
         The others wait in the group's store, which has no time limit: if rank 0 dies, the launcher
-        has to end them. The result is as in `gather`. Raises what `work` raises on rank 0, and
+        has to end them. The result is as in `gather`. Raises what `call` raises on rank 0, and
         PeerFailed on the others.
         """
         if self.control is None:
-            return work()
+            return call()
         store = PrefixStore("on_first", self.control.get_group_store())
         end = f"end of turn {store.add(f'turns of {self.rank}', 1)}"
         result, failure = None, ""
         if self.rank == 0:
             try:
-                result = work()
+                result = call()
             except BaseException as error:
                 failure = f"{type(error).__name__}: {error}".partition("\n")[0]
                 raise

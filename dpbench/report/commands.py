@@ -33,18 +33,18 @@ def next_command(
     `typed` is the command that has just measured, as short as it can be. It is the next one, too,
     if most rows were under load; after a first look at the machine a script is explained.
     """
-    stored = analysis.stored
-    if stored is None:
+    sweep = analysis.sweep
+    if sweep is None:
         return ""
     if analysis.machine_load.spoils_speeds:
         loaded = [row.configuration for row in analysis.rows if row.is_under_load]
         if typed and (explained or 2 * len(loaded) > len(analysis.rows)):
             return typed.text
-        return command_to_measure(stored.command, loaded)
-    folder = shlex.quote(str(stored.folder))
+        return command_to_measure(sweep.command, loaded)
+    folder = shlex.quote(str(sweep.folder))
     page = f"dpbench report {folder} --open"
-    if explained and explained.is_script and stored.command.name == "sweep":
-        return _after_script(explained, stored.command, typed, page)
+    if explained and explained.is_script and sweep.command.name == "sweep":
+        return _after_script(explained, sweep.command, typed, page)
     if not any(e.trains_together and not e.row.noisy_estimates for e in analysis.explanations):
         return ""
     if typed and typed.options.get("preset") == "quick":
@@ -52,8 +52,8 @@ def next_command(
     # Speeds of other work do not compete.
     first_work = analysis.fastest[0].work
     competing = [fastest for fastest in analysis.fastest if fastest.work == first_work]
-    fastest = max(competing, key=lambda fastest: fastest.speed)
-    deciding = command_to_decide(stored.command, fastest)
+    fastest = max(competing, key=lambda fastest: fastest.throughput)
+    deciding = command_to_decide(sweep.command, fastest)
     return deciding or (page if explained else f"dpbench explain {folder}")
 
 

@@ -94,41 +94,41 @@ def configurations_table(
         cells = [cell(metric, row, value) for row, value in zip(rows, values, strict=True)]
         if key in chosen or {*cells} - {MISSING}:
             placed.append(metric_column(metric, values, cells))
-    sizes = [one for one in placed if one.key in IDENTITY_COLUMNS[1:] and not chosen]
+    sizes = [column for column in placed if column.key in IDENTITY_COLUMNS[1:] and not chosen]
     common = [size for size in sizes if len({*size.cells}) == 1 < len(rows)]
-    laid_out = [replace(one, rank=_rank(one, chosen, common)) for one in placed]
+    laid_out = [replace(column, priority=_priority(column, chosen, common)) for column in placed]
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
-        laid_out.append(Column("", again, is_text=True, rank=0, key=COMMAND_KEY))
+        laid_out.append(Column("", again, is_text=True, priority=0, key=COMMAND_KEY))
     words = ", ".join(f"{size.key.replace('_', ' ')} {size.cells[0]}" for size in common)
     notes = [f"All {len(rows):,} rows: {words}"] if common else []
     notes += _mark_notes(rows)
-    notes += _column_notes(rows, {one.key for one in laid_out if one.rank})
+    notes += _column_notes(rows, {column.key for column in laid_out if column.priority})
     notes += _row_notes(rows)
     return Table(columns=tuple(laid_out), notes=tuple(notes), rules=_rules(rows))
 
 
-def metric_column(metric: Metric, values: Sequence[Value], cells: Sequence[str]) -> Column:
+def metric_column(metric: Metric[Any], values: Sequence[Value], cells: Sequence[str]) -> Column:
     """The column of a metric with its value and text in each row, sorted by plain values."""
     return Column(
         metric.header,
         cells,
         # What is claimed is mostly numbers, whose digits are left alone.
         is_text=metric.value_type in ("text", "boolean") and not metric.key.endswith(CLAIM_END),
-        rank=metric.rank,
+        priority=metric.priority or 0,
         key=metric.key,
         meaning=metric.meaning,
         sort=[value.value if isinstance(value, Estimate) else value for value in values],
     )
 
 
-def _rank(column: Column, chosen: Sequence[str], common: Sequence[Column]) -> int:
-    """The rank of a column in this table: those that the user chose stay; else a column that could
-    leave is left out if all its cells are such as nobody reads."""
+def _priority(column: Column, chosen: Sequence[str], common: Sequence[Column]) -> int:
+    """The priority of a column in this table: those that the user chose stay; else a column that
+    could leave is left out if all its cells are such as nobody reads."""
     if chosen:
         return int(column.key in chosen)
-    says_nothing = column.rank > 1 and {*column.cells} <= SAYS_NOTHING
-    return 0 if column in common or says_nothing else column.rank
+    says_nothing = column.priority > 1 and {*column.cells} <= SAYS_NOTHING
+    return 0 if column in common or says_nothing else column.priority
 
 
 def _mark_notes(rows: Sequence[Row]) -> Iterator[str]:
@@ -137,8 +137,9 @@ def _mark_notes(rows: Sequence[Row]) -> Iterator[str]:
         yield "* copies that do not communicate: about the best possible, not a way to train"
     if any(row.is_under_load for row in rows):
         note = f"{UNDER_LOAD} other programs used the cores during some of its trials"
-        loaded = [one for row in rows if (one := row.reference) and one.is_under_load]
-        if names := [*dict.fromkeys(one_line(row.label) for row in loaded)]:
+        references = [row.reference for row in rows if row.reference]
+        loaded = dict.fromkeys(row.label for row in references if row.is_under_load)
+        if names := [*map(one_line, loaded)]:
             note += f", so speedups over {units.some_of(names, 2)} are doubtful, too"
         yield note
 
@@ -178,26 +179,26 @@ def _row_notes(rows: Sequence[Row]) -> Iterator[str]:
 def _rules(rows: Sequence[Row]) -> tuple[int, ...]:
     """The rows at which another batch size begins, unless most batch sizes have one row."""
     batches = [row.batch_size for row in rows]
-    starts = [n for n, (one, two) in enumerate(pairwise(batches), 1) if one != two]
+    starts = [n for n, (above, below) in enumerate(pairwise(batches), 1) if above != below]
     return tuple(starts) if 2 * (len(starts) + 1) <= len(rows) else ()
 
 
 def _gem_table(rows: Sequence[Row]) -> Table:
     """The columns of the gem's README, with its headers, order and number format."""
-    shown = sorted(rows, key=lambda row: (row.backend or "", row.group_size, row.batch_size or 0))
-    speeds = (row.throughput for row in shown)
+    rows = sorted(rows, key=lambda row: (row.backend or "", row.group_size, row.batch_size or 0))
+    rates = [f"{row.throughput.value:.1f}" if row.throughput else MISSING for row in rows]
     return Table(
         columns=(
-            Column("Backend", [row.backend or MISSING for row in shown], is_text=True),
-            Column("Proc Group", [str(row.group_size) for row in shown], is_text=True),
-            Column("Batch", [str(row.batch_size or MISSING) for row in shown], is_text=True),
-            Column("Images/s", [f"{e.value:.1f}" if e else MISSING for e in speeds], is_text=True),
+            Column("Backend", [row.backend or MISSING for row in rows], is_text=True),
+            Column("Proc Group", [str(row.group_size) for row in rows], is_text=True),
+            Column("Batch", [str(row.batch_size or MISSING) for row in rows], is_text=True),
+            Column("Images/s", rates, is_text=True),
         ),
-        notes=(*_mark_notes(shown), *_row_notes(shown)),
+        notes=(*_mark_notes(rows), *_row_notes(rows)),
     )
 
 
-def cell(metric: Metric, row: Row, value: Value) -> str:
+def cell(metric: Metric[Row], row: Row, value: Value) -> str:
     """The text of a row's value of the metric."""
     if value is None:
         return MISSING
@@ -251,7 +252,8 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def parse_keys(text: str, known: Iterable[str]) -> tuple[str, ...]:
     """Read --columns a,b,c."""
     names = tuple(name.strip() for name in text.split(","))
-    keys, option = tuple(known), option_words("columns", text)
+    keys = tuple(known)
+    option = option_words("columns", text)
     for name in names:
         if name == GEM_COLUMNS:
             raise UsageError(f"{option}: expected {name} alone, and as text or markdown")

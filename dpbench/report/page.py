@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.analyze import Analysis, CollectivesAnalysis
 from dpbench.analysis.diagnosis.explanation import Explanation, fastest_by_work
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
-from dpbench.folders import Sweep
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.report.answers.comm import collectives_table
@@ -109,7 +108,7 @@ def build_page(
 ) -> Page:
     """The page of an analysis, with every chart that it has data for if `charts`."""
     drawn = [*_draw(analysis)] if charts else []
-    of_scaling = [one for one in drawn if one[0].section is PageSection.SCALING]
+    of_scaling = [chart for chart in drawn if chart[0].section is PageSection.SCALING]
     first = of_scaling[0] if of_scaling and analysis.fastest else None
     return Page(
         title=one_line(analysis.name),
@@ -119,31 +118,36 @@ def build_page(
         advice=what_to_try([*_fastest_explained(analysis)]),
         next_command=next_command(analysis, typed),
         first_chart=first,
-        sections=tuple(_sections(analysis, [one for one in drawn if one is not first])),
+        sections=tuple(_sections(analysis, [chart for chart in drawn if chart is not first])),
     )
 
 
 def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
     """For each headline the row that explain shows: the fastest one with several replicas."""
-    together = [each for each in analysis.explanations if each.trains_together]
+    together = [explained for explained in analysis.explanations if explained.trains_together]
     for fastest in analysis.fastest:
-        same_work = [each for each in together if each.row.work == fastest.work]
-        own = [each for each in same_work if fastest.batch_size in (None, each.row.batch_size)]
-        yield from fastest_by_work(own)
+        yield from fastest_by_work(
+            [
+                explained
+                for explained in together
+                if explained.row.work == fastest.work
+                and fastest.batch_size in (None, explained.row.batch_size)
+            ]
+        )
 
 
 def _draw(analysis: Analysis) -> Iterator[PageChart]:
     """Every kind that the analysis has data for; one for each work."""
-    charts = [(kind, shown) for kind in CHARTS.values() for shown in analysis.by_work]
+    charts = [(kind, part) for kind in CHARTS.values() for part in analysis.by_work]
     with house_style():
-        for kind, shown in charts:
-            if kind.name == "speedup" and len({row.group_size for row in shown.rows}) < 3:
+        for kind, part in charts:
+            if kind.name == "speedup" and len({row.group_size for row in part.rows}) < 3:
                 continue  # of two group sizes throughput and efficiency say the same
             try:
-                figure = kind.draw(shown)
+                figure = kind.draw(part)
             except NothingToDraw:
                 continue  # dpbench plot says why
-            yield kind, inline_svg(figure, salt=f"{kind.name} {shown.work}")
+            yield kind, inline_svg(figure, salt=f"{kind.name} {part.work}")
 
 
 def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
@@ -153,8 +157,9 @@ def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Secti
     tables = {
         PageSection.RESULTS: configurations_table(analysis.rows, command=command),
         PageSection.TIME: factors_table(clear),
-        PageSection.COMMUNICATION: collectives_table(analysis.collectives),
     }
+    if isinstance(analysis, CollectivesAnalysis):
+        tables[PageSection.COMMUNICATION] = collectives_table(analysis.collectives.records)
     if analysis.environments:
         # Warnings tell how other environments differ from the first.
         first, *_ = analysis.environments.values()
@@ -171,18 +176,18 @@ def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Secti
 
 
 def _about(analysis: Analysis) -> Iterator[str]:
+    sweep = analysis.sweep
     stored = analysis.stored
     if stored is None:
         yield f"{units.counted(len(analysis.rows), 'row')} of published numbers, not measured here"
         return
-    if isinstance(stored, Sweep):
-        yield works_of(stored)
+    if sweep:
+        yield works_of(sweep)
     yield environment_line(stored.environments, {*stored.environments})
     if first := min((record.started_utc for record in stored.records), default=""):
         yield f"{first[:10]} {first[11:16]} UTC"
-    if not isinstance(stored, Sweep):
-        return
-    yield units.counted(stored.trials_run, "trial")
+    if sweep:
+        yield units.counted(sweep.trials_run, "trial")
     if any(row.verified is not None for row in analysis.rows):
         right = sum(row.verified is True for row in analysis.rows)
         checked = sum(bool(row.throughput) or row.verified is not None for row in analysis.rows)

@@ -47,9 +47,9 @@ class Column:
     _: KW_ONLY
     is_text: bool = False
     """Text is aligned left, numbers right."""
-    rank: int = 1
-    """Importance: on a terminal that is too narrow the largest leaves first, and 1 stays, of which
-    text then folds; 0 is only on a page, where its reader can choose it."""
+    priority: int = 1
+    """On a terminal that is too narrow the largest number leaves first, and 1 stays, of which text
+    then folds; 0 is only on a page, where its reader can choose it."""
     key: str = ""
     """Its name in --columns."""
     meaning: str = ""
@@ -64,7 +64,7 @@ class Column:
     def least_width(self) -> int:
         """Characters of the longest part that stays on one line."""
         glued = UNBROKEN_SPACE.sub(NO_BREAK, " ".join(self.cells))
-        parts = glued.split(" ") if self.is_text and self.rank == 1 else self.cells
+        parts = glued.split(" ") if self.is_text and self.priority == 1 else self.cells
         return max(map(len, (*self.header.split("\n"), *parts)))
 
 
@@ -73,7 +73,7 @@ class Table:
     """Columns of equal length."""
 
     columns: tuple[Column, ...]
-    """Text has those with a rank; a page has all, and its readers choose."""
+    """Text has those with a priority; a page has all, and its readers choose."""
     notes: tuple[str, ...] = ()
     """Lines below it: what all rows have in common, marks in cells, why rows failed."""
     groups: int = 0
@@ -97,7 +97,7 @@ class Table:
     @property
     def as_text(self) -> Table:
         """The table without the columns that only a page has."""
-        return replace(self, columns=tuple(c for c in self.columns if c.rank))
+        return replace(self, columns=tuple(c for c in self.columns if c.priority))
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, without a newline at its end; None has room for all columns.
@@ -108,9 +108,9 @@ class Table:
         """
         width = width or UNLIMITED_WIDTH
         shown = kept = self.as_text
-        for rank in sorted({column.rank for column in shown.columns} - {1}, reverse=True):
+        for last in sorted({column.priority for column in shown.columns} - {1}, reverse=True):
             if kept._room(width) < 0:
-                kept = replace(kept, columns=tuple(c for c in kept.columns if c.rank != rank))
+                kept = replace(kept, columns=tuple(c for c in kept.columns if c.priority != last))
         lines = kept._with_rules([*zip(*kept._folded_cells(width), strict=True)])
         headers = [column.header for column in kept.columns]
         text = _tabulated(kept.columns, headers, lines, "simple")
@@ -123,7 +123,8 @@ class Table:
 
     def _folded_cells(self, width: int) -> list[list[str]]:
         """The cells of each column, on several lines where it is too wide."""
-        room, folded = max(0, self._room(width)), []
+        room = max(0, self._room(width))
+        folded = []
         for column in self.columns:
             cells = [wrap_text(cell, column.least_width + room) for cell in column.cells]
             width_used = max(map(len, "\n".join((column.header, *cells)).split("\n")))
@@ -134,14 +135,14 @@ class Table:
     def _with_rules(self, lines: Sequence[Sequence[str]]) -> list[Sequence[str]]:
         """The lines with rules between them, and without the names of a group that the line above
         has."""
-        found = list[Sequence[str]]()
+        ruled = list[Sequence[str]]()
         for place, line in enumerate(lines):
             if place in self.rules:
-                found.append(tabulate.SEPARATING_LINE)
+                ruled.append(tabulate.SEPARATING_LINE)
             group = line[: self.groups]
             is_same = place > 0 and group == lines[place - 1][: self.groups]
-            found.append([*[""] * len(group), *line[len(group) :]] if is_same else line)
-        return found
+            ruled.append([*[""] * len(group), *line[len(group) :]] if is_same else line)
+        return ruled
 
     @property
     def markdown(self) -> str:

@@ -57,8 +57,8 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
         progress.planned(specs)
         for spec in specs:
             progress.started(spec)
-            work = partial(run_collective, spec, time_limit_seconds=options.time_limit, logs=logs)
-            record = recorded(spec.label, work, [machine.environment.environment_id])
+            call = partial(run_collective, spec, time_limit_seconds=options.time_limit, logs=logs)
+            record = recorded(spec.label, call, [machine.environment.environment_id])
             results.append(record)
             records.append(record)
             progress.finished(record)

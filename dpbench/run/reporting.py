@@ -7,9 +7,8 @@ import webbrowser
 from functools import partial
 from pathlib import Path
 
-from dpbench.analysis.analyze import Analysis, analyze, read_analysis
+from dpbench.analysis.analyze import Analysis, CollectivesAnalysis, analyze, read_analysis
 from dpbench.analysis.published import is_table
-from dpbench.analysis.rows import Row
 from dpbench.errors import FileError, UsageError
 from dpbench.files import write_output
 from dpbench.folders import LOGS_FOLDER, Collectives, Sweep
@@ -23,7 +22,6 @@ from dpbench.report.answer import Answer
 from dpbench.report.answers.report import report_answer
 from dpbench.report.configurations import frame_text, plain_rows, rows_text
 from dpbench.run.results_folders import last_measured, latest_folder
-from dpbench.specs.collective import CollectiveSpec
 from dpbench.specs.command_line import CommandLine
 
 
@@ -58,7 +56,8 @@ def report(options: ReportOptions) -> Answer | str | None:
         raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
     analysis = read_analysis(path)
     format = options.rows_format
-    if format is None and analysis.collectives and options.columns:
+    has_rows = not isinstance(analysis, CollectivesAnalysis)
+    if format is None and options.columns and not has_rows:
         if options.output or options.open:
             raise UsageError(
                 "--columns: the page of collectives has all columns; leave it out, or write rows "
@@ -71,7 +70,7 @@ def report(options: ReportOptions) -> Answer | str | None:
     warn(*analysis.warnings)
     for note in () if format in DATA_FORMATS else analysis.notes:
         print(note, file=sys.stderr)
-    if format in DATA_FORMATS or analysis.collectives:
+    if format in DATA_FORMATS or not has_rows:
         text = frame_text(analysis.frame, format, options.columns)
     else:
         text = rows_text(analysis.rows, format=format, columns=options.columns)
@@ -129,8 +128,7 @@ def _write_page(
 
 def select_rows(analysis: Analysis, wanted: RowFilter) -> Analysis:
     """The analysis with the wanted rows alone; raises UsageError if there are none."""
-    measured = [record.spec for record in analysis.collectives]
-    there: list[Row | CollectiveSpec] = [*analysis.rows, *measured]
+    there = analysis.selectable
     if there and not any(map(wanted.keeps, there)):
         raise UsageError(f"{analysis.name}: no such row; there are {wanted.choices(there)}")
     return analysis.keeping(wanted.keeps)

@@ -281,8 +281,8 @@ def train_in_processes(
     """Train with a process for each device; then `model` is trained."""
     threads = max(1, torch.get_num_threads() // len(devices))
     # As bytes, since tensors would be sent to the ranks in shared memory.
-    work = partial(train_in_rank, pickle.dumps((recipe, model, devices, threads)))
-    result, *_ = fork_world(work, len(devices), timeout=TIME_LIMIT_OF_PROCESSES)
+    call = partial(train_in_rank, pickle.dumps((recipe, model, devices, threads)))
+    result, *_ = fork_world(call, len(devices), timeout=TIME_LIMIT_OF_PROCESSES)
     copy_all(state_of(model), state_of(result.model))
     return replace(result, model=model)
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.frames import row_frame
+from dpbench.analysis.projection.series import series_of
 from dpbench.analysis.rows import published_rows
 from dpbench.errors import FileError
 from dpbench.options.results import ProjectOptions
@@ -121,6 +123,22 @@ def test_a_table_with_single_has_speedups_over_it(tmp_path: Path) -> None:
     found = {row.label: row.speedup.value for row in rows if row.speedup}
     assert found == pytest.approx({"ddp ×1": 0.9, "ddp ×2": 1.5, "single ×1": 1.0})
     assert {row.reference and row.reference.label for row in rows} == {None, "single ×1"}
+
+
+def test_speeds_that_count_different_items_are_not_compared(tmp_path: Path) -> None:
+    """Neither in a speedup, nor in a chart, nor in a projection."""
+    header = "group_size,images_per_second,item,batch_size\n"
+    rows = read(tmp_path, header + "1,100,images,32\n2,180,tokens,32\n2,190,images,32\n")
+    speedups = {(row.item, row.group_size): row.speedup for row in rows}
+    assert speedups["images", 2].value == pytest.approx(1.9)
+    assert speedups["tokens", 2] is None
+    (tokens,) = (row for row in rows if row.item == "tokens")
+    assert tokens.notes == ("no speedup, no row at group size 1 that counts tokens",)
+    assert [part.work for part in Analysis(name="", rows=rows).by_work] == ["images", "tokens"]
+    series, _ = series_of(rows, lambda row: True)
+    assert {one.group_sizes for one in series} == {(1, 2), (2,)}
+    alone = read(tmp_path, header + "1,100,images,32\n2,180,images,32\n")
+    assert {row.work for row in alone} == {""}
 
 
 def test_the_gpus_of_a_node_tell_which_sizes_are_on_the_next(tmp_path: Path) -> None:

@@ -39,9 +39,10 @@ def test_a_table_of_others_writes_nothing_unless_asked(tmp_path: Path, report: R
     copy = Path(shutil.copy(RESULTS / "published" / "torch_ddp_rtx3090.csv", tmp_path))
     report(copy)
     assert list(tmp_path.iterdir()) == [copy]
-    result = report(copy, "--output", tmp_path / "out", "--no-charts").out
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["index.html"]
-    assert f"Report: {tmp_path / 'out' / 'index.html'}" in result
+    folder = tmp_path / "out-v1.2"  # which is no file's ending
+    result = report(copy, "--output", folder, "--no-charts").out
+    assert [p.name for p in folder.iterdir()] == ["index.html"]
+    assert f"Report: {folder / 'index.html'}" in result
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def sleeps(_: int) -> None:
 class Sleeping(ClusterRunner):
     """Starts ranks that take longer than their trial may."""
 
-    def rank_work(self, trial: TrialSpec) -> Callable[[int], Any]:
+    def rank_function(self, trial: TrialSpec) -> Callable[[int], Any]:
         return sleeps
 
 

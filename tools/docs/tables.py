@@ -40,7 +40,8 @@ def _columns(which: str) -> str:
         (
             (f"{f'{column.header}, ' * shown}`{column.key}`", column.meaning)
             for column in headed
-            if bool(column.rank) is shown and column.key not in (NOT_MEASURED if shown else AXES)
+            if bool(column.priority) is shown
+            and column.key not in (NOT_MEASURED if shown else AXES)
         ),
     )
 

@@ -15,7 +15,7 @@ from dpbench.analysis.comparisons.matching import Identity, Records, Side, setti
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
 from dpbench.analysis.metrics import COMPARED_METRICS, Metric
 from dpbench.analysis.noise import MachineLoad, machine_load
-from dpbench.analysis.rows import by_configuration, order_of, usable_repetitions, worst_status
+from dpbench.analysis.rows import Row, by_configuration, order_of, usable_repetitions, worst_status
 from dpbench.architecture.naming import named_files
 from dpbench.errors import NotComparable, UsageError
 from dpbench.specs import AXES, Configuration, Labels, series_name
@@ -40,7 +40,7 @@ class Pair:
     ran_in_turn: bool
     """Whether both sides were measured in one run, repetition by repetition."""
 
-    def unit(self, metric: Metric) -> str:
+    def unit(self, metric: Metric[Row]) -> str:
         """The unit of a metric, such as "images/s"; raises NotComparable for a speed if the sides
         count different items."""
         both = (*self.baseline, *self.candidate)
@@ -50,7 +50,7 @@ class Pair:
             raise NotComparable(f"{self.label}: the sides count different items: {counted}")
         return metric.counting(items or ["samples"]).unit
 
-    def change(self, metric: Metric) -> Change | None:
+    def change(self, metric: Metric[Row]) -> Change | None:
         """The change of the cost, which is time or memory; None if a side has no run with the
         metric."""
         before, now = readings(self.baseline, metric), readings(self.candidate, metric)
@@ -151,7 +151,7 @@ class Comparison:
         change if that can be tested. Raises NotComparable as `Pair.unit` does."""
         metric = COMPARED_METRICS[name]
         changes = [pair.change(metric) for pair in self.pairs]
-        p_values = [p_value(one) if one and one.is_tested else None for one in changes]
+        p_values = [p_value(change) if change and change.is_tested else None for change in changes]
         corrected = holm(p_values)
         return [
             ComparedRow(
@@ -181,14 +181,7 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
     UsageError if a side has two configurations that cannot be distinguished so, or if the sides
     share trials.
     """
-    before, now = baseline.selected(), candidate.selected()
-    ran_in_turn = baseline.run_id is not None and baseline.run_id == candidate.run_id
-    measured = {record.trial: record for record in before}
-    if ran_in_turn and any(measured.get(record.trial) == record for record in now):
-        raise UsageError(
-            f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
-            "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
-        )
+    ran_in_turn = _ran_in_turn(baseline, candidate)
     keys = settings_to_match(baseline, candidate)
     first, second = baseline.configurations(keys), candidate.configurations(keys)
     if not first.keys() & second.keys():
@@ -196,6 +189,13 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
             f"no configuration is in both {baseline.label} and {candidate.label}; "
             f"{_why_none(keys, first, second)}"
         )
+    differences = environment_differences(baseline, candidate)
+    if differences and not force:
+        raise NotComparable(
+            f"{baseline.label} and {candidate.label} come from different environments: "
+            f"{'; '.join(differences)}. --force compares them nevertheless"
+        )
+    before, now = baseline.selected(), candidate.selected()
     labels = Labels.among(record.configuration for record in (*before, *now))
     settings = {key: records[0].configuration for key, records in (second | first).items()}
     ordered = sorted(
@@ -211,12 +211,6 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
         for key in ordered
         if key in first and key in second
     )
-    differences = environment_differences(baseline, candidate)
-    if differences and not force:
-        raise NotComparable(
-            f"{baseline.label} and {candidate.label} come from different environments: "
-            f"{'; '.join(differences)}. --force compares them nevertheless"
-        )
     notes = origin_notes(baseline, candidate, pairs)
     for side, own, other in ((baseline, first, second), (candidate, second, first)):
         alone = [labels.label(settings[key]) for key in ordered if key in own and key not in other]
@@ -234,14 +228,28 @@ def compare_sides(baseline: Side, candidate: Side, *, force: bool = False) -> Co
     )
 
 
+def _ran_in_turn(baseline: Side, candidate: Side) -> bool:
+    """Whether both sides were measured in one run; raises UsageError if they share trials of it."""
+    before, now = baseline.selected(), candidate.selected()
+    if baseline.run_id is None or baseline.run_id != candidate.run_id:
+        return False
+    measured = {record.trial: record for record in before}
+    if any(measured.get(record.trial) == record for record in now):
+        raise UsageError(
+            f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
+            "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
+        )
+    return True
+
+
 def _failures(records: Records, labels: Labels, role: str) -> dict[str, str]:
     """The configurations that could not be measured, see `Comparison.failures`."""
-    found = {}
+    failures = {}
     for configuration, repetitions in by_configuration(records).items():
         status, reason = worst_status(repetitions)
         if status.is_failure:
-            found[f"{labels.label(configuration)}{role}"] = f"{status.words}: {reason}"
-    return found
+            failures[f"{labels.label(configuration)}{role}"] = f"{status.words}: {reason}"
+    return failures
 
 
 def _why_none(keys: Sequence[str], *sides: Mapping[Identity, object]) -> str:
@@ -262,16 +270,19 @@ def environment_differences(baseline: Side, candidate: Side) -> list[str]:
     before, after = baseline.used_environments(), candidate.used_environments()
     if before.keys() == after.keys():
         return []
-    found = list[str]()
+    differences = list[str]()
     for first, second in product(before.values(), after.values()):
-        found += second.differences_from(first) if first and second else ["some are not stored"]
+        if first and second:
+            differences += second.differences_from(first)
+        else:
+            differences.append("some are not stored")
     then, now = baseline.group_classes(), candidate.group_classes()
-    found += [
+    differences += [
         f"process group {then[backend]} -> {now[backend]}"
         for backend in then
         if now.get(backend, then[backend]) != then[backend]
     ]
-    return [*dict.fromkeys(found)]
+    return [*dict.fromkeys(differences)]
 
 
 def origin_notes(baseline: Side, candidate: Side, pairs: Sequence[Pair]) -> list[str]:
@@ -284,7 +295,7 @@ def origin_notes(baseline: Side, candidate: Side, pairs: Sequence[Pair]) -> list
             if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
                 notes[f"{named_files(new)} has changed between the two"] = None
     then, now = (
-        dict.fromkeys(one.hostname for one in side.used_environments().values() if one)
+        dict.fromkeys(machine.hostname for machine in side.used_environments().values() if machine)
         for side in (baseline, candidate)
     )
     if then and now and then.keys() != now.keys():
@@ -306,7 +317,7 @@ def _common_label(first: Configuration, second: Configuration, labels: Labels) -
     return row_name(name or backend or "", size, nodes or (), batch) or both
 
 
-def readings(records: Records, metric: Metric) -> dict[int, float]:
+def readings(records: Records, metric: Metric[Row]) -> dict[int, float]:
     """The value of a metric in each repetition that has it."""
     read = metric.of_trial
     values = ((record.trial.repetition, read(record)) for record in records if read)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpbench.analysis.change import Change, change_between, mean_costs
+from dpbench.analysis.change import Change, change_between, mean_per_repetition
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, Outcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.estimate import MIN_PAIRS
@@ -66,9 +66,9 @@ class Verdict:
 def deciding(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict of a check with several metrics: the first one with the worst outcome, preferably
     one with inconclusive rows."""
-    worst = min(verdicts, key=lambda one: OUTCOMES_WORST_FIRST.index(one.outcome))
-    as_bad = [one for one in verdicts if one.outcome == worst.outcome]
-    return next((one for one in as_bad if any(row.is_open for row in one.rows)), worst)
+    worst = min(verdicts, key=lambda verdict: OUTCOMES_WORST_FIRST.index(verdict.outcome))
+    as_bad = [verdict for verdict in verdicts if verdict.outcome == worst.outcome]
+    return next((bad for bad in as_bad if any(row.is_open for row in bad.rows)), worst)
 
 
 def assess(
@@ -120,9 +120,9 @@ def _outcome(
     """The outcome of a change, which a test may have called slower; inconclusive if heavy load on
     the machine may explain it."""
     passes = change is not None and change.is_below(limit, pass_level)
-    found: Outcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
-    is_spoiled = compared.machine_load.spoils_differences and compared.load_may_explain(found)
-    return "inconclusive" if is_spoiled else found
+    outcome: Outcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
+    is_spoiled = compared.machine_load.spoils_differences and compared.load_may_explain(outcome)
+    return "inconclusive" if is_spoiled else outcome
 
 
 def mean_change(changes: Iterable[Change | None]) -> Change | None:
@@ -132,8 +132,8 @@ def mean_change(changes: Iterable[Change | None]) -> Change | None:
     These may be fewer than MIN_PAIRS where rows failed in some; then the mean is not paired.
     """
     tested = [change for change in changes if change and change.is_tested]
-    before = mean_costs([change.baseline for change in tested])
-    after = mean_costs([change.candidate for change in tested])
+    before = mean_per_repetition([change.baseline for change in tested])
+    after = mean_per_repetition([change.candidate for change in tested])
     has_pairs = len(before.keys() & after.keys()) >= MIN_PAIRS
     is_paired = has_pairs and any(change.is_paired for change in tested)
     return change_between(before, after, paired=is_paired)

@@ -62,7 +62,8 @@ def continued(
     which ascend; the rise beyond the last of them ÷ the whole measured rise; and the scale of the
     error, see `error_scale`. `seconds` may have any unit."""
     first, last = math.log(seconds[0]), math.log(seconds[-1])
-    measured, beyond = math.log2(sizes[-1] / sizes[0]), math.log2(group_size / sizes[-1])
+    measured = math.log2(sizes[-1] / sizes[0])
+    beyond = math.log2(group_size / sizes[-1])
     part = 0.0
     if last > first:
         part = FIRST_RISE_SHARE * (1 - RISE_DAMPING**beyond) / (1 - RISE_DAMPING) / measured
@@ -95,8 +96,9 @@ def project_by_law(
             f"{series.label}: a projection needs at least two group sizes, got {sizes[0]}; measure "
             "more, for example with dpbench sweep --group-sizes 1,2,4"
         )
-    speeds, points = series.speeds, list[ProjectedPoint]()
-    seconds = [size / speed.value for size, speed in zip(sizes, speeds, strict=True)]
+    throughputs = series.throughputs
+    seconds = [n / throughput.value for n, throughput in zip(sizes, throughputs, strict=True)]
+    points = list[ProjectedPoint]()
     for n in sorted({*(group_sizes or (*sizes, 2 * sizes[-1], MAX_MULTIPLE * sizes[-1]))}):
         reason = series.beyond_one_machine(n, per_node)
         if n in sizes:
@@ -117,10 +119,10 @@ def project_by_law(
         band = ACROSS_NODES if across else WITHIN_NODE
         errors = [(end - band.middle) * scale for end in (band.low, band.high)]
         # The first and the last measured step may be off, independently.
-        first, last = noise_of(speeds[0]), noise_of(speeds[-1])
+        first, last = noise_of(throughputs[0]), noise_of(throughputs[-1])
         noise = math.hypot(part * first, (1 + part) * last)
-        speed = n * math.exp(-log_seconds - band.middle * scale)
+        throughput = n * math.exp(-log_seconds - band.middle * scale)
         origin: Origin = "next node" if across else "extrapolated"
         errors += [noise, -noise]
-        points.append(series.predicted_point(n, origin, speed, errors, len(sizes)))
+        points.append(series.predicted_point(n, origin, throughput, errors, len(sizes)))
     return Projection(series=series, points=tuple(points))

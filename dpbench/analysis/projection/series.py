@@ -52,9 +52,10 @@ class Series:
 
     @property
     def label(self) -> str:
-        """Such as "ddp/gloo, batch 32"."""
+        """Such as "ddp/gloo, batch 32"; it ends with the item where a table counts several."""
         largest = self.rows[-1]
-        return row_name(largest.series, batch_size=largest.batch_size)
+        name = row_name(largest.series, batch_size=largest.batch_size)
+        return f"{name}, {largest.item}" if largest.published and largest.work else name
 
     @property
     def configuration(self) -> Configuration | None:
@@ -66,14 +67,15 @@ class Series:
         return tuple(row.group_size for row in self.rows)
 
     @property
-    def speeds(self) -> tuple[Estimate, ...]:
+    def throughputs(self) -> tuple[Estimate, ...]:
         """The throughputs of all replicas."""
         return tuple(row.throughput for row in self.rows if row.throughput is not None)
 
     @property
     def items_per_replica(self) -> int | None:
         """Items of one replica in one optimizer step; None if the batch size is not known."""
-        row, settings = self.rows[-1], self.configuration
+        row = self.rows[-1]
+        settings = self.configuration
         if settings is None or settings.batch_size is None:
             return row.batch_size
         samples = settings.batch_size * settings.accumulate
@@ -89,7 +91,7 @@ class Series:
     def base(self) -> Estimate:
         """Throughput of one replica that scales linearly: `single`, or an equal share of the
         smallest measured group."""
-        first = self.speeds[0]
+        first = self.throughputs[0]
         return self.single or first.scaled(1 / self.group_sizes[0], unit=first.unit)
 
     @property
@@ -109,10 +111,11 @@ class Series:
     def measured_point(self, n: int) -> ProjectedPoint:
         """The point of a measured group size."""
         place = self.group_sizes.index(n)
-        speed, efficiency = self.speeds[place], self.rows[place].efficiency
+        throughput = self.throughputs[place]
+        efficiency = self.rows[place].efficiency
         if efficiency is None:  # without single and group size 1 it has no speedup
-            efficiency = single_value(speed.value / (n * self.base.value), "of linear")
-        return self._point(n, "measured", speed, efficiency)
+            efficiency = single_value(throughput.value / (n * self.base.value), "of linear")
+        return self._point(n, "measured", throughput, efficiency)
 
     def predicted_point(
         self, n: int, origin: Origin, value: float, errors: Sequence[float], sample_size: int
@@ -132,18 +135,23 @@ class Series:
                 value=value, low=low, high=high, unit=unit, sample_size=sample_size, basis="model"
             )
 
-        share, noise = value / (n * self.base.value), noise_of(self.base)
+        share = value / (n * self.base.value)
+        noise = noise_of(self.base)
         efficiency = banded(share, "of linear", *errors, noise, -noise)
         return self._point(n, origin, banded(value, self.base.unit, *errors), efficiency)
 
     def _point(
-        self, n: int, origin: Origin, speed: Estimate, efficiency: Estimate
+        self, n: int, origin: Origin, throughput: Estimate, efficiency: Estimate
     ) -> ProjectedPoint:
         """The point with its step time, if the batch size is known."""
         items = (self.items_per_replica or 0) * n
-        step = speed.mapped(lambda rate: items / rate, unit="s") if items else None
+        step = throughput.mapped(lambda value: items / value, unit="s") if items else None
         return ProjectedPoint(
-            group_size=n, origin=origin, throughput=speed, efficiency=efficiency, step_seconds=step
+            group_size=n,
+            origin=origin,
+            step_seconds=step,
+            throughput=throughput,
+            efficiency=efficiency,
         )
 
 
@@ -158,9 +166,9 @@ class Projection:
     assumptions: tuple[str, ...] = ()
 
 
-def noise_of(speed: Estimate) -> float:
-    """How far the logarithm of a measured speed may be off; 0 without an interval."""
-    return math.log(speed.ends[1] / speed.value)
+def noise_of(throughput: Estimate) -> float:
+    """How far the logarithm of a measured throughput may be off; 0 without an interval."""
+    return math.log(throughput.ends[1] / throughput.value)
 
 
 def series_of(
@@ -184,7 +192,7 @@ def series_of(
         communicates = row.implementation != SINGLE if traits is None else traits.communicates
         if row.throughput is not None and communicates and wanted(row):
             settings = row.configuration
-            key = settings.of_one_replica if settings else (row.series, row.batch_size)
+            key = settings.of_one_replica if settings else (row.work, row.series, row.batch_size)
             groups.setdefault(key, []).append(row)
     series: list[Series] = []
     notes: list[str] = []

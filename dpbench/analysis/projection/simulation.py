@@ -11,14 +11,14 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.estimate import geometric_mean, single_value
+from dpbench.analysis.estimate import Estimate, geometric_mean, single_value
 from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Topology
 from dpbench.analysis.projection.series import ProjectedPoint, Projection, Series
@@ -74,13 +74,15 @@ def buckets(step: GradientTrace, cap_mb: float | None = None) -> list[tuple[floa
     """
     cap = (DEFAULT_CAP_MB if cap_mb is None else cap_mb) * MEBI
     next_cap = (DEFAULT_FIRST_CAP_MB if cap_mb is None else cap_mb) * MEBI
-    filled, size = list[tuple[float, int]](), 0
+    filled = list[tuple[float, int]]()
+    size = 0
     (ready_seconds,) = step.ready_seconds
     for ready, nbytes in zip(ready_seconds, step.gradient_bytes, strict=True):
         size += nbytes
         if size >= next_cap:
             filled.append((ready, size))
-            size, next_cap = 0, cap
+            size = 0
+            next_cap = cap
     return [*filled, (ready_seconds[-1], size)] if size else filled
 
 
@@ -104,11 +106,24 @@ def simulated_seconds(
         scale: how many times as long as traced everything but communication takes.
         accumulate: micro-steps; only the last one communicates.
     """
-    backward_end, free = scale * step.backward_end_seconds[0], 0.0
+    backward_end = scale * step.backward_end_seconds[0]
+    free = 0.0
     for ready, nbytes in buckets(step, cap_mb):
         free = max(free, scale * ready) + cost(nbytes)
     before = (accumulate - 1) * backward_end + cost(step.buffer_bytes)
     return before + scale * step.step_seconds[0] + max(0.0, free - backward_end)
+
+
+def contention_by_size(series: Series, seconds_alone: float) -> dict[int, Estimate]:
+    """How many times as long as one replica alone, whose step takes `seconds_alone`, the slowest of
+    so many replicas computes; empty if no steps without synchronization were measured."""
+    contention = {}
+    for row in series.rows:
+        steps = [free for r in row.records if (free := free_communication_seconds(r)) is not None]
+        if row.group_size > 1 and steps:
+            ratios = [seconds / seconds_alone for seconds in steps]
+            contention[row.group_size] = geometric_mean(ratios, unit="×")
+    return contention
 
 
 def project_by_simulation(
@@ -125,42 +140,19 @@ def project_by_simulation(
     _require_simulable(series, configuration, has_trace=bool(traces))
     step = typical_step(traces)
     accumulated = (configuration.accumulate - 1) * step.backward_end_seconds[0]
-    mean = geometric_mean([slowest_rank_step_seconds(record) for record in alone], unit="s").value
-    measured = {}
-    for row in series.rows:
-        steps = [free for r in row.records if (free := free_communication_seconds(r)) is not None]
-        if row.group_size > 1 and steps:
-            measured[row.group_size] = geometric_mean([one / mean for one in steps], unit="×")
+    traced = step.step_seconds[0] + accumulated
+    measured = geometric_mean([slowest_rank_step_seconds(record) for record in alone], unit="s")
+    contention = contention_by_size(series, measured.value)
 
-    def simulated(n: int, computing: float, slower: float = 1.0) -> float:
+    def simulated(n: int, computing: float, slower: float) -> float:
         """Seconds of a step whose computing and collectives take so many times as long."""
         return simulated_seconds(
             step,
             lambda nbytes: slower * network.seconds(nbytes, n),
-            scale=computing * mean / (step.step_seconds[0] + accumulated),
+            scale=computing * measured.value / traced,
             cap_mb=configuration.bucket_cap_mb,
             accumulate=configuration.accumulate,
         )
-
-    def projected(n: int) -> ProjectedPoint:
-        # Contention is that of the nearest measured number of replicas on one machine.
-        together, beside = min(n, network.ranks_per_node), single_value(1.0, "×")
-        if together > 1 and measured:
-            beside = measured[min(measured, key=lambda size: abs(math.log(size / together)))]
-        seconds, speed = simulated(n, beside.value), series.speeds[0]
-        unsure = network.uncertainty or 1.0
-        moved = [
-            *(simulated(n, beside.value * end / speed.value) for end in speed.ends),
-            *(simulated(n, end) for end in beside.ends),
-            *(simulated(n, beside.value, factor) for factor in (1 / unsure, unsure)),
-        ]
-        octaves = max(0.0, math.log2(n / series.group_sizes[-1]))
-        rise = max(0.0, math.log(seconds / simulated(1, 1.0))) / math.log2(n)
-        scale = error_scale(rise, octaves)
-        errors = [math.log(other / seconds) for other in moved]
-        errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
-        rate = n * (series.items_per_replica or 0) / seconds  # sweeps have a batch size
-        return series.predicted_point(n, "projected", rate, errors, len(traces))
 
     points = []
     for n in sorted(set(group_sizes)):
@@ -170,10 +162,11 @@ def project_by_simulation(
         elif reason is not None:
             points.append(ProjectedPoint(group_size=n, origin="refused", reason=reason))
         else:
-            points.append(projected(n))
+            throughput, errors = _simulated_throughput(series, network, n, contention, simulated)
+            points.append(series.predicted_point(n, "projected", throughput, errors, len(traces)))
     sent = buckets(step, configuration.bucket_cap_mb)
     total = units.bytes_binary(sum(nbytes for _, nbytes in sent))
-    contention = "as in steps without synchronization" if measured else "not at all"
+    slowdown = "as in steps without synchronization" if contention else "not at all"
     return Projection(
         series=series,
         points=tuple(points),
@@ -181,12 +174,48 @@ def project_by_simulation(
         assumptions=(
             f"gradients ({total}) are reduced in {units.counted(len(sent), 'bucket')}",
             network.assumption,
-            f"replicas on one machine slow each other down {contention}",
+            f"replicas on one machine slow each other down {slowdown}",
             "larger groups have no slower stragglers than the measured ones",
             "computation and communication do not slow each other down",
             "the input pipeline is fast enough, and no replica fails",
         ),
     )
+
+
+def _simulated_throughput(
+    series: Series,
+    network: Topology,
+    n: int,
+    contention: Mapping[int, Estimate],
+    simulated: Callable[[int, float, float], float],
+) -> tuple[float, list[float]]:
+    """The throughput of n replicas, and its errors on a logarithmic scale: each input moved to both
+    ends of its interval, and the error of a law beyond the measured sizes.
+
+    `simulated` gives the seconds of a step from the number of replicas and how many times as long
+    computing and collectives take.
+    """
+    # Contention is that of the nearest measured number of replicas on one machine.
+    together = min(n, network.ranks_per_node)
+    beside = single_value(1.0, "×")
+    if together > 1 and contention:
+        nearest = min(contention, key=lambda size: abs(math.log(size / together)))
+        beside = contention[nearest]
+    seconds = simulated(n, beside.value, 1.0)
+    alone = series.throughputs[0]
+    unsure = network.uncertainty or 1.0
+    moved = [
+        *(simulated(n, beside.value * end / alone.value, 1.0) for end in alone.ends),
+        *(simulated(n, end, 1.0) for end in beside.ends),
+        *(simulated(n, beside.value, factor) for factor in (1 / unsure, unsure)),
+    ]
+    errors = [math.log(other / seconds) for other in moved]
+    doublings = max(0.0, math.log2(n / series.group_sizes[-1]))
+    rise = max(0.0, math.log(seconds / simulated(1, 1.0, 1.0))) / math.log2(n)
+    scale = error_scale(rise, doublings)
+    errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
+    # Sweeps have a batch size.
+    return n * (series.items_per_replica or 0) / seconds, errors
 
 
 def _require_simulable(series: Series, configuration: Configuration, *, has_trace: bool) -> None:

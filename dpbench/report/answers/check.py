@@ -29,10 +29,11 @@ def check_answer(
     verdicts: Sequence[Verdict], notes: Sequence[str] = (), *, exit_status: int
 ) -> Answer:
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
-    first, compared = summary_of(verdicts), verdicts[0].compared
+    summary = summary_of(verdicts)
+    compared = verdicts[0].compared
     remarks = all_notes(verdicts, notes)
     reading = [f"+ is worse; ranges are {percent(CONFIDENCE)} intervals over repetitions"]
-    rows = [row for one in verdicts for row in one.rows]
+    rows = [row for verdict in verdicts for row in verdict.rows]
     if len(rows) > 1:  # the headline has the reason of a single one
         reading.insert(
             0,
@@ -45,29 +46,29 @@ def check_answer(
     sides = {"baseline": compared.baseline.label, "candidate": compared.candidate.label}
     return Answer(
         paragraphs=(
-            f"{first}\n{sides['candidate']} (candidate) against {sides['baseline']} (baseline)",
+            f"{summary}\n{sides['candidate']} (candidate) against {sides['baseline']} (baseline)",
             *_tables(verdicts),
             [*reading, *remarks],
         ),
         data={
             "outcome": deciding(verdicts).outcome,
-            "summary": first,
+            "summary": summary,
             **sides,
             "metrics": [
                 {
-                    "metric": one.metric,
-                    "outcome": one.outcome,
-                    "tolerance": one.tolerance,
-                    **with_ends("slowdown", one.change.estimate if one.change else None),
-                    "repetitions": one.change.repetitions if one.change else (0, 0),
-                    "repetitions_needed": one.repetitions_needed,
+                    "metric": verdict.metric,
+                    "outcome": verdict.outcome,
+                    "tolerance": verdict.tolerance,
+                    **with_ends("slowdown", verdict.change.estimate if verdict.change else None),
+                    "repetitions": verdict.change.repetitions if verdict.change else (0, 0),
+                    "repetitions_needed": verdict.repetitions_needed,
                 }
-                for one in verdicts
+                for verdict in verdicts
             ],
             "rows": [
-                plain_comparison(row) | {"tolerance": one.tolerance}
-                for one in verdicts
-                for row in one.rows
+                plain_comparison(row) | {"tolerance": verdict.tolerance}
+                for verdict in verdicts
+                for row in verdict.rows
             ],
             "environment_differences": list(compared.differences),
             "notes": remarks,
@@ -110,10 +111,10 @@ def quantity_of(rows: Sequence[ComparedRow]) -> str:
     """The quantity that changes; more of it is worse. Throughput is judged by "time per image"."""
     if rows[0].metric != "images_per_second":
         return rows[0].metric
-    rates = {row.unit for row in rows if row.baseline or row.candidate}
-    rate = rates.pop() if len(rates) == 1 else "samples/s"
-    one = re.sub(r"(x|ss|ch|sh)es$|s$", r"\1", rate.removesuffix("/s"))
-    return f"time per {one}"
+    used = {row.unit for row in rows if row.baseline or row.candidate}
+    unit = used.pop() if len(used) == 1 else "samples/s"
+    item = re.sub(r"(x|ss|ch|sh)es$|s$", r"\1", unit.removesuffix("/s"))
+    return f"time per {item}"
 
 
 def _change_text(quantity: str, change: Change | None, tolerance: float) -> str:
@@ -146,10 +147,10 @@ def _what_would_decide(verdict: Verdict) -> str:
 
 def _tables(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
     """The table of each metric, after its name and tolerance if there are several."""
-    for one in verdicts:
-        metric, rows = one.metric, one.rows
+    for verdict in verdicts:
+        metric, rows = verdict.metric, verdict.rows
         if len(verdicts) > 1:
-            yield f"{metric}, tolerance {percent(one.tolerance, 3)}"
+            yield f"{metric}, tolerance {percent(verdict.tolerance, 3)}"
         subject = one_line(quantity_of(rows))
         change = "Change" if subject == metric else f"Change\nin {subject}"
         yield Table(
@@ -160,7 +161,7 @@ def _tables(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
                     change.replace(" per", "\nper"),
                     [change_words(row.change) if row.change else MISSING for row in rows],
                 ),
-                Column("Runs", [*map(sample_sizes, rows)], rank=3),
+                Column("Runs", [*map(sample_sizes, rows)], priority=3),
                 Column("Verdict", [row.outcome for row in rows], is_text=True),
             )
         )
@@ -177,14 +178,14 @@ def all_notes(verdicts: Sequence[Verdict], notes: Sequence[str]) -> list[str]:
 
 def change_words(change: Change) -> str:
     """Writes a change as "+1.2 % (-0.4 to +2.8 %)", to the digits that its interval supports."""
-    percent = 100 * (change.estimate.value - 1)
+    percentage = 100 * (change.estimate.value - 1)
     if not change.is_tested:
-        return f"{percent:+z,.1f} %"
+        return f"{percentage:+z,.1f} %"
     low, high = change.estimate.ends
     spread = 50 * (high - low)
-    places = decimals(spread, percent) if spread > EQUAL_RUNS_PERCENT else 1
+    places = decimals(spread, percentage) if spread > EQUAL_RUNS_PERCENT else 1
     ends = " to ".join(f"{100 * (end - 1):+z,.{places}f}" for end in (low, high))
-    return f"{percent:+z,.{places}f} % ({ends} %)"
+    return f"{percentage:+z,.{places}f} % ({ends} %)"
 
 
 def junit(
@@ -198,22 +199,24 @@ def junit(
     """
     cases: list[dict[str, Any]] = []
 
-    def add(about: str, name: str, outcome: str, said: str, if_open: str = "skipped") -> None:
+    def add(about: str, name: str, outcome: str, details: str, if_open: str = "skipped") -> None:
         tags = {"pass": "", "regressed": "failure", "inconclusive": if_open, "error": "error"}
-        message = one_line(f"{outcome}: {said}")
+        message = one_line(f"{outcome}: {details}")
         case = {"about": about, "name": one_line(name), "message": message, "type": outcome}
         cases.append({**case, "tag": tags[outcome]})
 
     compared = verdicts[0].compared
-    for one in verdicts:
-        said = _change_text(quantity_of(one.rows), one.change, one.tolerance)
-        name, is_single = f"all rows of {compared.candidate.label}", len(one.rows) == 1
+    for verdict in verdicts:
+        name = f"all rows of {compared.candidate.label}"
+        details = _change_text(quantity_of(verdict.rows), verdict.change, verdict.tolerance)
+        is_single = len(verdict.rows) == 1
         if is_single:
-            name, said = one.rows[0].pair.label, one.rows[0].reason or said
-        add(one.metric, name, one.outcome, said, "failure" if strict else "skipped")
-        for row in () if is_single else one.rows:
-            said = row.reason or _change_text(quantity_of([row]), row.change, one.tolerance)
-            add(row.metric, row.pair.label, row.outcome, said)
+            name = verdict.rows[0].pair.label
+            details = verdict.rows[0].reason or details
+        add(verdict.metric, name, verdict.outcome, details, "failure" if strict else "skipped")
+        for row in () if is_single else verdict.rows:
+            change = _change_text(quantity_of([row]), row.change, verdict.tolerance)
+            add(row.metric, row.pair.label, row.outcome, row.reason or change)
     for label, how in compared.failures.items():
         add("measuring", label, "error", how)
     return render_template(
@@ -221,5 +224,5 @@ def junit(
         cases=cases,
         tags=[case["tag"] for case in cases],
         started_utc=started_utc,
-        said=[*map(one_line, (summary_of(verdicts), *all_notes(verdicts, notes)))],
+        summary=[*map(one_line, (summary_of(verdicts), *all_notes(verdicts, notes)))],
     )

@@ -22,7 +22,7 @@ def collectives_table(records: Sequence[CollectiveRecord]) -> Table:
     measured = [row for row in collective_rows(records) if row.nbytes is not None]
     columns = []
     for metric in COLLECTIVE_METRICS:
-        if metric.header:
+        if metric.priority is not None:
             values = [metric.read(row) for row in measured]
             columns.append(metric_column(metric, values, [*map(metric.write, values)]))
     return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(records)))

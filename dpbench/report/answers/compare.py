@@ -9,6 +9,7 @@ from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, cla
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.formatting import percent, plus_minus, rate_with_unit
 from dpbench.analysis.metrics import COMPARED_METRICS, ITEM_PLACEHOLDER, Metric, PlainValue
+from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
 from dpbench.report.table import MISSING, Column, Table, or_missing
@@ -25,17 +26,17 @@ def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: f
     paragraphs: list[Paragraph] = []
     for name, rows in by_metric.items():
         metric = COMPARED_METRICS[name]
-        shown = [row for row in rows if any(row.repetitions)] or rows
-        hidden = [row.pair.label for row in rows if row not in shown]
+        measured = [row for row in rows if any(row.repetitions)] or rows
+        others = [row.pair.label for row in rows if row not in measured]
         paragraphs += [
             f"A (baseline):  {compared.baseline.label}\n"
             f"B (candidate): {compared.candidate.label}\n"
             f"Metric:        {name}",
-            _comparison_table(shown, metric, within),
-            _summary(shown, metric, within),
+            _comparison_table(measured, metric, within),
+            _summary(measured, metric, within),
             [
-                *_reading(shown, metric),
-                *([f"{name} was measured on neither side: {'; '.join(hidden)}"] if hidden else []),
+                *_reading(measured, metric),
+                *([f"{name} was measured on neither side: {'; '.join(others)}"] if others else []),
                 *notes,
             ],
         ]
@@ -50,7 +51,7 @@ def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: f
     )
 
 
-def _comparison_table(rows: Sequence[ComparedRow], metric: Metric, within: float) -> Table:
+def _comparison_table(rows: Sequence[ComparedRow], metric: Metric[Row], within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(
@@ -64,19 +65,20 @@ def _comparison_table(rows: Sequence[ComparedRow], metric: Metric, within: float
             Column(
                 "p",
                 [MISSING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}" for p in p_values],
-                rank=4,
+                priority=4,
             ),
-            Column("n", [*map(sample_sizes, rows)], rank=3),
+            Column("n", [*map(sample_sizes, rows)], priority=3),
             Column("B is", [_outcome_words(row, within) for row in rows], is_text=True),
         )
     )
 
 
-def _ratio(row: ComparedRow, metric: Metric) -> Estimate | None:
+def _ratio(row: ComparedRow, metric: Metric[Row]) -> Estimate | None:
     """The speed of B ÷ that of A, so that above 1 B is faster; B ÷ A of what is no speed."""
     if row.change is None:
         return None
-    ratio, is_cost = row.change.estimate, not metric.is_speed and metric.better == "lower"
+    ratio = row.change.estimate
+    is_cost = not metric.is_speed and metric.better == "lower"
     return ratio if is_cost else ratio.mapped(lambda value: 1 / value, unit=ratio.unit)
 
 
@@ -93,7 +95,7 @@ def side_columns(
     sides = [row.baseline for row in rows], [row.candidate for row in rows]
     for name, averages in zip(names, sides, strict=True):
         header = f"{name}{gap}({rate})" if rate else name
-        yield Column(header, [or_missing(average, write) for average in averages], rank=2)
+        yield Column(header, [or_missing(average, write) for average in averages], priority=2)
 
 
 def sample_sizes(row: ComparedRow) -> str:
@@ -121,7 +123,7 @@ def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
     }
 
 
-def _summary(rows: Sequence[ComparedRow], metric: Metric, within: float) -> str:
+def _summary(rows: Sequence[ComparedRow], metric: Metric[Row], within: float) -> str:
     """Writes "B is faster in 3 of 8 rows (1.42–1.90 ×) and slower in 1 (0.81 ×); 4 are
     inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
     outcomes: dict[str, list[ComparedRow]] = {}
@@ -158,7 +160,7 @@ def _outcome_words(row: ComparedRow, within: float) -> str:
     return row.outcome if row.reason is None else f"{row.outcome}: {row.reason}"
 
 
-def _reading(rows: Sequence[ComparedRow], metric: Metric) -> Iterable[str]:
+def _reading(rows: Sequence[ComparedRow], metric: Metric[Row]) -> Iterable[str]:
     """How the numbers of the table are to be read."""
     if metric.is_speed:
         ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"

@@ -224,7 +224,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                 "Cause",
                 [_cause_words(*row) for row in rows],
                 is_text=True,
-                rank=2 if len(explanations) > 1 else 1,
+                priority=2 if len(explanations) > 1 else 1,
             ),
         ),
     )

@@ -10,7 +10,7 @@ from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
 from dpbench.analysis.formatting import percent, percentage, plus_minus, time_text
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
-from dpbench.analysis.projection.series import Projection
+from dpbench.analysis.projection.series import ProjectedPoint, Projection
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.table import MISSING, Column, Table, or_missing
@@ -67,23 +67,24 @@ def _plain_projection(projection: Projection) -> dict[str, Any]:
 def _projection_table(projections: Sequence[Projection]) -> Table:
     """Columns without a value are left out."""
     items = {projection.series.rows[0].item for projection in projections}
-    speed_metric = TABLE_METRICS["images_per_second"].counting(map(one_line, items))
-    labels, points = [], []
+    metric = TABLE_METRICS["images_per_second"].counting(map(one_line, items))
+    labels = list[str]()
+    points = list[ProjectedPoint]()
     for projection in projections:
-        shown = [point for point in projection.points if point.origin != "refused"]
-        labels += [projection.series.label] * len(shown)
-        points += shown
+        predicted = [point for point in projection.points if point.origin != "refused"]
+        labels += [projection.series.label] * len(predicted)
+        points += predicted
 
-    def speed(estimate: Estimate) -> str:
+    def with_unit(estimate: Estimate) -> str:
         unit = f" {estimate.unit}" if len(items) > 1 else ""
         return f"{plus_minus(estimate)}{unit}"
 
-    speeds = [point.throughput for point in points]
+    throughputs = [point.throughput for point in points]
     columns = (
         Column("Series", labels, is_text=True),
         Column("Replicas", [f"{point.group_size:,}" for point in points]),
-        Column("Step", [or_missing(point.step_seconds, time_text) for point in points], rank=2),
-        Column(speed_metric.header, [or_missing(estimate, speed) for estimate in speeds]),
+        Column("Step", [or_missing(point.step_seconds, time_text) for point in points], priority=2),
+        Column(metric.header, [or_missing(estimate, with_unit) for estimate in throughputs]),
         Column("Efficiency", [or_missing(point.efficiency, percentage) for point in points]),
         Column("Origin", [point.origin for point in points], is_text=True),
     )
@@ -92,9 +93,10 @@ def _projection_table(projections: Sequence[Projection]) -> Table:
 
 def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
     """Each reason once, with the group sizes that it refuses."""
-    refused = [point for each in projections for point in each.points if point.reason]
+    refused = [point for projection in projections for point in projection.points if point.reason]
     for reason in dict.fromkeys(point.reason for point in refused):
-        sizes = dict.fromkeys(f"{one.group_size:,}" for one in refused if one.reason == reason)
+        same = [point.group_size for point in refused if point.reason == reason]
+        sizes = dict.fromkeys(f"{size:,}" for size in same)
         yield f"no prediction for {', '.join(sizes)} replicas: {reason}"
 
 
@@ -116,9 +118,9 @@ def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
     """Each sentence once, with the series that it is about unless it is about all."""
-    lines = dict.fromkeys(line for each in projections for line in each.assumptions)
+    lines = dict.fromkeys(line for made in projections for line in made.assumptions)
     for line in lines:
-        labels = [each.series.label for each in projections if line in each.assumptions]
+        labels = [made.series.label for made in projections if line in made.assumptions]
         whose = "" if len(labels) == len(projections) else f" ({'; '.join(labels)})"
         yield f"assumed: {line}{whose}"
     if not lines:

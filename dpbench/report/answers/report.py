@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.analyze import Analysis, CollectivesAnalysis
 from dpbench.analysis.fastest import Fastest
 from dpbench.analysis.formatting import percentage, plus_minus, rate_with_unit
 from dpbench.analysis.rows import Row
@@ -40,29 +40,30 @@ def report_answer(
 
     Raises UsageError for unknown columns.
     """
-    first, others = analysis.warnings, analysis.notes
+    warnings = analysis.warnings
+    notes = analysis.notes
     following = next_command(analysis, typed)
     parts = [f"Report: {page}"] if page else []
     parts += [f"Next: {following}"] if following else []
-    hidden = {"more warning": len(first[1:]), "note": len(others)}
+    hidden = {"more warning": len(warnings[1:]), "note": len(notes)}
     counts = [units.counted(count, name) for name, count in hidden.items() if count]
     if counts and not verbose:
         parts.append(f"({', '.join(counts)}: --verbose)")
-    warned = [f"Warning: {warning}" for warning in first[:1]]
-    if analysis.collectives:
-        table = collectives_table(analysis.collectives)
+    warned = [f"Warning: {warning}" for warning in warnings[:1]]
+    if isinstance(analysis, CollectivesAnalysis):
+        table = collectives_table(analysis.collectives.records)
     else:
         table = configurations_table(analysis.rows, columns)
     last = "   ".join(map(keep_on_line, parts))
-    if isinstance(stored := analysis.stored, Sweep):
-        repetitions = units.counted(stored.spec.repetitions, "repetition")
-        machine = environment_line(stored.environments, {*stored.environments})
-        last = f"Measured: {works_of(stored)}; {repetitions}; {machine}\n{last}"
+    if sweep := analysis.sweep:
+        repetitions = units.counted(sweep.spec.repetitions, "repetition")
+        machine = environment_line(sweep.environments, {*sweep.environments})
+        last = f"Measured: {works_of(sweep)}; {repetitions}; {machine}\n{last}"
     return Answer(
         paragraphs=(
             "\n".join((*headline_sentences(analysis.fastest), *warned)),
             table,
-            [*first[1:], *others] if verbose else [],
+            [*warnings[1:], *notes] if verbose else [],
             last.strip(),
         )
     )
@@ -77,10 +78,10 @@ def works_of(sweep: Sweep) -> str:
     return one_line("; ".join(dict.fromkeys(names)))
 
 
-def headline_sentences(found: Iterable[Fastest]) -> Iterator[str]:
+def headline_sentences(of_batches: Iterable[Fastest]) -> Iterator[str]:
     """One sentence for each work and batch size: the fastest configuration, and how well it
     scales."""
-    for fastest in found:
+    for fastest in of_batches:
         sentence = _sentence(fastest)
         if fastest.rivals and fastest.faster_backend:
             first, ratio, second = fastest.faster_backend
@@ -96,24 +97,25 @@ def headline_sentences(found: Iterable[Fastest]) -> Iterator[str]:
 
 def _sentence(fastest: Fastest) -> str:
     row = fastest.row
-    speed = None if row is None else row.throughput
+    throughput = None if row is None else row.throughput
     at = f" at batch {fastest.batch_size:,}" if fastest.batch_size else ""
-    if row is None or speed is None or fastest.reason:
+    if row is None or throughput is None or fastest.reason:
         return f"no fastest configuration{at}: {fastest.reason}"
-    label, value = _name(row, fastest), rate_with_unit(speed)
+    label = _name(row, fastest)
+    value = rate_with_unit(throughput)
     load = f", but {fastest.load}" if fastest.load else ""
-    if fastest.rivals and speed.basis != "repetitions":
+    if fastest.rivals and throughput.basis != "repetitions":
         why = "one run cannot show whether another is as fast"
         return f"fastest in a single run{at}: {label} at {value}; {why}{load}"
     if ties := fastest.ties:
-        speeds = [rival.throughput.value for rival in ties if rival.throughput]
-        apart = math.ceil(100 * max(abs(1 - each / speed.value) for each in speeds))
+        others = [rival.throughput.value for rival in ties if rival.throughput]
+        apart = math.ceil(100 * max(abs(1 - other / throughput.value) for other in others))
         names = listed([label, *(_name(tie, fastest) for tie in ties)])
         within = f"tie, up to {max(1, apart)} % apart, the highest at {value}"
         return f"no clear winner{at}: {names} {within}{load}"
     if fastest.rivals:
         names = listed([_name(rival, fastest) for rival in fastest.rivals])
-        has_single_run = any(len(rival.speeds) == 1 for rival in fastest.rivals)
+        has_single_run = any(len(rival.throughputs) == 1 for rival in fastest.rivals)
         why = "too noisy or with too few runs" if has_single_run else "too noisy"
         return f"no clear winner{at}: {label} at {value}; {why} to compare: {names}{load}"
     if load:
@@ -131,20 +133,21 @@ def _name(row: Row, fastest: Fastest) -> str:
     return one_line(row_name(row.series, row.group_size, row.replicas_by_node, size))
 
 
-def tied_with(row: Row, found: Iterable[Fastest]) -> str:
+def tied_with(row: Row, of_batches: Iterable[Fastest]) -> str:
     """The other rows that tie as the fastest of a batch size, if a row is one of them."""
-    for fastest in found:
-        level = [one for one in (fastest.row, *fastest.ties) if one]
-        others = [one for one in level if one.configuration != row.configuration]
+    for fastest in of_batches:
+        level = [tied for tied in (fastest.row, *fastest.ties) if tied]
+        others = [tied for tied in level if tied.configuration != row.configuration]
         if 0 < len(others) < len(level) and not fastest.reason:
-            return listed([_name(one, fastest) for one in others])
+            return listed([_name(tied, fastest) for tied in others])
     return ""
 
 
 def listed(names: Sequence[str]) -> str:
     """The first names, and how many more there are: "a, b, c and 2 others"."""
-    shown, left = [*names[:MAX_TIES_NAMED]], len(names) - MAX_TIES_NAMED
+    parts = [*names[:MAX_TIES_NAMED]]
+    left = len(names) - MAX_TIES_NAMED
     if left > 0:
-        shown.append(units.counted(left, "other"))
-    *first, last = shown
+        parts.append(units.counted(left, "other"))
+    *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last

@@ -59,7 +59,8 @@ def plan_answer(
 ) -> Answer:
     """A row for each configuration of a sweep, with the number of its trials that are left, or the
     reason why it is skipped; people get reasons and the summary below it."""
-    specs, labels = [*runs], Labels.among(runs)
+    specs = [*runs]
+    labels = Labels.among(runs)
     skipped = Counter(reasons[spec] for spec in specs if spec in reasons)
     batches = [str(spec.global_batch_size or MISSING) for spec in specs]
     columns = (
@@ -67,8 +68,8 @@ def plan_answer(
         Column("Backend", [spec.backend for spec in specs], is_text=True),
         Column("Size", [f"{spec.group_size}{on_nodes(spec.replicas_by_node)}" for spec in specs]),
         Column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
-        Column("Global batch", batches, rank=2),
-        Column("Devices", [", ".join(spec.devices) for spec in specs], is_text=True, rank=3),
+        Column("Global batch", batches, priority=2),
+        Column("Devices", [", ".join(spec.devices) for spec in specs], is_text=True, priority=3),
         Column("Runs", ["skip" if spec in reasons else str(runs[spec]) for spec in specs]),
     )
     notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in skipped.items()]

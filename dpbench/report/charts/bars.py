@@ -47,7 +47,8 @@ def implementations(analysis: Analysis) -> Drawn:
     for axis, rows in panels:
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
         for place, row in enumerate(rows):
-            ratio, style = ratios[row], styles[row.series]
+            ratio = ratios[row]
+            style = styles[row.series]
             words = "reference" if ratio is UNITY else f"{plus_minus(ratio)} ×"
             write_beside(axis, place, TOO_NOISY if ratio.is_too_noisy else words)
             if ratio.is_too_noisy:
@@ -138,20 +139,20 @@ def case_panels(
     Returns the figure, its panels with the rows that they show, and, if not all rows have room, the
     remark that says so.
     """
-    shown: list[list[Row]] = []
+    drawn: list[list[Row]] = []
     room = MAX_BARS
     for case in cases(rows)[:MAX_PANELS]:
-        if shown and len(case) > room:
+        if drawn and len(case) > room:
             break
-        shown.append(case[:room])
+        drawn.append(case[:room])
         room -= len(case)
-    heights = [*map(len, shown)]
-    size = 5.2, 0.27 * sum(heights) + 0.8 * len(shown) + 0.8
+    heights = [*map(len, drawn)]
+    size = 5.2, 0.27 * sum(heights) + 0.8 * len(drawn) + 0.8
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(shown), 1, squeeze=False, sharex=True, height_ratios=heights)
+    grid = figure.subplots(len(drawn), 1, squeeze=False, sharex=True, height_ratios=heights)
     axes: list[Axes] = [line[0] for line in grid]
     axes[-1].set_xlabel(label)
-    for axis, case in zip(axes, shown, strict=True):
+    for axis, case in zip(axes, drawn, strict=True):
         batch = case[0].batch_size
         title = units.counted(case[0].group_size, "replica")
         axis.set_title(title if batch is None else f"{title}, batch size {batch:,}", pad=4)
@@ -161,7 +162,7 @@ def case_panels(
         axis.set_ylim(len(case) - 0.4, -0.6)
         axis.set_yticks(range(len(case)), [one_line(row.series) for row in case])
     remarks = first_of(sum(heights), len(rows), "configurations")
-    return figure, [*zip(axes, shown, strict=True)], remarks
+    return figure, [*zip(axes, drawn, strict=True)], remarks
 
 
 def write_beside(axes: Axes, place: float, text: str) -> None:

@@ -18,6 +18,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.rows import Row
 from dpbench.analysis.sentences import relative_to
+from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.report.charts.figures import (
     INK,
@@ -133,8 +134,8 @@ def _linear_starts(rows: Sequence[Row]) -> dict[int | None, float]:
     for row in rows:
         is_start = row.implementation == SINGLE if has_single else row.group_size == 1
         if is_start and row.throughput and not row.throughput.is_too_noisy:
-            speed = row.throughput.value
-            starts[row.batch_size] = max(speed, starts.get(row.batch_size, 0.0))
+            highest = starts.get(row.batch_size, 0.0)
+            starts[row.batch_size] = max(row.throughput.value, highest)
     return starts
 
 
@@ -157,13 +158,16 @@ def _draw_series(
             for row, value in curve
             if row.batch_size == batch_size
         ]
-        look, label = styles[series], one_line(series)
+        look = styles[series]
+        label = one_line(series)
         if has_bars:
-            places, heights = [at for at, _ in marks], [value.value for _, value in marks]
+            places = [at for at, _ in marks]
+            heights = [value.value for _, value in marks]
             fill = {"color": look["color"], "hatch": HATCHES[look["linestyle"]]}
-            one = 0.9 * width / len(curves)
-            axis.bar(places, heights, one, edgecolor="white", label=label, **fill)
-            look, label = {"color": INK, "linestyle": "none"}, "_"
+            bar_width = 0.9 * width / len(curves)
+            axis.bar(places, heights, bar_width, edgecolor="white", label=label, **fill)
+            look = {"color": INK, "linestyle": "none"}
+            label = "_"  # which no legend has
         elif len({row.group_size for row, _ in curve}) == 1:
             look = {**look, "linestyle": "none"}  # nor has its key in the legend one
         if marks:
@@ -222,12 +226,13 @@ def _batch_panels(
 def bandwidth(analysis: Analysis) -> Drawn:
     """One panel per collective and group size, one line per backend."""
     lines: dict[CollectiveSpec, dict[int, Estimate]] = {}
-    for row in collective_rows(analysis.collectives):
+    stored = analysis.stored
+    for row in collective_rows(stored.records if isinstance(stored, Collectives) else ()):
         if row.nbytes is not None and row.bus_bytes_per_second is not None:
             lines.setdefault(row.spec, {})[row.nbytes] = row.bus_bytes_per_second
     groups: dict[str, list[CollectiveSpec]] = {}
-    for spec, speeds in lines.items():
-        if len(speeds) > 1:
+    for spec, line in lines.items():
+        if len(line) > 1:
             groups.setdefault(f"{spec.collective} ×{spec.group_size}", []).append(spec)
     if not groups:
         raise NothingToDraw(
@@ -240,7 +245,7 @@ def bandwidth(analysis: Analysis) -> Drawn:
         sizes = sorted({size for spec in group for size in lines[spec]})
         names = [units.bytes_binary(size) for size in sizes]
         for spec in group:
-            points = [(sizes.index(size), speed) for size, speed in lines[spec].items()]
+            points = [(sizes.index(size), value) for size, value in lines[spec].items()]
             draw_points(axis, points, label=one_line(spec.backend), **styles[spec.backend])
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(EngFormatter(unit="B/s"))
@@ -248,7 +253,7 @@ def bandwidth(analysis: Analysis) -> Drawn:
         axis.set_ylabel("bus bandwidth")
         axis.set_title(title)
         category_axis(axis, names, "message size")
-    return Drawn(figure, [speed for spec in drawn for speed in lines[spec].values()], remarks)
+    return Drawn(figure, [value for spec in drawn for value in lines[spec].values()], remarks)
 
 
 def panels(

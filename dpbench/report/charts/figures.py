@@ -91,7 +91,8 @@ def series_styles(rows: Iterable[Row]) -> dict[str, SeriesStyle]:
     free = cycle(OTHER_COLORS)
     colors: dict[str, str] = {}
     for row in series.values():
-        label, color = row.implementation_label, IMPLEMENTATION_COLORS.get(row.implementation)
+        label = row.implementation_label
+        color = IMPLEMENTATION_COLORS.get(row.implementation)
         if label not in colors:
             colors[label] = color if color and color not in colors.values() else next(free)
     looks = backend_styles(row.backend for row in series.values())
@@ -134,11 +135,12 @@ def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
     figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
     environments = analysis.environments
     words = []
-    repeated = [one.sample_size for one in estimates if one.basis == "repetitions"]
+    repeated = [value.sample_size for value in estimates if value.basis == "repetitions"]
     if repeated:
-        level, count = percent(CONFIDENCE), span(repeated)
+        level = percent(CONFIDENCE)
+        count = span(repeated)
         words.append(f"error bars: {level} interval over n = {count} repetitions")
-    if single := sum(one.basis == "single value" for one in estimates):
+    if single := sum(value.basis == "single value" for value in estimates):
         words.append(f"{units.counted(single, 'point')} without an error bar: n = 1")
     parts = (*words, *remarks, environment_line(environments, {*environments}), analysis.name)
     text = textwrap.fill(
@@ -189,7 +191,8 @@ def inline_svg(figure: Figure, *, salt: str) -> str:
     The ids that it refers to are its own, as all charts of a page share one space of ids and each
     has another `salt`.
     """
-    text, nothing = io.StringIO(), dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with mpl.rc_context({"svg.hashsalt": salt}):
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     return visible(text.getvalue()[text.getvalue().index("<svg") :])

@@ -94,8 +94,8 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
         scratch = folder_inside(planned.folder, RANKS, make=True) / str(number)
         scratch.mkdir()
         try:
-            work = partial(train_rank, job)
-            finished, *_ = run_ranks(work, job.spec.process_count, scratch, MAX_SECONDS)
+            call = partial(train_rank, job)
+            finished, *_ = run_ranks(call, job.spec.process_count, scratch, MAX_SECONDS)
         except RanksFailed as failed:
             cause, hint = failed.cause, f"; what the ranks printed is in {scratch}"
             kind = RANK_ERRORS.get(cause.own_error) if cause else None

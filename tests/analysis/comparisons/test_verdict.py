@@ -14,6 +14,7 @@ from dpbench.analysis.comparisons.comparison import Pair
 from dpbench.analysis.comparisons.verdict import INTERIM_ALPHA, deciding, judge
 from dpbench.analysis.estimate import Floats
 from dpbench.analysis.metrics import Metric
+from dpbench.analysis.rows import Row
 from dpbench.records.trial import HostLoad, Status
 from tests.analysis.builders import (
     ALL_PASS,
@@ -37,7 +38,7 @@ TOLERANCE = 0.05
 class Simulated(Pair):
     simulated: Change | None
 
-    def change(self, metric: Metric) -> Change | None:
+    def change(self, metric: Metric[Row]) -> Change | None:
         return self.simulated
 
 

@@ -206,7 +206,7 @@ def test_losses_end_where_their_window_ends() -> None:
 def test_bandwidth_is_that_of_the_analysis() -> None:
     chart = figure("bandwidth")
     assert [axes.get_title("left") for axes in chart.axes] == ["all_reduce ×2", "all_reduce ×4"]
-    measured = collective_rows(collectives().collectives)
+    measured = collective_rows(collectives().collectives.records)
     rows = [row for row in measured if row.spec.group_size == 4]
     shown = [value for _, _, value, _, _ in bars(chart.axes[1])]
     speeds = [row.bus_bytes_per_second.value for row in rows if row.bus_bytes_per_second]
