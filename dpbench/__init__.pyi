@@ -197,12 +197,16 @@ def sweep(
     steps: int | Sequence[int] | None = ...,
     lr_scaling: str | None = ...,
     stop_after_failure: bool | None = ...,
+    debug: bool | None = ...,
+    nnodes: int | None = ...,
+    node_rank: int | None = ...,
+    rdzv_endpoint: str | None = ...,
     resume: bool | None = ...,
     charts: bool | None = ...,
     preset: str | None = ...,
     config: str | PathLike[str] | None = ...,
     arguments: str | Sequence[str] | None = ...,
-) -> Results:
+) -> Results | None:
     """Benchmark implementations, backends, group sizes and batch sizes, like `dpbench sweep`.
 
         >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
@@ -216,7 +220,8 @@ def sweep(
 
     Returns:
         The results, as `dpbench.load` reads them from the folder. A failed trial does not raise:
-        its row has a status and a reason.
+        its row has a status and a reason. Under a launcher, and on several nodes, only the process
+        that records has results; the others return None.
 
     Raises:
         UsageError: An argument is invalid, or the dataset cannot be used.
@@ -259,6 +264,10 @@ def sweep(
         steps (int | Sequence[int]): Timed steps.
         lr_scaling (str): Scale --lr with the samples per step: none, linear or sqrt.
         stop_after_failure (bool): Skip the larger group sizes of a row that failed.
+        debug (bool): Enable debug logs of torch.distributed and NCCL.
+        nnodes (int): Number of nodes; run the command on each.
+        node_rank (int): Rank of this node; node 0 writes the results.
+        rdzv_endpoint (str): Address where node 0 listens.
         resume (bool): Run the trials of --name that have not completed.
         charts (bool): Draw charts.
         preset (str): Start from a preset: quick, ci, full or paper.

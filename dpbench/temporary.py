@@ -34,18 +34,23 @@ def temporary_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def temporary_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process inside the context, and restore them at the end."""
+def temporary_variables(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables of this process inside the context, or remove those that are None,
+    and restore them at the end."""
     before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    _set_variables(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _set_variables(before)
+
+
+def _set_variables(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import yaml
 from dpbench.cli.app import commands
 from dpbench.options.check import CheckOptions
 from dpbench.options.reading import read_options
-from dpbench.run.beginning import MODEL_TEMPLATE
+from dpbench.run.init import MODEL_TEMPLATE
 from tests.launch import synthetic
 
 ROOT = Path(__file__).parent.parent

@@ -20,7 +20,7 @@ import typer
 
 from dpbench.cli.app import commands, run
 from dpbench.cli.help import MANY_ROWS
-from dpbench.run.beginning import MODEL_TEMPLATE
+from dpbench.run.init import MODEL_TEMPLATE
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from tools.docs import DOCUMENTS, ROOT
 from tools.docs.blocks import GENERATED, generate_body, sandbox

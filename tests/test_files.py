@@ -140,7 +140,7 @@ def test_a_named_link_stays_one(tmp_path: Path, there_already: bool) -> None:
 DIRECT = re.compile(r"(?<!formatter)\.(write_text|write_bytes|touch)\(|(?<!fd)open\(.*\"[wax]")
 MAY_WRITE = {
     "files.py",
-    "run/beginning.py",  # a new file, named by the user
+    "run/init.py",  # a new file, named by the user
     *("launch/rank_process.py", "measure/script/program.py"),  # in the private folder of a trial
     "run/check/revision.py",  # in a new worktree
 }

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dpbench.errors import Interrupted, UsageError
 from dpbench.messages import said_to, to_stderr
-from dpbench.options.model import TYPED_ONLY, Options, options_of
+from dpbench.options.model import Options, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 PYTHON_TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
@@ -88,14 +88,14 @@ def argument_types(model: type[Options]) -> dict[str, str]:
     return {
         name: " | ".join(dict.fromkeys(_accepted(schemas[name])))
         for name, info in options_of(model).items()
-        if info.scope not in TYPED_ONLY
+        if not info.printed
     }
 
 
 def _accepted(schema: Mapping[str, Any]) -> list[str]:
     """The types of Python that a JSON schema stands for; a list may be a single value, too."""
     if "anyOf" in schema:
-        return [kind for one in schema["anyOf"] for kind in _accepted(one)]
+        return [kind for option in schema["anyOf"] for kind in _accepted(option)]
     if schema["type"] == "array":
         item = " | ".join(_accepted(schema["items"]))
         return [item, f"Sequence[{item}]"]

@@ -11,14 +11,14 @@ from dpbench.api.calls import as_path, measuring, python_call, takes_options
 from dpbench.api.results import Results
 from dpbench.options.check import CheckOptions
 from dpbench.options.explain import ExplainOptions
-from dpbench.options.model import STORED_RESULTS
+from dpbench.options.model import Subject
 from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run import explaining
 from dpbench.run.check.checking import run_check
-from dpbench.run.sweep.plan import plan_sweep
+from dpbench.run.sweep.launched import launched_sweep
 
 
 @takes_options(SweepOptions)
@@ -28,7 +28,7 @@ def sweep(
     report: bool = False,
     progress: bool = True,
     **options: Any,
-) -> Results:
+) -> Results | None:
     """Benchmark implementations, backends, group sizes and batch sizes, like `dpbench sweep`.
 
         >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
@@ -42,7 +42,8 @@ def sweep(
 
     Returns:
         The results, as `dpbench.load` reads them from the folder. A failed trial does not raise:
-        its row has a status and a reason.
+        its row has a status and a reason. Under a launcher, and on several nodes, only the process
+        that records has results; the others return None.
 
     Raises:
         UsageError: An argument is invalid, or the dataset cannot be used.
@@ -52,7 +53,9 @@ def sweep(
     """
     with python_call(progress=progress), measuring("dpbench.sweep"):
         measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
-        with plan_sweep(measured) as run:
+        with launched_sweep(measured) as run:
+            if run is None:
+                return None
             results = Results(run.measure(TrialProgress(quiet=not progress)))
     if report:
         results.write_report(charts=measured.charts)
@@ -87,7 +90,7 @@ def explain(
     options["results_or_script"] = as_path(results_or_script)
     with python_call(progress=progress):
         wanted = read_options(ExplainOptions, options, "dpbench.explain")
-        is_stored = wanted.subject == STORED_RESULTS
+        is_stored = wanted.subject is Subject.RESULTS
         with nullcontext() if is_stored else measuring("dpbench.explain"):
             return explaining.explain(wanted, TrialProgress(quiet=not progress))
 
@@ -124,6 +127,6 @@ def check(
     options |= {"arch": arch, "candidate": as_path(candidate), "baseline": as_path(baseline)}
     with python_call(progress=progress):
         wanted = read_options(CheckOptions, options, "dpbench.check")
-        is_stored = wanted.subject == STORED_RESULTS
+        is_stored = wanted.subject is Subject.RESULTS
         with nullcontext() if is_stored else measuring("dpbench.check"):
             return run_check(wanted, TrialProgress(quiet=not progress))

@@ -100,7 +100,7 @@ class Results:
         """
         if kind not in CHARTS:
             raise unknown_name("chart", kind, CHARTS)
-        charts = {one.work: one for one in self._analysis.by_work}
+        charts = {analysis.work: analysis for analysis in self._analysis.by_work}
         if work is None and len(charts) == 1:
             (work,) = charts
         if work not in charts:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -108,8 +106,7 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
         TrainingFailed: A rank failed.
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.
     """
-    launched = "RANK" in os.environ
-    with python_call(progress=progress), nullcontext() if launched else measuring("dpbench.train"):
+    with python_call(progress=progress), measuring("dpbench.train"):
         training = read_options(TrainOptions, {"arch": arch, **options}, "dpbench.train")
         shown = TrainingProgress(sys.stderr if progress else None)
         folder, finished = ranks.train(training, shown)

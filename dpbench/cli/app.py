@@ -134,7 +134,7 @@ def commands() -> Any:
 def _typed_name(error: OptionError, arguments: Sequence[str]) -> str:
     """The name that was typed for the option, before the words of a script."""
     command = commands().commands.get(arguments[0])
-    params = [one for one in command.params if one.name == error.field] if command else []
+    params = [param for param in command.params if param.name == error.field] if command else []
     names = [name for param in params for name in (*param.opts, *param.secondary_opts)]
     own = takewhile(lambda word: word != "--" and not word.endswith(".py"), arguments)
     typed = (word.partition("=")[0] for word in own)

@@ -93,15 +93,15 @@ def _options_by_panel(options: Sequence[Any]) -> dict[str, HelpRows]:
 
 def _name(option: Any) -> str:
     """`-f, --config FILE`: the first long name stands for its aliases."""
-    longs = [one for one in option.opts if one.startswith("--") and one != DESCRIBE_ALL]
-    shorts = [one for one in option.opts if not one.startswith("--")]
+    longs = [name for name in option.opts if name.startswith("--") and name != DESCRIBE_ALL]
+    shorts = [name for name in option.opts if not name.startswith("--")]
     names = ", ".join((*shorts, "/".join((*longs[:1], *option.secondary_opts))))
     return names if option.is_flag or option.count else f"{names} {option.metavar}"
 
 
 def _text(option: Any) -> str:
-    shown = option.show_default
-    return f"{option.help} [default: {shown}]" if isinstance(shown, str) else option.help
+    default = option.show_default
+    return f"{option.help} [default: {default}]" if isinstance(default, str) else option.help
 
 
 def _write(formatter: Any, panels: Mapping[str, HelpRows]) -> None:

@@ -55,14 +55,15 @@ def launch(context: typer.Context) -> int:
     script = chosen.training_script
     if not (chosen.module or chosen.no_python or Path(script).exists()):
         raise UsageError(no_file(script))
-    processes, cores = int(chosen.nproc_per_node), usable_cores()
+    processes = int(chosen.nproc_per_node)
+    cores = usable_cores()
     threads = max(cores // processes, 1)
     count = f"{processes} process{'es' if processes > 1 else ''}"
     if given := os.environ.get("OMP_NUM_THREADS"):
         say(f"{count} here, OMP_NUM_THREADS={given} as it is set")
     else:
-        each = f"{cores} cores here; set it to change this"
-        say(f"{count} here, OMP_NUM_THREADS={threads} for each ({each})")
+        reason = f"{cores} cores here; set it to change this"
+        say(f"{count} here, OMP_NUM_THREADS={threads} for each ({reason})")
     if not torchrun.is_one_node(chosen):
         place = endpoint_text(*torchrun.endpoint(chosen))
         say(f"waiting for the launchers of all {chosen.nnodes} nodes at {place}")

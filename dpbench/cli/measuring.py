@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ from dpbench.cli.streams import say_preparing
 from dpbench.options.check import CheckOptions
 from dpbench.options.comm import CommOptions
 from dpbench.options.explain import ExplainOptions
-from dpbench.options.model import STORED_RESULTS
+from dpbench.options.model import Subject
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.train import TrainOptions
 
@@ -52,7 +51,7 @@ def explain(options: ExplainOptions) -> Answer:
     Exit status: 0 explained; 1 the script failed; 2 usage; 4 inconclusive: too
     noisy for an efficiency; 130 interrupted.
     """
-    if options.subject != STORED_RESULTS:
+    if options.subject is not Subject.RESULTS:
         say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.explaining import explain
@@ -74,7 +73,7 @@ def check(options: CheckOptions) -> Answer:
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one
     that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
-    if options.subject != STORED_RESULTS:
+    if options.subject is not Subject.RESULTS:
         say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.check.checking import run_check
@@ -108,10 +107,6 @@ def train(options: TrainOptions) -> Answer | None:
     Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
-    from dpbench.rendezvous.placement import find_placement
-
-    if "RANK" not in os.environ and (placed := find_placement(os.environ)):
-        os.environ.update(placed.variables)
     from dpbench.report.progress.training import TrainingProgress
     from dpbench.run.training import ranks
     from dpbench.run.training.preparation import describe_training

@@ -18,7 +18,7 @@ def listing(options: ListOptions) -> Answer:
 
     dpbench list architectures
     """
-    from dpbench.run.setup import list_names
+    from dpbench.run.listing import list_names
 
     return list_names(options.kind)
 
@@ -30,7 +30,7 @@ def doctor(options: DoctorOptions) -> Answer:
     Exit status: 0; 1 if a backend that should work here fails, or there are fewer
     usable GPUs than --gpus; 2 usage.
     """
-    from dpbench.run.setup import examine
+    from dpbench.run.doctor import examine
 
     return examine(options.gpus)
 
@@ -38,7 +38,7 @@ def doctor(options: DoctorOptions) -> Answer:
 @command(InitOptions)
 def init(options: InitOptions) -> str:
     """Write a template file for a model of your own."""
-    from dpbench.run.beginning import DEFAULT_FILE, copy_shipped, write_template
+    from dpbench.run.init import DEFAULT_FILE, copy_shipped, write_template
 
     if not options.example:
         return write_template(options.file or DEFAULT_FILE)

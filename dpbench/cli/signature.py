@@ -38,7 +38,7 @@ def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Ca
         wrapper.reserved = reserved_names(model)  # type: ignore[attr-defined]
         wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
         wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {each.name: each.annotation for each in parameters}
+        wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return wrapper
 
     return decorate
@@ -47,13 +47,15 @@ def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Ca
 def _parameter(model: type[Options], name: str, default_text: Any) -> inspect.Parameter:
     """An option as typer reads it from the signature of a command; `default_text` is its default as
     it is typed."""
-    field, info = model.model_fields[name], options_of(model)[name]
-    is_flag, is_on, required = field.annotation is bool, field.default is True, field.is_required()
+    field = model.model_fields[name]
+    info = options_of(model)[name]
+    is_flag = field.annotation is bool
+    is_on = field.default is True
     kind: Any = list[str] if info.repeated else bool if is_flag else str
     default = ("on" if is_on else None) if is_flag else default_text
     first = f"{info.name}/--no{info.name[1:]}" if is_on else info.name
     names = () if info.argument else (first, *info.names[1:])
-    shown = (typer.Argument if info.argument else typer.Option)(
+    declaration = (typer.Argument if info.argument else typer.Option)(
         *names,
         metavar=info.metavar,
         help=info.help,
@@ -64,6 +66,6 @@ def _parameter(model: type[Options], name: str, default_text: Any) -> inspect.Pa
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else None,
-        annotation=Annotated[kind if required else kind | None, shown],
+        default=inspect.Parameter.empty if field.is_required() else None,
+        annotation=Annotated[kind if field.is_required() else kind | None, declaration],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WrapSerializer, model_validator
@@ -9,8 +10,8 @@ from pydantic import BeforeValidator, Field, WrapSerializer, model_validator
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import STORED_RESULTS, TRAINING_SCRIPT, Panel, option
-from dpbench.options.shared import ImplementationName, is_script
+from dpbench.options.model import Panel, Subject, option
+from dpbench.options.shared import ImplementationName, is_script, row_option
 from dpbench.options.types import (
     ArchitectureList,
     CommaList,
@@ -25,6 +26,8 @@ from dpbench.options.types import (
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
+setting = partial(Panel.SETTINGS.option, subjects=Subject.MEASURED)
+
 
 def _metric_and_tolerance(text: Any) -> tuple[str, str | None]:
     """The two parts of NAME[=P%]."""
@@ -35,7 +38,7 @@ def _metric_and_tolerance(text: Any) -> tuple[str, str | None]:
 JudgedMetric = Annotated[
     tuple[MetricKey, Percent | None],
     BeforeValidator(_metric_and_tolerance, json_schema_input_type=str),
-    WrapSerializer(lambda one, parts: "=".join(filter(None, parts(one))), when_used="json"),
+    WrapSerializer(lambda metric, parts: "=".join(filter(None, parts(metric))), when_used="json"),
 ]
 """A metric and its own tolerance, or None."""
 
@@ -43,73 +46,72 @@ JudgedMetric = Annotated[
 class CheckOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript):
     """What is compared, and how it is judged and measured: few rows, in a fixed number of steps."""
 
-    tolerance: Percent = option("Slowdown to accept.", "P%", default=0.03, scope="any")
+    tolerance: Percent = option("Slowdown to accept.", "P%", default=0.03, reserved=True)
     metric: CommaList[JudgedMetric] = Panel.VERDICT.option(
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
         default=(("images_per_second", None),),
-        scope="any",
         repeated=True,
     )
-    strict: bool = Panel.VERDICT.option(
-        "Fail if the verdict is inconclusive.", default=False, scope="any"
-    )
-    force: bool = Panel.VERDICT.option(
-        "Compare even if the environments differ.", default=False, scope="any"
-    )
+    strict: bool = Panel.VERDICT.option("Fail if the verdict is inconclusive.", default=False)
+    force: bool = Panel.VERDICT.option("Compare even if the environments differ.", default=False)
     candidate: str | None = option(
         "Stored sweep to check, with --baseline; or a training script to measure.",
         "CANDIDATE|SCRIPT",
-        scope="any",
         argument=True,
     )
-    baseline: str | None = option("Stored sweep to compare CANDIDATE with.", "DIR", scope="any")
+    baseline: str | None = option("Stored sweep to compare CANDIDATE with.", "DIR", reserved=True)
     against: ImplementationName | None = option(
-        "Compare with this implementation.", "NAME", scope="any"
+        "Compare with this implementation.", "NAME", reserved=True
     )
     against_ref: str | None = option(
-        "Compare with this Git revision of your code.", "REV", scope="any"
+        "Compare with this Git revision of your code.", "REV", reserved=True
     )
     against_python: FilePath | None = option(
-        "Compare with this Python and its packages.", "PATH", scope="any"
+        "Compare with this Python and its packages.", "PATH", reserved=True
     )
     junit: OutputFile | None = Panel.OUTPUT.option(
-        "Write the verdict as JUnit XML.", "FILE", scope="any"
+        "Write the verdict as JUnit XML.", "FILE", reserved=True
     )
     markdown: OutputFile | None = Panel.OUTPUT.option(
-        "Write the verdict as Markdown.", "FILE", scope="any"
+        "Write the verdict as Markdown.", "FILE", reserved=True
     )
     arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
-        shared.HELP["arch"], "NAME", default=(shared.DEFAULT_ARCHITECTURE,), of_scripts=False
+        shared.HELP["arch"], "NAME", default=(shared.DEFAULT_ARCHITECTURE,), subjects=Subject.MODEL
     )
-    implementations: CommaList[ImplementationName] | None = option(
-        "Implementations; with --against, ddp.", "A,B", usual="torch-ddp", reserved=True
+    implementations: CommaList[ImplementationName] | None = row_option(
+        "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
     )
-    batch_sizes: CommaList[Count] = option(
-        "Samples per replica.", "N,N", default=(64,), reserved=True
+    batch_sizes: CommaList[Count] = row_option("Samples per replica.", "N,N", default=(64,))
+    group_sizes: shared.GroupSizes | None = row_option(
+        "Numbers of replicas; max: all --gpus.", "N,N", usual="max"
     )
-    group_sizes: shared.GroupSizes | None = option(
-        "Numbers of replicas; max: all --gpus.", "N,N", usual="max", reserved=True
-    )
-    threads: Count | None = Panel.SETTINGS.option(
-        shared.HELP["threads"], "N", usual=shared.USUAL_THREADS
-    )
-    warmup: Number = Panel.SETTINGS.option("Warm-up steps.", "N", default=10)
-    steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50)
+    threads: Count | None = setting(shared.HELP["threads"], "N", usual=shared.USUAL_THREADS)
+    warmup: Number = setting("Warm-up steps.", "N", default=10)
+    steps: Count = setting("Timed steps.", "N", default=50)
     repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Initial runs of each row; more while inconclusive.", "N", default=5, reserved=True
+        "Initial runs of each row; more while inconclusive.",
+        "N",
+        default=5,
+        subjects=Subject.MEASURED,
+        reserved=True,
     )
     budget: Duration = Panel.MEASUREMENT.option(
-        "Time after which no runs are added.", "TIME", default=300.0, usual="5m"
+        "Time after which no runs are added.",
+        "TIME",
+        default=300.0,
+        usual="5m",
+        subjects=Subject.MEASURED,
+        reserved=True,
     )
     config: FilePath | None = shared.config_option()
 
     @property
-    def subject(self) -> str:
-        """What is checked; "" for a model."""
-        if is_script(str(self.candidate), is_module=bool(self.module)):
-            return TRAINING_SCRIPT
-        return "" if self.candidate is None else STORED_RESULTS
+    def subject(self) -> Subject:
+        """What is checked."""
+        if is_script(str(self.candidate), is_module=self.module):
+            return Subject.SCRIPT
+        return Subject.MODEL if self.candidate is None else Subject.RESULTS
 
     @property
     def tolerances(self) -> dict[str, float]:
@@ -131,7 +133,7 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
             raise UsageError("--metric: expected each metric once")
         baselines = ("baseline", "against_ref", "against_python", "against")
         given = [name for name in baselines if getattr(self, name) is not None]
-        is_stored = self.subject == STORED_RESULTS
+        is_stored = self.subject is Subject.RESULTS
         if len(given) != 1 or is_stored != (given == ["baseline"]):
             got = [option_words(name, getattr(self, name)) for name in given]
             if self.candidate is not None:

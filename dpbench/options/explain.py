@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from dpbench.options import shared
-from dpbench.options.model import STORED_RESULTS, TRAINING_SCRIPT, Panel
+from dpbench.options.model import Panel, Subject
 from dpbench.options.shared import DEFAULT_SCRIPT_WARMUP, MIN_SCRIPT_STEPS, is_script
 from dpbench.options.types import Count, FilePath, Gpus
+
+measurement = partial(Panel.MEASUREMENT.option, subjects=Subject.MEASURED)
 
 
 class ExplainOptions(shared.RowFilter, shared.Measuring, shared.TrainingScript):
@@ -18,16 +22,16 @@ class ExplainOptions(shared.RowFilter, shared.Measuring, shared.TrainingScript):
         "Also print the phases of a step and how to read the numbers.", names=("-v",)
     )
     gpus: Gpus | None = shared.gpus_option()
-    warmup: Count = Panel.MEASUREMENT.option("Warm-up steps.", "N", default=DEFAULT_SCRIPT_WARMUP)
-    steps: Count | None = Panel.MEASUREMENT.option(
+    warmup: Count = measurement("Warm-up steps.", "N", default=DEFAULT_SCRIPT_WARMUP)
+    steps: Count | None = measurement(
         "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}"
     )
-    threads: Count | None = Panel.MEASUREMENT.option(
+    threads: Count | None = measurement(
         shared.HELP["threads"], "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
     )
 
     @property
-    def subject(self) -> str:
+    def subject(self) -> Subject:
         """What is explained."""
-        is_measured = is_script(str(self.results_or_script), is_module=bool(self.module))
-        return TRAINING_SCRIPT if is_measured else STORED_RESULTS
+        is_measured = is_script(str(self.results_or_script), is_module=self.module)
+        return Subject.SCRIPT if is_measured else Subject.RESULTS

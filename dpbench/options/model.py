@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from enum import Flag, StrEnum, auto
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dpbench.errors import UsageError
 from dpbench.messages import as_typed, option_words
 from dpbench.specs.command_line import CommandLine
 
-Scope = Literal["measured", "any", "call", "printed", "shell"]
-"""What an option is about, and so where its value may come from: "measured" is what is measured or
-trained, "any" may be about stored results, too; both come from files, presets and Python as well.
-"call" belongs to one call that measures, so no file has it. "printed", which changes only what is
-printed, and "shell" are TYPED_ONLY, so Python does not have them either."""
-TYPED_ONLY: tuple[Scope, ...] = ("printed", "shell")
-TRAINING_SCRIPT = "a training script"
-STORED_RESULTS = "stored results"
+
+class Subject(Flag):
+    """What a command is about: one of the first three. What an option has an effect on may be
+    several of them."""
+
+    MODEL = auto()
+    SCRIPT = auto()
+    RESULTS = auto()
+    MEASURED = MODEL | SCRIPT
+    ANY = MEASURED | RESULTS
+
+    @property
+    def words(self) -> str:
+        """What messages call it."""
+        return {
+            Subject.MODEL: "a model",
+            Subject.SCRIPT: "a training script",
+            Subject.RESULTS: "stored results",
+        }[self]
 
 
 class Panel(StrEnum):
@@ -71,12 +82,14 @@ class OptionInfo:
     """Names on the command line, beside the one of the field; `options_of` has all of them."""
     usual: str | None = None
     """The default in words, if the command chooses it."""
-    scope: Scope = "measured"
-    of_scripts: bool = True
-    """False if it has no effect on a training script."""
+    subjects: Subject = Subject.ANY
+    """What a command may be about for the option to have an effect; it is refused otherwise."""
+    printed: bool = False
+    """Whether it changes nothing but what the command line prints: files and Python do not have it,
+    and a command that is repeated leaves it out."""
     reserved: bool = False
-    """Whether its name is dpbench's among the arguments of a script, too, unless "--" stands before
-    the script; not for what many scripts have, such as --lr and --seed."""
+    """Whether it is dpbench's among the arguments of a script, too, unless "--" stands before the
+    script; not for what many scripts have, such as --lr and --seed."""
     argument: bool = False
     repeated: bool = False
     """Whether it may be given more than once; a repeated argument takes everything that follows."""
@@ -85,12 +98,6 @@ class OptionInfo:
     def name(self) -> str:
         """The name that help and messages use."""
         return self.names[0]
-
-    def has_effect_on(self, subject: str) -> bool:
-        """Whether it changes anything where a command is about this subject."""
-        if subject == STORED_RESULTS:
-            return self.scope not in ("measured", "call")
-        return self.of_scripts or subject != TRAINING_SCRIPT
 
 
 class OptionError(UsageError):
@@ -110,18 +117,26 @@ class Options(BaseModel):
     """The values of --preset."""
 
     @property
-    def subject(self) -> str:
-        """What the command is about, where that decides which options have an effect:
-        TRAINING_SCRIPT, STORED_RESULTS or, for everything else, ""."""
-        return ""
+    def subject(self) -> Subject:
+        """What the command is about; it decides which options have an effect."""
+        return Subject.MODEL
+
+    @model_validator(mode="after")
+    def _have_an_effect(self) -> Self:
+        """Raise OptionError for an option without an effect on what the command is about."""
+        for field, info in options_of(type(self)).items():
+            if field in self.model_fields_set and self.subject not in info.subjects:
+                raise OptionError(field, f": no effect on {self.subject.words}; leave it out")
+        return self
 
     def command(self, name: str) -> CommandLine:
         """The command of this name that gives these options again, with the values of its preset;
         how it prints is no part of it."""
-        options, positional = dict[str, Any](), list[str]()
+        options = dict[str, Any]()
+        positional = list[str]()
         given = self.model_dump(mode="json", exclude_unset=True, exclude={"preset"})
         for field, info in options_of(type(self)).items():
-            value = None if info.scope == "printed" else given.get(field)
+            value = None if info.printed else given.get(field)
             if value is None or (value is False and not type(self).model_fields[field].default):
                 continue
             if info.argument:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from dpbench.errors import UsageError, near_path, unknown_name
 from dpbench.messages import escaped, say
-from dpbench.options.model import TYPED_ONLY, OptionError, Options, options_of
+from dpbench.options.model import OptionError, Options, options_of
 
 if TYPE_CHECKING:
     from dpbench.options.sweep import SweepOptions
@@ -53,29 +53,29 @@ def read_options(model: type[M], given: Mapping[str, Any], call: str | None = No
     Says what a preset asks for. Raises UsageError that names the option, what was given, what was
     expected, and the file or preset that has it.
     """
-    typed = {**given} if call is None else _by_field(model, f"{call}: ", given, is_call=True)
-    config, preset = typed.pop("config", None), typed.get("preset")
-    layers = {"": typed}  # by the source that an error names; the first one that has an option wins
+    own = {**given} if call is None else _by_field(model, f"{call}: ", given, is_call=True)
+    config = own.pop("config", None)
+    layers = {"": own}  # by the source that an error names; the first one that has an option wins
     if config is not None:
         source = f"{config}: "
         layers[source] = _by_field(model, source, read_file(Path(config)))
+        if "config" in layers[source]:
+            raise UsageError(f"{source}config: a file cannot name another one; leave it out")
+    preset = ChainMap(*layers.values()).get("preset")
     if preset is not None:
         source = f"--preset {preset}: "
         layers[source] = _by_field(model, source, read_file(preset_file(model, preset)))
         say(f"{source}{shlex.join(model(**layers[source]).command('').words)}")
-    values = {**ChainMap(*layers.values())}
-    subject, options = model.model_construct(**values).subject, options_of(model)
-    given_fields = [field for content in layers.values() for field in content]
-    ignored = [field for field in given_fields if not options[field].has_effect_on(subject)]
     try:
-        if not ignored:
-            return model.model_validate(values)
-        field, problem = ignored[0], f"no effect on {subject}; leave it out"
+        return model.model_validate({**ChainMap(*layers.values())})
+    except OptionError as error:
+        field, problem, name = error.field, error.problem, error.name
     except ValidationError as error:
-        field, problem = str(error.errors()[0]["loc"][0]), _problem(error)
-    source = next((one for one, content in layers.items() if field in content), "")
-    name = options[field].name if call is None else field
-    raise OptionError(field, f": {problem}", f"{source}{name}")
+        field = str(error.errors()[0]["loc"][0])
+        problem = f": {_problem(error)}"
+        name = options_of(model)[field].name if call is None else field
+    source = next((source for source, content in layers.items() if field in content), "")
+    raise OptionError(field, problem, f"{source}{name}")
 
 
 def short_command(options: SweepOptions) -> CommandLine:
@@ -120,7 +120,8 @@ def _problem(error: ValidationError) -> str:
     got = f"got {escaped(repr(wrong), MAX_SHOWN)}"
     if errors[0]["type"] == "value_error":
         return f"{got}; {errors[0]['ctx']['error']}"
-    alternatives = dict.fromkeys(map(_expected, (one for one in errors if one["input"] is wrong)))
+    of_value = (error for error in errors if error["input"] is wrong)
+    alternatives = dict.fromkeys(map(_expected, of_value))
     return f"{got}; expected {', or '.join(alternatives)}"
 
 
@@ -139,9 +140,6 @@ def _by_field(
     None leaves an option out. Raises UsageError for a key that is not known, with the nearest that
     is, for one that belongs to the command line, and for two names of one option.
     """
-    elsewhere = dict.fromkeys(TYPED_ONLY, "is an option of the command line only")
-    if not is_call:
-        elsewhere["call"] = "is given in each call, and in no file"
     options = options_of(model)
     fields = {
         name.lstrip("-").replace("-", "_"): field
@@ -153,13 +151,13 @@ def _by_field(
     for name, value in given.items():
         key = str(name).lstrip("-").replace("-", "_")
         if key not in fields:
-            known = [field for field, info in options.items() if info.scope not in elsewhere]
+            known = [field for field, info in options.items() if not info.printed]
             known = known if is_call else [field.replace("_", "-") for field in known]
             what = "argument of" if is_call else "key in"
             raise unknown_name(f"{what} {source.rstrip(': ')}", name, known)
         field = fields[key]
-        if reason := elsewhere.get(options[field].scope):
-            raise UsageError(f"{source}{name} {reason}")
+        if options[field].printed:
+            raise UsageError(f"{source}{name} is an option of the command line only")
         if value is not None and field in by_field:
             raise UsageError(f"{source}{name} is given twice, under two names; name it once")
         if value is not None:
@@ -168,7 +166,8 @@ def _by_field(
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The options in a TOML or YAML file; values of YAML stay the text that they are.
+    """The options in a TOML or YAML file; values of YAML stay the text that they are, but for its
+    words for nothing, which are None.
 
     Raises UsageError that names the file.
     """
@@ -192,4 +191,5 @@ def read_file(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         raise UsageError(f"{path}: expected options, as in 'batch-size: 32'")
-    return {key: None if value in ("", "null", "~") else value for key, value in content.items()}
+    nothing = ("", "null", "~") if kind == "YAML" else ()
+    return {key: None if value in nothing else value for key, value in content.items()}

@@ -62,7 +62,7 @@ class ReportOptions(shared.RowFilter):
         """The formats that the options ask for."""
         ending = FORMAT_OF_ENDING.get(self.file.suffix.lower()) if self.file else "text"
         asked = (self.format, "json" if self.as_json else None, ending if self.output else None)
-        return {one for one in asked if one is not None}
+        return {format for format in asked if format is not None}
 
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
@@ -127,6 +127,7 @@ class CompareOptions(Options):
 class ProjectOptions(shared.RowFilter):
     """What to project, and on which network; its group sizes choose no rows."""
 
+    filters = ("implementation", "backend", "batch_size")
     topology: str | None = Panel.NETWORK.option(
         "Simulate on a network: a preset such as h100-nvswitch-ndr, or a TOML file.",
         "NAME|FILE.toml",

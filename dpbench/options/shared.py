@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import expected_name
 from dpbench.messages import as_typed, option_words
-from dpbench.options.model import OptionError, Options, Panel, option, options_of
+from dpbench.options.model import OptionError, Options, Panel, Subject, option
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -30,9 +30,11 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
-print_option = partial(Panel.OUTPUT.option, default=False, scope="printed")
+print_option = partial(Panel.OUTPUT.option, default=False, printed=True)
 quiet_option = partial(print_option, "Show no progress.", names=("-q",))
-filter_option = partial(Panel.ROWS.option, scope="any", of_scripts=False, reserved=True)
+filter_option = partial(Panel.ROWS.option, subjects=Subject.RESULTS, reserved=True)
+row_option = partial(option, subjects=Subject.MEASURED, reserved=True)
+"""Declares an option that chooses the rows to measure."""
 
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
@@ -90,25 +92,21 @@ def is_script(word: str, *, is_module: bool) -> bool:
     return is_module or (word.endswith(".py") and not Path(word).is_dir())
 
 
-config_option = partial(
-    option, "Read options from a TOML or YAML file.", "FILE", names=("-f",), scope="call"
-)
+config_option = partial(option, "Read options from a TOML or YAML file.", "FILE", names=("-f",))
 gpus_option = partial(
-    option,
+    row_option,
     "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
     "N|I,J",
     usual="all, or one per core",
-    reserved=True,
 )
 json_option = partial(
-    option, "Print JSON on stdout, the rest on stderr.", default=False, scope="printed"
+    option, "Print JSON on stdout, the rest on stderr.", default=False, printed=True, reserved=True
 )
 results_option = partial(
     option,
     help="Results folder, or a CSV file of results.",
     metavar="PATH",
     usual="the latest in results/",
-    scope="any",
     argument=True,
 )
 
@@ -117,17 +115,26 @@ class Measuring(Options):
     """How a command measures, and where its results go."""
 
     repetitions: Annotated[Count, Field(le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Runs of each row in fresh processes.", "N", default=DEFAULT_REPETITIONS, reserved=True
+        "Runs of each row in fresh processes.",
+        "N",
+        default=DEFAULT_REPETITIONS,
+        subjects=Subject.MEASURED,
+        reserved=True,
     )
     time_limit: Duration = Panel.MEASUREMENT.option(
-        "Time limit of each run.", "TIME", default=300.0, usual="5m"
+        "Time limit of each run.", "TIME", default=300.0, usual="5m", subjects=Subject.MEASURED
     )
-    oversubscribe: bool = Panel.MACHINE.option(HELP["oversubscribe"], default=False, reserved=True)
+    oversubscribe: bool = Panel.MACHINE.option(
+        HELP["oversubscribe"], default=False, subjects=Subject.MEASURED, reserved=True
+    )
     results_dir: FilePath = Panel.OUTPUT.option(
-        "Directory for results folders.", "DIR", default=Path("results"), scope="call"
+        "Directory for results folders.", "DIR", default=Path("results"), subjects=Subject.MEASURED
     )
     name: str | None = option(
-        "Name of the results folder.", "NAME", usual="the time and what is measured", scope="call"
+        "Name of the results folder.",
+        "NAME",
+        usual="the time and what is measured",
+        subjects=Subject.MEASURED,
     )
     quiet: bool = quiet_option()
     as_json: bool = json_option()
@@ -141,7 +148,12 @@ class TrainingScript(Options):
         tuple[str, ...],
         BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
     ] = Panel.HIDDEN.option(
-        "Arguments of the script.", "ARGUMENTS", default=(), argument=True, repeated=True
+        "Arguments of the script.",
+        "ARGUMENTS",
+        default=(),
+        subjects=Subject.MEASURED,
+        argument=True,
+        repeated=True,
     )
     module: bool = Panel.MEASUREMENT.option(
         "The script is a module, as in python -m.", default=False, names=("-m",)
@@ -152,39 +164,39 @@ class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
     arch: ArchitectureList = option(
-        HELP["arch"], "A,B", default=(DEFAULT_ARCHITECTURE,), of_scripts=False
+        HELP["arch"], "A,B", default=(DEFAULT_ARCHITECTURE,), subjects=Subject.MODEL
     )
     gpus: Gpus | None = gpus_option()
-    implementations: CommaList[ImplementationName] | None = option(
+    implementations: CommaList[ImplementationName] | None = row_option(
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
         usual=f"{as_typed(DEFAULT_IMPLEMENTATIONS)}, and independent at the largest group size",
-        reserved=True,
     )
-    backends: CommaList[BackendName] | None = option(
-        HELP["backends"], "A,B", names=("--sync-backend",), usual=USUAL_BACKEND, reserved=True
+    backends: CommaList[BackendName] | None = row_option(
+        HELP["backends"], "A,B", names=("--sync-backend",), usual=USUAL_BACKEND
     )
-    batch_sizes: CommaList[Count] | None = option(
-        "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES), reserved=True
+    batch_sizes: CommaList[Count] | None = row_option(
+        "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES)
     )
-    group_sizes: GroupSizes | None = option(
+    group_sizes: GroupSizes | None = row_option(
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
         usual="1 (single alone) to --gpus; above 4: 1, 2, 4, …",
-        reserved=True,
     )
     data: DatasetName | None = Panel.DATA.option(
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
-        of_scripts=False,
+        subjects=Subject.MODEL,
     )
-    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR", of_scripts=False)
+    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR", subjects=Subject.MODEL)
 
 
 class RowFilter(Options):
     """The rows of results to keep; None for all."""
 
+    filters: ClassVar[tuple[str, ...]] = ("implementation", "backend", "batch_size", "group_size")
+    """The attributes of a row that are chosen by; the plural of each is an option."""
     implementations: CommaList[str] | None = filter_option(
         "Show only these implementations.", "A,B"
     )
@@ -195,10 +207,9 @@ class RowFilter(Options):
     )
 
     @property
-    def filters(self) -> list[str]:
-        """The attributes of a row that are chosen by; the plural of each is an option for rows."""
-        declared = options_of(type(self)).items()
-        return [field.removesuffix("s") for field, info in declared if info.panel is Panel.ROWS]
+    def subject(self) -> Subject:
+        """Stored results."""
+        return Subject.RESULTS
 
     @property
     def wanted(self) -> dict[str, tuple[Any, ...]]:
@@ -215,9 +226,11 @@ class RowFilter(Options):
         the rows."""
         parts = []
         for name in self.filters:
-            found = dict.fromkeys(getattr(row, name, None) for row in rows)
-            found.pop(None, None)
-            values = sorted(found, key=lambda value: value if isinstance(value, int) else 0)
+            values_of_rows = dict.fromkeys(getattr(row, name, None) for row in rows)
+            values_of_rows.pop(None, None)
+            values = sorted(
+                values_of_rows, key=lambda value: value if isinstance(value, int) else 0
+            )
             if values:
                 parts.append(f"{option_words(f'{name}s')} {', '.join(map(str, values))}")
         return "; ".join(parts)

@@ -11,7 +11,7 @@ from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.messages import as_typed, option_words
 from dpbench.options import shared
-from dpbench.options.model import TRAINING_SCRIPT, OptionError, Panel, option, options_of
+from dpbench.options.model import OptionError, Panel, Subject, option, options_of
 from dpbench.options.shared import DEFAULT_SCRIPT_WARMUP, HELP, is_script, print_option
 from dpbench.options.types import (
     CommaList,
@@ -51,7 +51,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         "Fix the batch size per replica (weak) or per group (strong).",
         "weak,strong",
         default=("weak",),
-        of_scripts=False,
+        subjects=Subject.MODEL,
     )
     optimizer: CommaList[shared.Optimizer] = compared(
         HELP["optimizer"], "A,B", default=("sgd",), names=("--optimizers",)
@@ -66,7 +66,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
     compile: CommaList[shared.CompileMode] = compared(HELP["compile"], "A,B", default=("none",))
     accumulate: CommaList[Count] = compared(HELP["accumulate"], "N,N", default=(1,))
     sync_every: CommaList[Count] = compared(
-        HELP["sync_every"], "N,N", default=(1,), of_scripts=False
+        HELP["sync_every"], "N,N", default=(1,), subjects=Subject.MODEL
     )
     bucket_cap_mb: CommaList[BucketCap] = compared(
         "Bucket size in MiB, or auto (ddp, torch-ddp).",
@@ -82,25 +82,25 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         "A,B",
         default=("none",),
         names=("--comm-hooks",),
-        of_scripts=False,
+        subjects=Subject.MODEL,
     )
     batched_copy: CommaList[OnOff] = compared(
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
         default=(None,),
-        of_scripts=False,
+        subjects=Subject.MODEL,
     )
     overlap: CommaList[Literal["on", "off"]] = compared(
         "Reduce gradients during the backward pass (ddp).",
         "on,off",
         default=("on",),
-        of_scripts=False,
+        subjects=Subject.MODEL,
     )
     prefetch: CommaList[Prefetch] | None = compared(
         "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
-        of_scripts=False,
+        subjects=Subject.MODEL,
     )
     data_workers: CommaList[DataWorkers] = compared(
         "DataLoader workers per rank (with --prefetch, or of a script).",
@@ -117,23 +117,19 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
     )
 
     lr_scaling: shared.LrRule = Panel.MEASUREMENT.option(
-        HELP["lr_scaling"], "RULE", default="none", of_scripts=False
+        HELP["lr_scaling"], "RULE", default="none", subjects=Subject.MODEL
     )
     stop_after_failure: bool = Panel.MEASUREMENT.option(
         "Skip the larger group sizes of a row that failed.", default=False
     )
-    debug: bool = Panel.MACHINE.option(HELP["debug"], default=False, scope="shell")
-    nnodes: Count | None = Panel.NODES.option(
-        "Number of nodes; run the command on each.", "N", scope="shell"
-    )
+    debug: bool = Panel.MACHINE.option(HELP["debug"], default=False)
+    nnodes: Count | None = Panel.NODES.option("Number of nodes; run the command on each.", "N")
     node_rank: Number | None = Panel.NODES.option(
-        "Rank of this node; node 0 writes the results.", "N", scope="shell"
+        "Rank of this node; node 0 writes the results.", "N"
     )
-    rdzv_endpoint: str | None = Panel.NODES.option(
-        "Address where node 0 listens.", "HOST:PORT", scope="shell"
-    )
+    rdzv_endpoint: str | None = Panel.NODES.option("Address where node 0 listens.", "HOST:PORT")
     resume: bool = Panel.OUTPUT.option(
-        "Run the trials of --name that have not completed.", default=False, scope="call"
+        "Run the trials of --name that have not completed.", default=False
     )
     dry_run: bool = print_option(
         "Print the plan and the least time it takes, and exit.", reserved=True
@@ -141,14 +137,14 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
     charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)
     verbose: bool = print_option("Also print notes.", names=("-v",))
     preset: str | None = option(
-        "Start from a preset: quick, ci, full or paper.", "NAME", scope="call", of_scripts=False
+        "Start from a preset: quick, ci, full or paper.", "NAME", subjects=Subject.MODEL
     )
     config: FilePath | None = shared.config_option()
 
     @property
-    def subject(self) -> str:
-        """What is measured; "" for models."""
-        return "" if self.script is None else TRAINING_SCRIPT
+    def subject(self) -> Subject:
+        """What is measured."""
+        return Subject.MODEL if self.script is None else Subject.SCRIPT
 
     @property
     def measured_implementations(self) -> tuple[str, ...]:
@@ -208,7 +204,8 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         for place, axis in AXES.items():
             field = axis.option or place
             if axis.in_scripts and (field in self.model_fields_set) != (place in places):
-                name, values = option_words(field), options_of(type(self))[field].metavar
+                name = option_words(field)
+                values = options_of(type(self))[field].metavar
                 problem = (
                     f" of dpbench sweep and {{{place}}} in the arguments of the script go together:"
                     f" dpbench sweep {name} {values} train.py {option_words(place)} {{{place}}}"

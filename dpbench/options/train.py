@@ -54,7 +54,7 @@ class TrainOptions(Options):
         usual=f"{DIGITS_LENGTH['epochs']} on digits, else {DEFAULT_LENGTH['epochs']}",
     )
     resume: FilePath | None = option(
-        "Run or checkpoint to continue; auto: the run of --name.", "auto|RUN|FILE", scope="call"
+        "Run or checkpoint to continue; auto: the run of --name.", "auto|RUN|FILE"
     )
     optimizer: shared.Optimizer = Panel.SETTINGS.option(
         HELP["optimizer"], "NAME", default="adadelta"
@@ -110,7 +110,7 @@ class TrainOptions(Options):
     )
     debug: bool = Panel.MACHINE.option(HELP["debug"], default=False)
     runs_dir: FilePath = Panel.OUTPUT.option(
-        "Directory for run folders.", "DIR", default=Path("runs"), scope="call"
+        "Directory for run folders.", "DIR", default=Path("runs")
     )
     checkpoint: OutputFile | None = Panel.OUTPUT.option(
         "Also write each checkpoint to this file.", "FILE"
@@ -129,12 +129,12 @@ class TrainOptions(Options):
     local_rank: str | None = Panel.HIDDEN.option(
         "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
         names=("--local_rank",),
-        scope="shell",
+        printed=True,
     )
-    preset: str | None = option("Start from a preset: torch-ddp.", "NAME", scope="call")
+    preset: str | None = option("Start from a preset: torch-ddp.", "NAME")
     config: FilePath | None = shared.config_option()
     name: str | None = option(
-        "Name of the run folder.", "NAME", usual="the time and the architecture", scope="call"
+        "Name of the run folder.", "NAME", usual="the time and the architecture"
     )
     as_json: bool = shared.json_option()
 

@@ -164,8 +164,11 @@ def split_commas(value: Any, *, comma: re.Pattern[str] = re.compile(",")) -> lis
     """The items of "a,b,c", or of a list whose texts may have commas, too; one value is a list."""
     several = [*value] if isinstance(value, Iterable) and not isinstance(value, str) else [value]
     items = list[Any]()
-    for one in several:
-        items += [part.strip() for part in comma.split(one)] if isinstance(one, str) else [one]
+    for item in several:
+        if isinstance(item, str):
+            items += [part.strip() for part in comma.split(item)]
+        else:
+            items.append(item)
     if items in ([], [""]):
         raise ValueError("expected at least one value, or leave it out")
     if "" in items:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -155,13 +155,6 @@ def find_placement(environ: Mapping[str, str]) -> Placement | None:
             except ValueError as error:
                 raise UsageError(str(error)) from None
     return None
-
-
-def remove_placement(environ: MutableMapping[str, str]) -> None:
-    """Remove this process's place as torchrun gives it, since ranks that are started from here get
-    their own."""
-    for name in PLACE_VARIABLES.split():
-        environ.pop(name, None)
 
 
 def local_gpu_index(rank: int, world_size: int, environ: Mapping[str, str]) -> int:

@@ -13,7 +13,7 @@ from dpbench.errors import Interrupted, TrainingFailed, UsageError
 from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
 from dpbench.messages import say
 from dpbench.options.explain import ExplainOptions
-from dpbench.options.model import STORED_RESULTS
+from dpbench.options.model import Subject
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -34,7 +34,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
 
     Raises UsageError if no row can be explained, FileError, and TrainingFailed.
     """
-    is_stored = options.subject == STORED_RESULTS
+    is_stored = options.subject is Subject.RESULTS
     if is_stored:
         sweep = load_sweep(options.results_or_script or latest_folder("explain"))
     else:

@@ -104,7 +104,7 @@ def test_an_explanation_measures_a_training_script(here: Path) -> None:
         (dpbench.check, {"tolerance": 0.05}, r"^tolerance: got 0.05; .* 3% .*; did you mean 5%\?"),
         (dpbench.check, {"arch": "train.py"}, r"check --against-ref HEAD train.py$"),
         (dpbench.check, {"against_rev": "HEAD"}, r"argument of dpbench.check: got 'against_rev'; "),
-        (dpbench.explain, {"results_or_script": EXAMPLE, "steps": 5}, r"^steps: no effect on"),
+        (dpbench.explain, {"results_or_script": EXAMPLE, "steps": 5}, r"^--steps: no effect on"),
     ],
 )
 def test_errors_name_options_and_nothing_is_written(

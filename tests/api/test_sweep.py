@@ -17,9 +17,10 @@ import dpbench
 from dpbench import folders
 from dpbench.api.calls import measuring
 from dpbench.errors import UsageError
-from dpbench.options.model import TYPED_ONLY, options_of
+from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
+from dpbench.rendezvous.placement import Placement
 from tests.launch.synthetic import SyntheticRunner
 
 SMALL: dict[str, Any] = {
@@ -35,7 +36,7 @@ needs_no_ranks = pytest.mark.usefixtures("synthetic")
 def test_help_has_all_options_of_the_command_with_their_types() -> None:
     described = inspect.getdoc(dpbench.sweep) or ""
     options = options_of(SweepOptions)
-    of_python = {name for name, one in options.items() if one.scope not in TYPED_ONLY}
+    of_python = {name for name, one in options.items() if not one.printed}
     for name in of_python - {"arch"}:
         assert f"\n    {name} (" in described
     assert "\n    batch_sizes (int | Sequence[int]): Samples per replica.\n" in described
@@ -60,6 +61,22 @@ def test_a_sweep_stores_its_records_and_prints_its_progress(
     quiet = dpbench.sweep(**SMALL, name="quiet", progress=False, report=True, charts=False)
     assert capfd.readouterr() == ("", "")
     assert "data-kind" not in (quiet.folder / "report/index.html").read_text()
+
+
+@needs_no_ranks
+@pytest.mark.usefixtures("here")
+def test_the_first_process_of_a_launcher_measures_and_the_others_have_no_results(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in Placement.first_of(2).variables.items():
+        monkeypatch.setenv(name, value)
+    before = {**os.environ}
+    results = dpbench.sweep(**SMALL)
+    assert results.spec.devices == ("cpu", "cpu")
+    assert {**os.environ, **before} == {**os.environ}, "the caller's variables are back"
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert dpbench.sweep(**SMALL) is None
 
 
 @needs_no_ranks

@@ -13,7 +13,7 @@ from dpbench.launch.machine import Machine
 from dpbench.records.collectives import CollectiveRecord, SizeTiming
 from dpbench.records.environment import usable_cores
 from dpbench.records.trial import Status
-from dpbench.run import setup
+from dpbench.run import doctor
 from dpbench.specs.collective import CollectiveSpec
 from dpbench.specs.traits import BACKENDS
 
@@ -25,7 +25,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: CollectiveRecord) -> 
         tested = by_backend.get(backend, MISSING)
         return replace(tested, spec=replace(tested.spec, backend=backend))
 
-    monkeypatch.setattr(setup, "self_test", answer)
+    monkeypatch.setattr(doctor, "self_test", answer)
 
 
 SPEC = CollectiveSpec(

@@ -47,6 +47,28 @@ def test_everything_after_the_script_is_the_scripts(
     assert [given[first], *(given["arguments"] or ())] == [named[-1], *rest]
 
 
+def test_an_option_that_hardly_any_script_has_is_dpbenchs_after_the_script_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "train.py",
+        "--lr",
+        "1",
+        "--against-ref",
+        "HEAD",
+        "--strict",
+        "--tolerance=5%",
+        "--json",
+    ]
+    given = commands().commands["check"].make_context("check", words).params
+    assert (given["against_ref"], given["tolerance"], given["as_json"]) == ("HEAD", "5%", True)
+    assert (given["candidate"], given["arguments"]) == ("train.py", ["--lr", "1", "--strict"])
+    assert capsys.readouterr().err == (
+        "dpbench: --against-ref, --tolerance, --json after train.py: options of dpbench; put -- "
+        "before train.py if it is the script that has --against-ref\n"
+    )
+
+
 def test_what_was_typed_behind_options_is_typed_there_again() -> None:
     own = SweepOptions(script="train.py", arguments=("--gpus=2",), repetitions=1)
     assert own.command("sweep").words == ["--repetitions", "1", "--", "train.py", "--gpus=2"]

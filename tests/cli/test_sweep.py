@@ -23,7 +23,7 @@ from dpbench.cli.app import run
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.beginning import MODEL_TEMPLATE
+from dpbench.run.init import MODEL_TEMPLATE
 from dpbench.specs import TrialSpec
 from tests.cli.command import dpbench, start
 from tests.launch import synthetic

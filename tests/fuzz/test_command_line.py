@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dpbench.cli.app import commands, run
 from dpbench.report import page
-from dpbench.run.beginning import MODEL_TEMPLATE
+from dpbench.run.init import MODEL_TEMPLATE
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.launch import synthetic
 

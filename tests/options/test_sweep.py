@@ -12,6 +12,8 @@ from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
+from dpbench.options.check import CheckOptions
+from dpbench.options.model import Subject
 from dpbench.options.reading import preset_file, read_options, short_command
 from dpbench.options.sweep import SweepOptions
 
@@ -32,6 +34,9 @@ def test_what_is_typed_goes_before_the_file_that_before_the_preset_and_that_befo
     options = read({"preset": "quick", "config": config, "lr": "0.2"})
     assert (options.lr, options.steps, options.repetitions) == ((0.2,), (7,), 3)
     assert (options.warmup, options.seed) == ((3,), (0,))
+    with_preset = written(tmp_path, "preset = 'quick'\nsteps = 7\nname = 'mine'", "two.toml")
+    options = read({"config": with_preset})
+    assert (options.name, options.steps, options.warmup) == ("mine", (7,), (3,))
 
 
 def test_duplicates_in_a_list_are_removed_in_order_with_a_line_that_says_so() -> None:
@@ -67,7 +72,9 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
     ("text", "message"),
     [
         ("batch-size = 5\nbatch-sizes = 6", "{}: batch-sizes is given twice, under two names"),
-        ("name = 'mine'", "{}: name is given in each call, and in no file"),
+        ("config = 'mine'", "{}: config: a file cannot name another one"),
+        ("quiet = true", "{}: quiet is an option of the command line only"),
+        ("data = 'null'", "{}: --data: got 'null'; expected one of digits, mnist"),
         ("oversubscribe = 7", "{}: --oversubscribe: got 7; expected a valid boolean"),
         ("m = 1", "key in {}: got 'm'; did you mean 'module'?"),
         ("steps = [", "{} is not TOML"),
@@ -85,10 +92,16 @@ def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
     config = written(tmp_path, "seed = 'x'")
     with pytest.raises(UsageError, match=r"^--lr: got 'x'"):
         read({"preset": "quick", "lr": "x"})
-    with pytest.raises(UsageError, match=r"^--preset: no effect on a training script"):
+    with pytest.raises(UsageError, match=r"^--preset quick: --arch: no effect on a training scr"):
         read({"preset": "quick", "script": "train.py"})
     with pytest.raises(UsageError, match=rf"^{config}: --seed: got 'x'"):
         read({"config": config})
+
+
+def test_what_a_check_is_about_is_read_from_values_and_not_from_their_texts(tmp_path: Path) -> None:
+    config = written(tmp_path, "module: false\narch: mlp\ndata:", "check.yaml")
+    options = read_options(CheckOptions, {"config": config, "against_ref": "HEAD"})
+    assert (options.subject, options.arch, options.data) == (Subject.MODEL, ("mlp",), None)
 
 
 FILE = """

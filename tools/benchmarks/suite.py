@@ -276,7 +276,9 @@ def disturbance() -> Iterator[Benchmark]:
         """Processor seconds of a step of a rank, in a sweep with one trial of several ranks."""
         shape: dict[str, Any] = {"gpus": ranks, "group_sizes": [ranks], "repetitions": 1}
         steps: dict[str, Any] = {"warmup": [10], "steps": [60], "threads": [1]}
-        found = load_sweep(dpbench.sweep(results_dir=folder, **shape, **steps, **options).folder)
+        results = dpbench.sweep(results_dir=folder, **shape, **steps, **options)
+        assert results is not None, "no launcher has started this process"
+        found = load_sweep(results.folder)
         [record] = [one for one in found.records if one.configuration.group_size == ranks]
         windows = [rank.timed for rank in record.ranks]
         return fmean((window.cpu_seconds or 0.0) / len(window.step_seconds) for window in windows)

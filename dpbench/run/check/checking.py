@@ -26,7 +26,7 @@ from dpbench.errors import (
 from dpbench.files import require_free, write_inside, write_output
 from dpbench.messages import option_words, say
 from dpbench.options.check import CheckOptions
-from dpbench.options.model import STORED_RESULTS
+from dpbench.options.model import Subject
 from dpbench.options.reading import read_options
 from dpbench.options.shared import MAX_WORD
 from dpbench.options.sweep import SweepOptions
@@ -56,7 +56,7 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     Raises UsageError, FileError, and NotComparable if there is nothing to compare.
     """
     notes: list[str] = []
-    if options.subject == STORED_RESULTS:
+    if options.subject is Subject.RESULTS:
         baseline, candidate, notes = stored_sides(str(options.candidate), str(options.baseline))
         verdicts = assess(baseline, candidate, options.tolerances, force=options.force, alpha=ALPHA)
     elif options.against is not None:

@@ -97,8 +97,8 @@ class VersionProcess(AbstractContextManager["VersionProcess"]):
     def plan(self, options: SweepOptions, command: CommandLine) -> list[Configuration]:
         """The configurations of this sweep, whose folder names the `command` of the check. Raises
         UsageError, in the words of the process, if the sweep cannot be planned."""
-        typed = options.model_dump(mode="json", exclude_unset=True)
-        answer = self._ask(UsageError, options=typed, command=encode(command))
+        given = options.model_dump(mode="json", exclude_unset=True)
+        answer = self._ask(UsageError, options=given, command=encode(command))
         return [decode(Configuration, configuration) for configuration in answer]
 
     def measure(self, repetitions: int, *, with_new_server: bool) -> list[TrialRecord]:

@@ -12,7 +12,7 @@ from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.answers.setup import plan_answer
-from dpbench.run.sweep.plan import plan_sweep
+from dpbench.run.sweep.measuring import SweepRun
 from dpbench.specs import SweepSpec
 from dpbench.specs.trial import MAX_FILLING_STEPS
 
@@ -21,19 +21,16 @@ SECONDS_PER_TRIAL = 0.3
 CPU."""
 
 
-def describe_plan(options: SweepOptions) -> Answer:
+def describe_plan(options: SweepOptions, run: SweepRun) -> Answer:
     """The configurations that a sweep measures, in the order of their first run, and a summary
     with a lower bound of its time, which is said beside JSON; nothing is stored. With --resume only
     what is left counts.
 
     A plan may have more replicas than this machine has devices; without --oversubscribe, the
     summary says what a run needs.
-
-    Raises what a run would raise before its first trial.
     """
-    with plan_sweep(options) as run:
-        spec = run.sweep.spec
-        left = run.left
+    spec = run.sweep.spec
+    left = run.left
     planned = spec.configurations
     duration = "as long as its steps take"
     timed = span(each.steps for each in planned)

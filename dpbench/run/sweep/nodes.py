@@ -4,12 +4,13 @@ reports; the others run their ranks of each trial."""
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from dpbench.codec import content_hash
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
-from dpbench.folders import LOGS_FOLDER, Sweep
+from dpbench.folders import LOGS_FOLDER
 from dpbench.launch.cluster import ClusterRunner, Node, NodeLost, open_cluster
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
@@ -17,22 +18,27 @@ from dpbench.messages import as_typed, escaped, option_words, say
 from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
-from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results_folders import results_folder
 from dpbench.run.sweep.measuring import SweepRun
 from dpbench.run.sweep.plan import prepared_datasets, specified_sweep, sweep_folder
 from dpbench.run.this_machine import devices_for
 
+MAY_DIFFER = (
+    *("gpus", "data_dir", "name", "results_dir", "resume", "preset", "debug"),
+    *("nnodes", "node_rank", "rdzv_endpoint"),
+)
+"""Options whose values may differ between the nodes of a sweep, as may what each one prints."""
 
-def measure_on_nodes(
-    options: SweepOptions, placement: Placement, token: str, progress: TrialProgress
-) -> Sweep | None:
-    """Join the nodes of a sweep, whose messages `token` signs. Node 0 measures the sweep; another
-    one runs its ranks of the trials that node 0 orders, and returns None.
 
-    Raises what `plan_sweep`, `SweepRun.measure` and `open_cluster` raise, and NodeLost, which says
-    how to finish.
+@contextmanager
+def sweep_on_nodes(
+    options: SweepOptions, placement: Placement, token: str
+) -> Iterator[SweepRun | None]:
+    """Join the nodes of a sweep, whose messages `token` signs. On node 0 the sweep is measured
+    inside; another node has run its ranks of the trials that node 0 orders before, and has None.
+
+    Raises what `plan_sweep` and `open_cluster` raise, and NodeLost, which says how to finish.
     """
     here = _this_node(options, placement.node)
     folder = options.results_dir / here.folder
@@ -46,9 +52,10 @@ def measure_on_nodes(
                 cluster.agree_on_plan(content_hash([trial.trial_id for trial in trials]))
                 say(*notes)
                 if here.number == 0:
-                    return SweepRun(sweep, runner, resumes=options.resume).measure(progress)
-                runner.follow(sweep.spec.time_limit_seconds)
-                return None
+                    yield SweepRun(sweep, runner, resumes=options.resume)
+                else:
+                    runner.follow(sweep.spec.time_limit_seconds)
+                    yield None
         except NodeLost as lost:
             raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None
         finally:
@@ -71,11 +78,10 @@ def _this_node(options: SweepOptions, number: int) -> Node:
     machine = inspect_machine()
     devices = devices_for(machine, options.gpus, None, oversubscribe=options.oversubscribe)
     values = options.model_dump(mode="json", exclude_unset=True)
-    # Nodes may differ in their GPUs, and in where their data are.
     common = {
         info.name: as_typed(values[name])
         for name, info in options_of(SweepOptions).items()
-        if name in values and info.scope == "measured" and name not in ("gpus", "data_dir")
+        if name in values and not info.printed and name not in MAY_DIFFER
     }
     common |= {name: machine.environment.versions[name] for name in ("dpbench", "torch")}
     common["devices"] = devices[0].partition(":")[0]

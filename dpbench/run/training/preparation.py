@@ -31,7 +31,7 @@ from dpbench.messages import option_words, say
 from dpbench.options.train import DEFAULT_LENGTH, DIGITS_LENGTH, TrainOptions
 from dpbench.records.environment import usable_cores
 from dpbench.rendezvous.backends import missing_backends
-from dpbench.rendezvous.placement import Placement, local_gpu_index
+from dpbench.rendezvous.placement import Placement, find_placement, local_gpu_index
 from dpbench.report.answer import Answer
 from dpbench.report.progress.training import size_line
 from dpbench.run.results_folders import results_folder
@@ -56,7 +56,7 @@ class RankDescription(NamedTuple):
 
 def describe_training(options: TrainOptions) -> Answer:
     """The size of a step of the training that would run here. Raises what the training would."""
-    if "RANK" in os.environ:
+    if "RANK" in os.environ or find_placement(os.environ):
         raise UsageError("--dry-run trains nothing; run it without the launcher")
     spec = spec_here(options, inspect_machine())
     job = place_training(options, spec)

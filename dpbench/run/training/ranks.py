@@ -33,7 +33,7 @@ from dpbench.messages import option_words, said_to, say
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import Environment, capture
 from dpbench.rendezvous.barrier import POLL_SECONDS, wait_until
-from dpbench.rendezvous.placement import Placement
+from dpbench.rendezvous.placement import Placement, find_placement
 from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainingProgress
 from dpbench.run.interrupts import as_exceptions, interruptible
@@ -45,6 +45,7 @@ from dpbench.run.training.preparation import (
     spec_here,
     spec_of_world,
 )
+from dpbench.temporary import temporary_variables
 from dpbench.training.checkpoint import latest_checkpoint
 from dpbench.training.events import EndLine, Event
 from dpbench.training.rank import train_rank
@@ -72,11 +73,16 @@ TIMEOUT_PHRASES = ("timed out waiting", "did not come within")
 
 
 def train(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
-    """Train as the rank that the environment names or, without a launcher, in ranks of this host.
-    Returns the run folder and the end; raises DpbenchError."""
+    """Train as the rank that the environment names, by the variables of torchrun or those of
+    another launcher, or else in ranks of this host. Returns the run folder and the end; raises
+    DpbenchError."""
     if "RANK" in os.environ:
         return train_in_launch(options, progress)
-    return train_here(options, progress)
+    placement = find_placement(os.environ)
+    if placement is None:
+        return train_here(options, progress)
+    with temporary_variables(placement.variables):
+        return train_in_launch(options, progress)
 
 
 def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
@@ -97,7 +103,8 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
             call = partial(train_rank, job)
             finished, *_ = run_ranks(call, job.spec.process_count, scratch, MAX_SECONDS)
         except RanksFailed as failed:
-            cause, hint = failed.cause, f"; what the ranks printed is in {scratch}"
+            cause = failed.cause
+            hint = f"; what the ranks printed is in {scratch}"
             kind = RANK_ERRORS.get(cause.own_error) if cause else None
             if cause is None or kind is None:
                 raise TrainingFailed(f"{failed}{hint}") from None

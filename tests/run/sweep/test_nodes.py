@@ -18,6 +18,7 @@ from dpbench.launch.signed_store import TOKEN_VARIABLE
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import recorded_variables
 from dpbench.rendezvous.placement import Placement
+from dpbench.run.sweep.launched import launched_sweep
 from dpbench.run.sweep.nodes import node_placement
 from tests.cli.command import environment, start
 from tests.ports import free_port
@@ -129,6 +130,9 @@ def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     assert run(["sweep", *SYNTHETIC, *meeting(0), "--dry-run"]) == 2
     out, err = capsys.readouterr()
     assert TOKEN not in out + err
-    assert TOKEN_VARIABLE not in os.environ
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     assert TOKEN_VARIABLE not in recorded_variables()
+    with launched_sweep(SweepOptions(arch="mlp", gpus=1, nnodes=1, debug=True)):
+        assert TOKEN_VARIABLE not in os.environ
+        assert os.environ["NCCL_DEBUG"] == "INFO"
+    assert os.environ[TOKEN_VARIABLE] == TOKEN
+    assert "NCCL_DEBUG" not in os.environ

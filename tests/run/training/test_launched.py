@@ -18,6 +18,7 @@ from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_ranks
 from dpbench.options.train import TrainOptions
+from dpbench.rendezvous.placement import LAUNCHERS
 from dpbench.run.training.preparation import RankDescription, spec_of_world
 from dpbench.training.events import StartLine
 from dpbench.training.run_folder import follow_log, read_manifest
@@ -46,6 +47,9 @@ def from_python(folder: Path, rank: int) -> tuple[int, str, str]:
     options: dict[str, Any] = {"arch": TINY_TRAINING[1], "limit_train": 48, "batch_size": 4}
     options["evaluate"] = "off"
     dpbench.train(**options, epochs=1, name="first")
+    # The second one reads the variables of srun.
+    for ours, theirs in zip(LAUNCHERS[0].split(), LAUNCHERS[1].split(), strict=True):
+        os.environ[theirs] = os.environ.pop(ours)
     trained = dpbench.train(**options, epochs=2, name="second")
     return trained.finished.steps, trained.finished.state_sha256, str(trained.folder.absolute())
 
