@@ -22,7 +22,9 @@ MOST_REMEDIES = 2
 
 
 def next_command(
-    analysis: Analysis, typed: CommandLine | None = None, explained: Explanation | None = None
+    analysis: Analysis,
+    last_command: CommandLine | None = None,
+    explained: Explanation | None = None,
 ) -> str:
     """What to run next after a table, or after one row was `explained`; "" for nothing.
 
@@ -30,24 +32,24 @@ def next_command(
     `_after_script`. Else it decides between the fastest row, of the first work, and one that ties
     with it, or explains the fastest, or opens the page after that.
 
-    `typed` is the command that has just measured, as short as it can be. It is the next one, too,
-    if most rows were under load; after a first look at the machine a script is explained.
+    `last_command` is the command that has just measured, as short as it can be. It is the next one,
+    too, if most rows were under load; after a first look at the machine a script is explained.
     """
     sweep = analysis.sweep
     if sweep is None:
         return ""
     if analysis.machine_load.spoils_speeds:
         loaded = [row.configuration for row in analysis.rows if row.is_under_load]
-        if typed and (explained or 2 * len(loaded) > len(analysis.rows)):
-            return typed.text
+        if last_command and (explained or 2 * len(loaded) > len(analysis.rows)):
+            return last_command.text
         return command_to_measure(sweep.command, loaded)
     folder = shlex.quote(str(sweep.folder))
     page = f"dpbench report {folder} --open"
     if explained and explained.is_script and sweep.command.name == "sweep":
-        return _after_script(explained, sweep.command, typed, page)
+        return _after_script(explained, sweep.command, last_command, page)
     if not any(e.trains_together and not e.row.noisy_estimates for e in analysis.explanations):
         return ""
-    if typed and typed.options.get("preset") == "quick":
+    if last_command and last_command.options.get("preset") == "quick":
         return "dpbench explain your_script.py"
     # Speeds of other work do not compete.
     first_work = analysis.fastest[0].work
@@ -58,12 +60,12 @@ def next_command(
 
 
 def _after_script(
-    explained: Explanation, sweep: CommandLine, typed: CommandLine | None, page: str
+    explained: Explanation, sweep: CommandLine, last_command: CommandLine | None, page: str
 ) -> str:
     """The command after the explanation of a training script that a `sweep` has measured: more
     repetitions if its speed is not clear, or what remedies bring, that of the largest loss first;
     or else the `page`. It says which loss no option changes."""
-    again = (typed or sweep).again(name=None)
+    again = (last_command or sweep).again(name=None)
     if noisy := explained.row.noisy_estimates:
         needed = repetitions_to_state(noisy)
         is_known = needed is not None and not explained.row.is_under_load

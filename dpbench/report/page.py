@@ -68,11 +68,11 @@ class Page:
 
 
 def write_page(
-    path: Path, analysis: Analysis, *, charts: bool = True, typed: CommandLine | None = None
+    path: Path, analysis: Analysis, *, charts: bool = True, last_command: CommandLine | None = None
 ) -> Path:
     """Writes the page of an analysis, with its `charts` or without, whole or not at all, and
-    returns its path; `next_command` explains `typed`. Raises FileError."""
-    page = build_page(analysis, charts=charts, typed=typed)
+    returns its path; `next_command` explains `last_command`. Raises FileError."""
+    page = build_page(analysis, charts=charts, last_command=last_command)
     text = render_template("page.html", page=page)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def page_path_in(folder: Path) -> Path:
 
 
 def build_page(
-    analysis: Analysis, *, charts: bool = False, typed: CommandLine | None = None
+    analysis: Analysis, *, charts: bool = False, last_command: CommandLine | None = None
 ) -> Page:
     """The page of an analysis, with every chart that it has data for if `charts`."""
     drawn = [*_draw(analysis)] if charts else []
@@ -116,7 +116,7 @@ def build_page(
         headline=tuple(headline_sentences(analysis.fastest)),
         warnings=analysis.warnings,
         advice=what_to_try([*_fastest_explained(analysis)]),
-        next_command=next_command(analysis, typed),
+        next_command=next_command(analysis, last_command),
         first_chart=first,
         sections=tuple(_sections(analysis, [chart for chart in drawn if chart is not first])),
     )

@@ -57,8 +57,10 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     shown = clear if options.wanted and clear else fastest_by_work(explanations)
     asked = [e for e in explanations if options.wanted or e.trains_together] or shown
     noise = [*noise_warnings([e.row for e in asked], all_rows, "explain")]
-    typed = None if is_stored else options.command("explain").again(name=None)
-    return explanation_answer(analysis, shown, noise=noise, typed=typed, verbose=options.verbose)
+    last_command = None if is_stored else options.command("explain").again(name=None)
+    return explanation_answer(
+        analysis, shown, noise=noise, last_command=last_command, verbose=options.verbose
+    )
 
 
 def _measure(options: ExplainOptions, progress: TrialProgress) -> Sweep:

@@ -29,18 +29,18 @@ def measured_answer(
     stored: Sweep | Collectives,
     options: CommOptions | SweepOptions,
     *,
-    typed: CommandLine | None = None,
+    last_command: CommandLine | None = None,
     verbose: bool = False,
 ) -> Answer:
     """What a command has measured, of which it writes the page; see `report_answer`. Says where the
     records and the output of failures are."""
     analysis = analyze(stored)
-    page = _write_page(stored.folder, analysis, charts=options.charts, typed=typed)
+    page = _write_page(stored.folder, analysis, charts=options.charts, last_command=last_command)
     logs = stored.folder / LOGS_FOLDER
     if logs.is_dir() and any(record.status.is_failure for record in stored.records):
         say(f"the output of trials that failed is in {logs}")
     if not options.as_json:
-        return report_answer(analysis, page=page, typed=typed, verbose=verbose)
+        return report_answer(analysis, page=page, last_command=last_command, verbose=verbose)
     say(f"records are in {stored.folder}")
     return Answer(paragraphs=(), data=plain_rows(analysis.frame))
 
@@ -113,14 +113,14 @@ def _is_current(page: Path, results: Path) -> bool:
 
 
 def _write_page(
-    results: Path, analysis: Analysis, *, charts: bool, typed: CommandLine | None = None
+    results: Path, analysis: Analysis, *, charts: bool, last_command: CommandLine | None = None
 ) -> Path | None:
     """Write the page into a results folder and return its path; None, with a warning that says why,
     if it cannot be written."""
     from dpbench.report.page import page_path, write_page
 
     try:
-        return write_page(page_path(results), analysis, charts=charts, typed=typed)
+        return write_page(page_path(results), analysis, charts=charts, last_command=last_command)
     except FileError as error:
         warn(f"no page was written: {error}")
         return None

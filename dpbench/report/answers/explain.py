@@ -72,11 +72,11 @@ def explanation_answer(
     shown: Sequence[Explanation],
     *,
     noise: Sequence[str] = (),
-    typed: CommandLine | None = None,
+    last_command: CommandLine | None = None,
     verbose: bool = False,
 ) -> Answer:
     """Warnings, the verdict, causes and factors of the explanations that are `shown`, the reasons
-    of rows without a speed, and what to run next after the command that was `typed` to measure.
+    of rows without a speed, and what to run next after the `last_command`, which has measured them.
     `noise` says which rows are too noisy to explain, and stands in the place of a verdict if those
     shown are.
 
@@ -102,7 +102,7 @@ def explanation_answer(
     verdict: Paragraph = "\n".join(verdicts) if is_explained else noise
     if not (is_explained or shown[0].is_spoiled) and (causes or table.lines):
         verdict = [*noise, "what follows compares steps within each repetition, and holds"]
-    following = next_command(analysis, typed, best[0])
+    following = next_command(analysis, last_command, best[0])
     last = keep_on_line(f"Next: {following}") if following else ""
     return Answer(
         paragraphs=(analysis.warnings, verdict, causes, table, remarks, last),

@@ -32,7 +32,7 @@ def report_answer(
     *,
     columns: str | None = None,
     page: Path | None = None,
-    typed: CommandLine | None = None,
+    last_command: CommandLine | None = None,
     verbose: bool = False,
 ) -> Answer:
     """The headline, at most one warning, the table, and below it where the report is, what to run
@@ -42,7 +42,7 @@ def report_answer(
     """
     warnings = analysis.warnings
     notes = analysis.notes
-    following = next_command(analysis, typed)
+    following = next_command(analysis, last_command)
     parts = [f"Report: {page}"] if page else []
     parts += [f"Next: {following}"] if following else []
     hidden = {"more warning": len(warnings[1:]), "note": len(notes)}

@@ -31,7 +31,7 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
         if options.dry_run:
             return describe_plan(options, run)
         sweep = run.measure(progress)
-    command = short_command(options)
-    answer = measured_answer(sweep, options, typed=command, verbose=options.verbose)
+    last_command = short_command(options)
+    answer = measured_answer(sweep, options, last_command=last_command, verbose=options.verbose)
     status = exit_status(sweep.records, options.measured_implementations)
     return replace(answer, exit_status=status)
