@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from itertools import islice
+from typing import Any
 
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import Explanation
@@ -28,12 +29,12 @@ def next_command(
 ) -> str:
     """What to run next after a table, or after one row was `explained`; "" for nothing.
 
-    Rows under load are measured again if load spoiled the speeds. A script that was explained has
-    `_after_script`. Else it decides between the fastest row, of the first work, and one that ties
-    with it, or explains the fastest, or opens the page after that.
+    Rows under load are measured again if load spoiled the speeds. After an explanation it tries
+    what causes advise. Else it decides between the fastest row, of the first work, and one that
+    ties with it, or explains the fastest, or opens the page after that.
 
-    `last_command` is the command that has just measured, as short as it can be. It is the next one,
-    too, if most rows were under load; after a first look at the machine a script is explained.
+    `last_command` is the command that has just measured, as short as it can be. It is the next one, too,
+    if most rows were under load.
     """
     sweep = analysis.sweep
     if sweep is None:
@@ -41,16 +42,18 @@ def next_command(
     if analysis.machine_load.spoils_speeds:
         loaded = [row.configuration for row in analysis.rows if row.is_under_load]
         if last_command and (explained or 2 * len(loaded) > len(analysis.rows)):
-            return last_command.text
+            return f"{last_command.text}   (once the machine is free)"
         return command_to_measure(sweep.command, loaded)
     folder = shlex.quote(str(sweep.folder))
     page = f"dpbench report {folder} --open"
-    if explained and explained.is_script and sweep.command.name == "sweep":
-        return _after_script(explained, sweep.command, last_command, page)
+    if explained and sweep.command.name == "sweep":
+        advised = _after_explanation(explained, sweep.command, last_command, page)
+        if advised or explained.is_script:
+            return advised
     if not any(e.trains_together and not e.row.noisy_estimates for e in analysis.explanations):
         return ""
     if last_command and last_command.options.get("preset") == "quick":
-        return "dpbench explain your_script.py"
+        return f"dpbench explain {folder}, or dpbench explain your_script.py"
     # Speeds of other work do not compete.
     first_work = analysis.fastest[0].work
     competing = [fastest for fastest in analysis.fastest if fastest.work == first_work]
@@ -59,24 +62,29 @@ def next_command(
     return deciding or (page if explained else f"dpbench explain {folder}")
 
 
-def _after_script(
+def _after_explanation(
     explained: Explanation, sweep: CommandLine, last_command: CommandLine | None, page: str
 ) -> str:
-    """The command after the explanation of a training script that a `sweep` has measured: more
-    repetitions if its speed is not clear, or what remedies bring, that of the largest loss first;
-    or else the `page`. It says which loss no option changes."""
-    again = (last_command or sweep).again(name=None)
+    """The command after the explanation of a row that a `sweep` has measured: more repetitions if
+    its speed is not clear, or what remedies bring, that of the largest loss first. Else it is the
+    `page` for a training script, and "" for a model. It says which loss no option changes."""
+
+    def again(command: CommandLine, **changes: Any) -> str:
+        if explained.is_script:  # which has few rows
+            return command.again(name=None, **changes).text
+        return command_to_measure(sweep, [explained.configuration], **changes)
+
     if noisy := explained.row.noisy_estimates:
         needed = repetitions_to_state(noisy)
         is_known = needed is not None and not explained.row.is_under_load
-        return again.again(repetitions=needed).text if is_known else ""
+        return again(last_command or sweep, repetitions=needed) if is_known else ""
     causes = explained.causes
     to_try = {option: [*values] for cause in causes for option, values in cause.to_try.items()}
     if "warmup" in to_try:
-        return again.again(warmup=to_try["warmup"][-1]).text
-    command = page
-    if to_try:
-        command = sweep.again(name=None, **dict(islice(to_try.items(), MOST_REMEDIES))).text
+        return again(last_command or sweep, warmup=to_try["warmup"][-1])
+    if not (to_try or explained.is_script):
+        return ""
+    command = again(sweep, **dict(islice(to_try.items(), MOST_REMEDIES))) if to_try else page
     losses = [cause for cause in causes if cause.standing in ("loss", "part of a loss")]
     if losses and not losses[0].to_try:
         return f"{command}   (no option changes the largest loss, {losses[0].kind})"
@@ -97,16 +105,19 @@ def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
     if rival is None or not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
         return ""
     both = (row.configuration, rival.configuration)
-    return command_to_measure(command.again(repetitions=repetitions), both)
+    return command_to_measure(command, both, repetitions=repetitions)
 
 
-def command_to_measure(command: CommandLine, measured: Iterable[Configuration | None]) -> str:
+def command_to_measure(
+    command: CommandLine, measured: Iterable[Configuration | None], **changes: Any
+) -> str:
     """The command that measures configurations of a sweep again, in all combinations of their
     values; empty for those of other commands, which do not measure rows alone, and for published
     rows, which have none.
 
     It is the `command` of the sweep with the values of the configurations in place of its lists,
-    and without the name of its folder and options that none of them has.
+    and without the name of its folder and options that none of them has; `changes` are other values
+    of its options.
     """
     configurations = [configuration for configuration in measured if configuration]
     if not configurations or command.name != "sweep":
@@ -125,4 +136,4 @@ def command_to_measure(command: CommandLine, measured: Iterable[Configuration | 
         "threads": sorted(c.threads for c in configurations),
     }
     values = {field: [*dict.fromkeys(values)] for field, values in narrowed.items()}
-    return command.again(name=None, **values).text
+    return command.again(name=None, **values | changes).text

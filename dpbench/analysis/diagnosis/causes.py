@@ -24,6 +24,7 @@ from dpbench.analysis.diagnosis.factors import (
 )
 from dpbench.analysis.diagnosis.phases import step_phases
 from dpbench.analysis.estimate import mean
+from dpbench.analysis.formatting import percent
 from dpbench.analysis.noise import FREE_THE_MACHINE, machine_load
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, slow_steps
@@ -262,7 +263,16 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     cached = [slowest(record, "cached") for record in measured]
     lost = [1 - kept / whole for whole, kept in zip(as_is, cached, strict=True)]
     share = mean(lost, unit="of the step")
-    if share.value >= MIN_INPUT_SHARE and is_large_loss(share):
+    if share.value < MIN_INPUT_SHARE or share.interval is None:
+        return
+    if not is_large_loss(share):
+        yield Cause(
+            kind="input pipeline",
+            text=f"the input pipeline, which may cost up to {percent(share.ends[1])} of the step: "
+            "the noise hides it",
+            remedy="measure on a free machine, or with more --repetitions",
+        )
+    else:
         step = _two_digits(fmean(as_is))
         without = _two_digits(fmean(cached))
         remedy, to_try = _faster_input(explanation)
@@ -389,10 +399,9 @@ def _loss(factor: Factor, explanation: Explanation) -> Cause:
         case ("waiting",):
             text, remedy = _waiting(explanation)
         # The one clock of a process that drives all replicas has both parts.
-        case ("wrapper",) | ("wrapper", "waiting") | ("communication",) if explanation.is_script:
-            text, remedy, to_try = _averaging_by_script(explanation, factor.parts[0])
         case ("wrapper",) | ("wrapper", "waiting") | ("communication",):
-            text, remedy = _averaging(explanation, factor.parts[0])
+            averaging = _averaging_by_script if explanation.is_script else _averaging
+            text, remedy, to_try = averaging(explanation, factor.parts[0])
         case parts:
             kind = "not separated"
             text = " or ".join(parts)
@@ -468,29 +477,35 @@ def _averaging_by_script(explanation: Explanation, part: Part) -> tuple[str, str
     return "exposed communication", _try(tried, *advice), {"backends": (used, faster)}
 
 
-def _averaging(explanation: Explanation, part: Part) -> tuple[str, str]:
-    """What is slow where an implementation makes replicas one model, and what to do."""
+def _averaging(explanation: Explanation, part: Part) -> tuple[str, str, OptionValues]:
+    """What is slow where an implementation makes replicas one model, what to do, and
+    `Cause.to_try`."""
     settings = explanation.configuration
     traits = settings.traits
     setting = "sync_every" if traits.averages_parameters else "accumulate"
-    value = LESS_OFTEN_FACTOR * getattr(settings, setting)
+    now = getattr(settings, setting)
+    value = LESS_OFTEN_FACTOR * now
     words = option_words(setting, value)
     less_often = _unless_in_vain(explanation, part, words, QUARTER_LEFT, **{setting: value})
+    to_try: OptionValues = {setting: (now, value)}
     if traits.one_process and explanation.row.group_size > 1:
         text = "driving all replicas from one process, where they wait for each other"
         if part == "communication":
             text = "gathering gradients in one process"
-        return text, _try(_processes(explanation), less_often)
+        return text, _try(_processes(explanation), less_often), to_try
     if part == "communication":
         averaging = "averaging of parameters" if traits.averages_parameters else "communication"
-        _, faster = _backends(explanation)
+        text = f"exposed {averaging} on {settings.backend}"
+        used, faster = _backends(explanation)
+        if not faster:
+            return text, _try(less_often), to_try
         words = option_words("backends", faster)
-        other = _unless_in_vain(explanation, part, words, backend=faster) if faster else ""
-        return f"exposed {averaging} on {settings.backend}", _try(other, less_often)
+        other = _unless_in_vain(explanation, part, words, backend=faster)
+        return text, _try(other, less_often), {"backends": (used, faster)} | to_try
     name = traits.alternative
     other = _unless_in_vain(explanation, part, name, implementation=name) if name else ""
     text = "the wrapper's own work, a cost per step"
-    return text, _try(other, less_often, "a larger --batch-sizes")
+    return text, _try(other, less_often, "a larger --batch-sizes"), to_try
 
 
 def _processes(explanation: Explanation) -> str:

@@ -117,6 +117,19 @@ def test_a_script_is_not_advised_what_it_has() -> None:
     assert '. Try init_process_group("nccl"), or' in nccl
 
 
+def test_an_input_pipeline_that_noise_hides_is_named_without_its_cost() -> None:
+    records = [
+        record
+        for repetition, cached in enumerate((0.030, 0.030, 0.049, 0.060))
+        for record in script_sweep(repetition, cached=cached)
+    ]
+    (cause,) = of_group(records).causes
+    assert cause.standing == "not measured"
+    assert cause.text == (
+        "the input pipeline, which may cost up to 63 % of the step: the noise hides it"
+    )
+
+
 def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
     loads = {"cached": 0.030, "cores": 3}
     assert lines(**loads)[0].endswith("persistent_workers=True); this run had num_workers=0")
