@@ -164,8 +164,8 @@ def _column_notes(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
         sides = [round(100 * max(e.sides) / abs(e.value)) for e in known]
         how = f", ± {span(sides)} %" if sides else f" (no ± below {MIN_SLOPE_STEPS} timed steps)"
         yield (
-            f"{LOSS_RATE.header}: fall of the loss per second{how}; at a fixed learning rate few "
-            "replicas do better"
+            f"{LOSS_RATE.header}: fall of the loss per second{how}; compare rows of one batch size "
+            "and learning rate"
         )
 
 

@@ -30,7 +30,7 @@ _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
 SortValue = float | str | None
 MISSING = "–"
 AT_MOST_MEANS = f"{AT_MOST}: the interval includes 0, and this is its upper end"
-NO_TIME_MEANS = f"{NO_TIME}: the whole interval is below 0, so nothing was found"
+NO_TIME_MEANS = f"{NO_TIME}: too little to measure"
 UNLIMITED_WIDTH = 100_000
 """Width of a terminal that has room for all columns."""
 COLUMN_GAP = 2

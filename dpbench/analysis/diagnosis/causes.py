@@ -487,7 +487,7 @@ def _averaging(explanation: Explanation, part: Part) -> tuple[str, str, OptionVa
     value = LESS_OFTEN_FACTOR * now
     words = option_words(setting, value)
     less_often = _unless_in_vain(explanation, part, words, QUARTER_LEFT, **{setting: value})
-    to_try: OptionValues = {setting: (now, value)}
+    to_try: dict[str, tuple[Any, Any]] = {setting: (now, value)}
     if traits.one_process and explanation.row.group_size > 1:
         text = "driving all replicas from one process, where they wait for each other"
         if part == "communication":

@@ -23,6 +23,8 @@ from dpbench.report.table import keep_on_line
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.labels import row_name
 
+MAX_WARNINGS = 2
+"""Most warnings above the table; further ones are notes."""
 MAX_TIES_NAMED = 3
 """Most rows that are named as tied."""
 
@@ -35,7 +37,7 @@ def report_answer(
     last_command: CommandLine | None = None,
     verbose: bool = False,
 ) -> Answer:
-    """The headline, at most one warning, the table, and below it where the report is, what to run
+    """The headline, the first warnings, the table, and below it where the report is, what to run
     next (see `next_command`), and how many notes `verbose` would print.
 
     Raises UsageError for unknown columns.
@@ -45,11 +47,11 @@ def report_answer(
     following = next_command(analysis, last_command)
     parts = [f"Report: {page}"] if page else []
     parts += [f"Next: {following}"] if following else []
-    hidden = {"more warning": len(warnings[1:]), "note": len(notes)}
+    hidden = {"more warning": len(warnings[MAX_WARNINGS:]), "note": len(notes)}
     counts = [units.counted(count, name) for name, count in hidden.items() if count]
     if counts and not verbose:
         parts.append(f"({', '.join(counts)}: --verbose)")
-    warned = [f"Warning: {warning}" for warning in warnings[:1]]
+    warned = [f"Warning: {warning}" for warning in warnings[:MAX_WARNINGS]]
     if isinstance(analysis, CollectivesAnalysis):
         table = collectives_table(analysis.collectives.records)
     else:
@@ -63,7 +65,7 @@ def report_answer(
         paragraphs=(
             "\n".join((*headline_sentences(analysis.fastest), *warned)),
             table,
-            [*warnings[1:], *notes] if verbose else [],
+            [*warnings[MAX_WARNINGS:], *notes] if verbose else [],
             last.strip(),
         )
     )
@@ -111,8 +113,8 @@ def _sentence(fastest: Fastest) -> str:
         others = [rival.throughput.value for rival in ties if rival.throughput]
         apart = math.ceil(100 * max(abs(1 - other / throughput.value) for other in others))
         names = listed([label, *(_name(tie, fastest) for tie in ties)])
-        within = f"tie, up to {max(1, apart)} % apart, the highest at {value}"
-        return f"no clear winner{at}: {names} {within}{load}"
+        differ = f"their speeds differ by up to {max(1, apart)} %, the highest is {value}"
+        return f"no clear winner{at}: {names} cannot be told apart; {differ}{load}"
     if fastest.rivals:
         names = listed([_name(rival, fastest) for rival in fastest.rivals])
         has_single_run = any(len(rival.throughputs) == 1 for rival in fastest.rivals)
