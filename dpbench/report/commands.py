@@ -33,8 +33,8 @@ def next_command(
     what causes advise. Else it decides between the fastest row, of the first work, and one that
     ties with it, or explains the fastest, or opens the page after that.
 
-    `last_command` is the command that has just measured, as short as it can be. It is the next one, too,
-    if most rows were under load.
+    `last_command` is the command that has just measured, as short as it can be. It is the next one,
+    too, if most rows were under load.
     """
     sweep = analysis.sweep
     if sweep is None:
