@@ -93,10 +93,12 @@ def _report_page(options: ReportOptions, path: Path, analysis: Analysis) -> Answ
     chosen = select_rows(analysis, options)
     answer = partial(report_answer, chosen, columns=options.columns, verbose=options.verbose)
     shown = answer(page=page)
-    # A current page in the results folder may have charts; any other may show another sweep.
+    is_there = page is not None and page.is_file() and not page.is_symlink()
+    # A page that is newer than all measurements may have charts; any other may show another sweep.
+    is_current = page and is_there and page.stat().st_mtime >= last_measured(path)
     if page and options.output:
         write_page(page, analysis, charts=options.charts)
-    elif page and (options.charts or not _is_current(page, path)):
+    elif page and (options.charts or not is_current):
         page = _write_page(path, analysis, charts=options.charts)
         shown = shown if page else answer()
     if page and options.open:
@@ -104,12 +106,6 @@ def _report_page(options: ReportOptions, path: Path, analysis: Analysis) -> Answ
         if not webbrowser.open(address):
             say(f"no browser was found; open {address} in one")
     return shown
-
-
-def _is_current(page: Path, results: Path) -> bool:
-    """Whether the page in a results folder was written after its last measurement."""
-    is_there = page.is_file() and not page.is_symlink()
-    return is_there and page.stat().st_mtime >= last_measured(results)
 
 
 def _write_page(

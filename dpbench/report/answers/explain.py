@@ -87,7 +87,12 @@ def explanation_answer(
     others = [e for e in analysis.explanations if not (e.row.noisy_estimates or e in shown)]
     causes = [*cause_lines(shown, named=len(shown) > 1)]
     if shown[0].is_script:
-        causes = [*_compared(others, shown[0]), *causes]
+        compared = [
+            f"{other.row.label}: {ratio(gain)} × as fast as {shown[0].row.label}"
+            for other in others
+            if other.trains_together and (gain := other.row.speedup_over(shown[0].row))
+        ]
+        causes = [*compared, *causes]
     if verbose:
         remarks = [READING_NOTE, *filter(None, map(_phases, shown)), *remarks]
     elif others and not shown[0].is_script:
@@ -113,13 +118,6 @@ def explanation_answer(
         },
         exit_status=0 if is_explained else INCONCLUSIVE,
     )
-
-
-def _compared(others: Sequence[Explanation], shown: Explanation) -> Iterator[str]:
-    """How fast other configurations of a training script are, against the one that is shown."""
-    for other in others:
-        if other.trains_together and (gain := other.row.speedup_over(shown.row)):
-            yield f"{other.row.label}: {ratio(gain)} × as fast as {shown.row.label}"
 
 
 def _phases(explanation: Explanation) -> str:
