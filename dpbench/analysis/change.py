@@ -15,7 +15,7 @@ from statistics import fmean, geometric_mean, variance
 
 from scipy.special import bdtrc, nctdtrinc, stdtr, stdtrit
 
-from dpbench.analysis.estimate import Estimate, exponential, single_value, t_quantile
+from dpbench.analysis.estimate import MIN_PAIRS, Estimate, exponential, single_value, t_quantile
 from dpbench.analysis.noise import fewest_repetitions
 
 ALPHA = 0.05
@@ -134,7 +134,7 @@ class Change:
 
 
 def change_between(
-    baseline: PerRepetition, candidate: PerRepetition, *, paired: bool
+    baseline: PerRepetition, candidate: PerRepetition, *, ran_in_turn: bool
 ) -> Change | None:
     """The change of at least one run of each side; None without one.
 
@@ -143,12 +143,13 @@ def change_between(
     1.26, 1.13, 0.92 and 0.46 at 3; Welch's then covers up to 1.00, which is wider than it says.
 
     Args:
-        paired: whether both sides ran in the same passes, and so often (`MIN_PAIRS`) that a
-            disturbance of a whole pass costs more than the lost degrees of freedom. Then the
-            repetitions that both have are compared one by one.
+        ran_in_turn: whether both sides ran in the same passes. If they share so many (`MIN_PAIRS`)
+            that a disturbance of a whole pass costs more than the lost degrees of freedom, these
+            are compared one by one.
     """
+    shared = sorted(baseline.keys() & candidate.keys())
+    paired = ran_in_turn and len(shared) >= MIN_PAIRS
     if paired:
-        shared = sorted(baseline.keys() & candidate.keys())
         baseline, candidate = ({n: side[n] for n in shared} for side in (baseline, candidate))
     if not baseline or not candidate:
         return None

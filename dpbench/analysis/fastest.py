@@ -72,9 +72,7 @@ class Fastest:
         if it is out of reach."""
         if self.row is None:
             return None
-        fastest, slower = self.row.throughputs, rival.throughputs
-        # Further repetitions run in turn, as these did, so that what disturbs one disturbs both.
-        change = change_between(slower, fastest, paired=fastest.keys() == slower.keys())
+        change = self.row.change_from(rival)
         if change is None:
             return None
         limit = max(change.estimate.value, 1 + SMALL_DIFFERENCE)
@@ -113,11 +111,11 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
     ends = {row: throughputs[row].interval or (0.0, math.inf) for row in throughputs}
     low, high = ends[fastest]
     overlapping = [row for row in others if low <= ends[row][1] and ends[row][0] <= high]
+    changes = {row: fastest.change_from(row) for row in others}
     ratios = {
-        row: ratio
-        for row in others
-        if fastest.ran_in_turn_with(row)
-        if (ratio := fastest.speedup_over(row)) and not ratio.is_too_noisy
+        row: change.estimate
+        for row, change in changes.items()
+        if change and change.is_paired and not change.estimate.is_too_noisy
     }
     rivals = tuple(row for row in overlapping if row not in ratios or ratios[row].ends[0] <= 1)
     slowed = sum(row.is_under_load for row in rows)
@@ -155,7 +153,7 @@ def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
     if len(means) < 2 or not all(means.values()):
         return None
     first, second, *_ = sorted(means, key=lambda name: -geometric_mean(means[name].values()))
-    change = change_between(means[second], means[first], paired=True)
+    change = change_between(means[second], means[first], ran_in_turn=True)
     if change is None or change.error is None or change.estimate.ends[0] <= 1:
         return None
     return first, change.estimate, second

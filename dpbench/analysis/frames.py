@@ -6,7 +6,7 @@ floats (NaN is missing), booleans.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from statistics import fmean
@@ -20,7 +20,6 @@ from dpbench.analysis.metrics import (
     METRICS,
     Metric,
     Source,
-    Value,
     ValueType,
     claimed_metrics,
     if_timed,
@@ -41,37 +40,34 @@ PANDAS_DTYPES: dict[ValueType, str] = {
     "boolean": "boolean",
     "estimate": "float64",
 }
-FrameColumn = tuple[str, ValueType, Callable[[Source], Value]]
-"""The key of a column, the type of its values, and how one is read."""
-TRIAL_COLUMNS: tuple[FrameColumn[TrialRecord], ...] = (
-    ("trial_id", "text", attrgetter("trial.trial_id")),
-    ("repetition", "integer", attrgetter("trial.repetition")),
-    ("dataset", "text", lambda record: record.configuration.workload.dataset or None),
-    ("environment_id", "text", lambda record: next(iter(record.environment_ids), None)),
-    ("started_utc", "text", attrgetter("started_utc")),
-    ("duration_seconds", "number", attrgetter("duration_seconds")),
+TRIAL_COLUMNS: tuple[Metric[TrialRecord], ...] = (
+    Metric("trial_id", attrgetter("trial.trial_id"), "text"),
+    Metric("repetition", attrgetter("trial.repetition"), "integer"),
+    Metric("dataset", lambda record: record.configuration.workload.dataset or None, "text"),
+    Metric("environment_id", lambda record: next(iter(record.environment_ids), None), "text"),
+    Metric("started_utc", attrgetter("started_utc"), "text"),
+    Metric("duration_seconds", attrgetter("duration_seconds")),
     *(
-        (
+        Metric(
             metric.key,
-            "number" if metric.value_type == "estimate" else metric.value_type,
             metric.of_trial,
+            "number" if metric.value_type == "estimate" else metric.value_type,
         )
         for metric in METRICS
         if metric.of_trial
     ),
-    ("elapsed_seconds", "number", if_timed(elapsed_seconds)),
-    (
+    Metric("elapsed_seconds", if_timed(elapsed_seconds)),
+    Metric(
         "samples",
-        "integer",
         if_timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
+        "integer",
     ),
-    ("initial_loss", "number", of_losses(lambda values, _: values[0])),
-    ("loss_delta", "number", of_losses(lambda values, _: values[0] - values[-1])),
-    ("flops_per_item", "number", attrgetter("facts.flops_per_item")),
-    ("memory_imbalance", "number", memory_imbalance),
-    (
+    Metric("initial_loss", of_losses(lambda values, _: values[0])),
+    Metric("loss_delta", of_losses(lambda values, _: values[0] - values[-1])),
+    Metric("flops_per_item", attrgetter("facts.flops_per_item")),
+    Metric("memory_imbalance", memory_imbalance),
+    Metric(
         "max_relative_error",
-        "number",
         lambda record: proof.max_relative_error if (proof := record.facts.verification) else None,
     ),
 )
@@ -91,26 +87,26 @@ def _mean_phase(mode: Mode, phase: Phase, rank: RankMeasurement) -> float | None
     return fmean(seconds) if seconds else None
 
 
-RANK_COLUMNS: tuple[FrameColumn[RankMeasurement], ...] = (
+RANK_COLUMNS: tuple[Metric[RankMeasurement], ...] = (
     *(
-        (name, value_type, attrgetter(name))
+        Metric(name, attrgetter(name), value_type)
         for name, hint in get_type_hints(RankMeasurement).items()
         if (value_type := value_type_of(hint))
     ),
-    ("peak_host_memory_bytes", "integer", attrgetter("peaks.host_bytes")),
-    ("peak_device_memory_bytes", "integer", attrgetter("peaks.device_bytes")),
-    ("peak_reserved_memory_bytes", "integer", attrgetter("peaks.reserved_bytes")),
-    ("timed_steps", "integer", lambda rank: len(rank.timed.step_seconds)),
-    ("samples", "integer", attrgetter("timed.samples")),
-    ("timed_seconds", "number", attrgetter("timed.seconds")),
-    ("cpu_seconds", "number", attrgetter("timed.cpu_seconds")),
-    ("step_seconds", "number", partial(_mean_step, "timed")),
-    ("step_unsynced_seconds", "number", partial(_mean_step, "unsynced")),
+    Metric("peak_host_memory_bytes", attrgetter("peaks.host_bytes"), "integer"),
+    Metric("peak_device_memory_bytes", attrgetter("peaks.device_bytes"), "integer"),
+    Metric("peak_reserved_memory_bytes", attrgetter("peaks.reserved_bytes"), "integer"),
+    Metric("timed_steps", lambda rank: len(rank.timed.step_seconds), "integer"),
+    Metric("samples", attrgetter("timed.samples"), "integer"),
+    Metric("timed_seconds", attrgetter("timed.seconds")),
+    Metric("cpu_seconds", attrgetter("timed.cpu_seconds")),
+    Metric("step_seconds", partial(_mean_step, "timed")),
+    Metric("step_unsynced_seconds", partial(_mean_step, "unsynced")),
     *(
-        (f"{phase}_seconds", "number", partial(_mean_phase, "timed", phase))
+        Metric(f"{phase}_seconds", partial(_mean_phase, "timed", phase))
         for phase in get_args(Phase)
     ),
-    ("backward_unsynced_seconds", "number", partial(_mean_phase, "unsynced", "backward")),
+    Metric("backward_unsynced_seconds", partial(_mean_phase, "unsynced", "backward")),
 )
 """The columns of ranks: their fields that are single values, and sums and means over steps."""
 
@@ -119,13 +115,13 @@ def row_frame(rows: Iterable[Row]) -> pd.DataFrame:
     """One row per configuration, with the ends of intervals; None is missing. A key never changes
     its meaning: `images_per_second` keeps its name whatever the `item` is."""
     listed = [*rows]
-    return _frame(_columns_of((*METRICS, *claimed_metrics(listed))), listed)
+    return _frame((*METRICS, *claimed_metrics(listed)), listed)
 
 
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size; a collective without any
     measurement has one row, without a size."""
-    return _frame(_columns_of(COLLECTIVE_METRICS), collective_rows(records))
+    return _frame(COLLECTIVE_METRICS, collective_rows(records))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -174,24 +170,20 @@ def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
 
 def _identity_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """What identifies each trial, and its status."""
-    columns = {column[0]: column for column in TRIAL_COLUMNS}
+    columns = {column.key: column for column in TRIAL_COLUMNS}
     return _frame([columns[key] for key in FIRST_KEYS], records)
 
 
-def _columns_of(metrics: Iterable[Metric[Source]]) -> Iterator[FrameColumn[Source]]:
-    return ((metric.key, metric.value_type, metric.read) for metric in metrics)
-
-
-def _frame(columns: Iterable[FrameColumn[Source]], sources: Sequence[Source]) -> pd.DataFrame:
+def _frame(columns: Iterable[Metric[Source]], sources: Sequence[Source]) -> pd.DataFrame:
     """A column for each value of these rows, trials or ranks, and two for the ends of intervals."""
     arrays = {}
-    for key, value_type, read in columns:
-        values = [read(source) for source in sources]
-        dtype = PANDAS_DTYPES[value_type]
-        if value_type != "estimate":
-            arrays[key] = pd.array(values, dtype=dtype)
+    for column in columns:
+        values = [column.read(source) for source in sources]
+        dtype = PANDAS_DTYPES[column.value_type]
+        if column.value_type != "estimate":
+            arrays[column.key] = pd.array(values, dtype=dtype)
             continue
         for part, end in (("value", ""), ("low", "_low"), ("high", "_high")):
             numbers = [getattr(value, part, None) for value in values]
-            arrays[f"{key}{end}"] = pd.array(numbers, dtype=dtype)
+            arrays[f"{column.key}{end}"] = pd.array(numbers, dtype=dtype)
     return pd.DataFrame(arrays)

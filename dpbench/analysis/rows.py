@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.change import PerRepetition, change_between
-from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean, single_value
+from dpbench.analysis.change import Change, PerRepetition, change_between
+from dpbench.analysis.estimate import Estimate, geometric_mean, single_value
 from dpbench.analysis.noise import is_under_load
 from dpbench.analysis.published import PublishedLine, read_lines
 from dpbench.analysis.resources import peak_items_per_second
@@ -161,15 +161,14 @@ class Row:
             return None
         if other is self:
             return UNITY if self.throughputs else None
-        paired = self.ran_in_turn_with(other)
-        change = change_between(other.throughputs, self.throughputs, paired=paired)
+        change = self.change_from(other)
         return change.estimate if change else None
 
-    def ran_in_turn_with(self, other: Row) -> bool:
-        """Whether both have the same repetitions, passes of the palindrome, and enough to be
-        paired."""
-        own, others = self.throughputs.keys(), other.throughputs.keys()
-        return len(own) >= MIN_PAIRS and own == others
+    def change_from(self, other: Row) -> Change | None:
+        """The throughput over that of another row. Both ran in turn if they have the same
+        repetitions, passes of the palindrome."""
+        ran_in_turn = self.throughputs.keys() == other.throughputs.keys()
+        return change_between(other.throughputs, self.throughputs, ran_in_turn=ran_in_turn)
 
     @property
     def speedup_reference(self) -> str:

@@ -105,11 +105,12 @@ def exposed_communication(records: Sequence[TrialRecord]) -> Estimate | None:
 
 
 def after_first_segment(window: Window) -> Window:
-    """The window without its first segment; unchanged if it has only one."""
-    if len(window.segment_steps) < 2:
+    """The window without its first segment; unchanged if it has only one, or no time."""
+    whole = sum(window.step_seconds)
+    if len(window.segment_steps) < 2 or not whole:
         return window
     steps = window.step_seconds[window.segment_steps[0] :]
-    seconds = window.seconds * sum(steps) / sum(window.step_seconds)
+    seconds = window.seconds * sum(steps) / whole
     return replace(window, step_seconds=steps, seconds=seconds)
 
 

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Annotated, Any
 
 import typer
@@ -136,8 +136,12 @@ def _typed_name(error: OptionError, arguments: Sequence[str]) -> str:
     command = commands().commands.get(arguments[0])
     params = [param for param in command.params if param.name == error.field] if command else []
     names = [name for param in params for name in (*param.opts, *param.secondary_opts)]
-    own = takewhile(lambda word: word != "--" and not word.endswith(".py"), arguments)
-    typed = (word.partition("=")[0] for word in own)
+    # The value of an option may end in .py, too.
+    own = takewhile(
+        lambda pair: pair[1] != "--" and (pair[0][:1] == "-" or not pair[1].endswith(".py")),
+        pairwise(arguments),
+    )
+    typed = (word.partition("=")[0] for _, word in own)
     return next((word for word in typed if word in names), error.name)
 
 

@@ -120,7 +120,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         HELP["lr_scaling"], "RULE", default="none", subjects=Subject.MODEL
     )
     stop_after_failure: bool = Panel.MEASUREMENT.option(
-        "Skip the larger group sizes of a row that failed.", default=False
+        "Skip the larger group sizes of a row that failed.", default=False, subjects=Subject.MODEL
     )
     debug: bool = Panel.MACHINE.option(HELP["debug"], default=False)
     nnodes: Count | None = Panel.NODES.option("Number of nodes; run the command on each.", "N")

@@ -16,10 +16,10 @@ BEFORE, AFTER = RNG.normal(size=6), 3 * RNG.normal(size=6)
 LIMIT = math.exp(0.3)
 
 
-def of(before: object, after: object, *, paired: bool = False) -> Change:
+def of(before: object, after: object, *, ran_in_turn: bool = False) -> Change:
     """The change between costs with these logarithms."""
     sides = (dict(enumerate(np.exp(logs).tolist())) for logs in (before, after))
-    found = change_between(*sides, paired=paired)
+    found = change_between(*sides, ran_in_turn=ran_in_turn)
     assert found is not None
     return found
 
@@ -28,7 +28,7 @@ def of(before: object, after: object, *, paired: bool = False) -> Change:
 def test_sweeps_are_compared_by_the_tests_of_scipy(paired: bool) -> None:
     """One sweep by the paired test, two by that of Welch."""
     test = stats.ttest_rel if paired else partial(stats.ttest_ind, equal_var=False)
-    found, different = of(BEFORE, AFTER, paired=paired), test(AFTER, BEFORE)
+    found, different = of(BEFORE, AFTER, ran_in_turn=paired), test(AFTER, BEFORE)
     greater = test(AFTER - 0.3, BEFORE, alternative="greater")
     assert found.log_ratio == pytest.approx(AFTER.mean() - BEFORE.mean())
     assert found.p_value == pytest.approx(different.pvalue)
@@ -41,18 +41,25 @@ def test_sweeps_are_compared_by_the_tests_of_scipy(paired: bool) -> None:
 
 def test_the_sign_test_decides_where_one_repetition_is_wild() -> None:
     changes = np.log([1.04] * 9 + [3.0])
-    found = of(np.zeros(10), changes, paired=True)
+    found = of(np.zeros(10), changes, ran_in_turn=True)
     assert found.p_above(1.03) > 0.05
     assert stats.binomtest(10, 10, alternative="greater").pvalue < 0.025
     assert found.is_above(1.03, 0.05)
     assert not of(np.zeros(10), changes).is_above(1.03, 0.05)  # not the same repetitions
 
 
-def test_pairs_are_the_repetitions_that_both_sides_have() -> None:
-    found = change_between({0: 1.0, 1: 2.0, 2: 4.0}, {1: 4.0, 2: 8.0, 3: 9.0}, paired=True)
+def test_pairs_are_the_repetitions_that_both_sides_have_if_these_are_enough() -> None:
+    before = {n: 2.0**n for n in range(6)}
+    now = {n: 2.0 ** (n + 1) for n in range(1, 8)}
+    found = change_between(before, now, ran_in_turn=True)
     assert found is not None
-    assert (found.estimate.value, found.repetitions) == (pytest.approx(2.0), (2, 2))
-    assert change_between({0: 1.0}, {1: 1.0}, paired=True) is None
+    assert found.is_paired
+    assert (found.estimate.value, found.repetitions) == (pytest.approx(2.0), (5, 5))
+    del before[5]
+    few = change_between(before, now, ran_in_turn=True)
+    assert few is not None
+    assert not few.is_paired
+    assert few.repetitions == (5, 7)
 
 
 def test_one_run_has_a_change_but_no_interval() -> None:
@@ -60,7 +67,7 @@ def test_one_run_has_a_change_but_no_interval() -> None:
     assert found.estimate.value == pytest.approx(math.exp(0.6))
     assert found.estimate.interval is None
     assert found.repetitions_to_settle(1.03, 0.025) is None
-    assert change_between({}, {0: 1.0}, paired=False) is None
+    assert change_between({}, {0: 1.0}, ran_in_turn=False) is None
 
 
 def test_runs_that_are_all_equal_have_no_error() -> None:

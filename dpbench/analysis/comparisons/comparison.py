@@ -12,7 +12,7 @@ from typing import Literal
 
 from dpbench.analysis.change import ALPHA, Change, change_between, holm
 from dpbench.analysis.comparisons.matching import Identity, Records, Side, settings_to_match
-from dpbench.analysis.estimate import MIN_PAIRS, Estimate, geometric_mean
+from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.metrics import COMPARED_METRICS, Metric
 from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.rows import Row, by_configuration, order_of, usable_repetitions, worst_status
@@ -54,10 +54,9 @@ class Pair:
         """The change of the cost, which is time or memory; None if a side has no run with the
         metric."""
         before, now = readings(self.baseline, metric), readings(self.candidate, metric)
-        is_paired = self.ran_in_turn and len(before.keys() & now.keys()) >= MIN_PAIRS
         if metric.better == "higher":
             before, now = ({n: 1 / value for n, value in side.items()} for side in (before, now))
-        return change_between(before, now, paired=is_paired)
+        return change_between(before, now, ran_in_turn=self.ran_in_turn)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

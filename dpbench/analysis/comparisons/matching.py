@@ -40,7 +40,7 @@ def typed_value(name: str, configuration: Configuration) -> str:
             return configuration.devices[0].partition(":")[0]
         case "steps" if configuration.window_seconds:
             return f"fill {configuration.window_seconds:g} s"
-        case "lr":
+        case "lr" if configuration.setting("lr"):  # and not one that a script chooses
             return as_typed(configuration.scaled_lr)
     return as_typed(configuration.setting(name), AXES[name].none if name in AXES else "")
 

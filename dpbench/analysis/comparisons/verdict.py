@@ -31,7 +31,6 @@ from dataclasses import dataclass, replace
 from dpbench.analysis.change import Change, change_between, mean_per_repetition
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, Outcome, compare_sides
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.estimate import MIN_PAIRS
 
 INTERIM_ALPHA = 0.015
 """Level of each one-sided test, for data that is analyzed again as it grows."""
@@ -129,11 +128,10 @@ def mean_change(changes: Iterable[Change | None]) -> Change | None:
     """The mean of all changes that can be tested, in the repetitions that all of them have; None if
     there are none.
 
-    These may be fewer than MIN_PAIRS where rows failed in some; then the mean is not paired.
+    These may be too few for pairs where rows failed in some.
     """
     tested = [change for change in changes if change and change.is_tested]
     before = mean_per_repetition([change.baseline for change in tested])
     after = mean_per_repetition([change.candidate for change in tested])
-    has_pairs = len(before.keys() & after.keys()) >= MIN_PAIRS
-    is_paired = has_pairs and any(change.is_paired for change in tested)
-    return change_between(before, after, paired=is_paired)
+    ran_in_turn = any(change.is_paired for change in tested)
+    return change_between(before, after, ran_in_turn=ran_in_turn)

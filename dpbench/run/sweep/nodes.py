@@ -26,7 +26,7 @@ from dpbench.run.this_machine import devices_for
 
 MAY_DIFFER = (
     *("gpus", "data_dir", "name", "results_dir", "resume", "preset", "debug"),
-    *("nnodes", "node_rank", "rdzv_endpoint"),
+    *("charts", "nnodes", "node_rank", "rdzv_endpoint"),
 )
 """Options whose values may differ between the nodes of a sweep, as may what each one prints."""
 

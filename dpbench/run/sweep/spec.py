@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import os
 import sys
@@ -220,8 +221,15 @@ def _require_script(script: str, *, is_module: bool) -> None:
         return
     if not Path(script).is_file():
         raise UsageError(no_file(script))
-    text = Path(script).read_text(encoding="utf-8", errors="replace")
-    if "\ndef make(" in text and "optim" not in text:
+    try:
+        tree = ast.parse(Path(script).read_bytes())
+    except (SyntaxError, ValueError):  # which the script itself will tell
+        return
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    makes_model = any(
+        isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body
+    )
+    if makes_model and not any(isinstance(f, ast.Name) and f.id == "make" for f in calls):
         raise UsageError(
             f"{script} makes a model and trains nothing; expected a training script; to measure "
             f"the model: dpbench sweep --arch {script}:make"

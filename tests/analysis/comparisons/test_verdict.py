@@ -45,7 +45,7 @@ class Simulated(Pair):
 def changed(before: Floats, after: Floats) -> tuple[Pair, ...]:
     """Pairs of one sweep from the logarithms of their costs, (rows, repetitions)."""
     changes = (
-        change_between(*map(dict, map(enumerate, sides)), paired=True)
+        change_between(*map(dict, map(enumerate, sides)), ran_in_turn=True)
         for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True)
     )
     empty = {"label": "", "baseline": (), "candidate": (), "ran_in_turn": True}
