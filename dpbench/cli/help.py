@@ -87,7 +87,9 @@ def _options_by_panel(options: Sequence[Any]) -> dict[str, HelpRows]:
         if not option.hidden:
             name = option.metavar if is_argument else _name(option)
             place = Panel.ARGUMENTS if is_argument else panel
-            rows.setdefault(place, []).append((name, _text(option)))
+            default = option.show_default
+            usual = f" [default: {default}]" if isinstance(default, str) else ""
+            rows.setdefault(place, []).append((name, f"{option.help}{usual}"))
     return {panel: rows[panel] for panel in Panel if panel in rows}
 
 
@@ -97,11 +99,6 @@ def _name(option: Any) -> str:
     shorts = [name for name in option.opts if not name.startswith("--")]
     names = ", ".join((*shorts, "/".join((*longs[:1], *option.secondary_opts))))
     return names if option.is_flag or option.count else f"{names} {option.metavar}"
-
-
-def _text(option: Any) -> str:
-    default = option.show_default
-    return f"{option.help} [default: {default}]" if isinstance(default, str) else option.help
 
 
 def _write(formatter: Any, panels: Mapping[str, HelpRows]) -> None:

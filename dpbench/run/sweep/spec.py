@@ -225,11 +225,9 @@ def _require_script(script: str, *, is_module: bool) -> None:
         tree = ast.parse(Path(script).read_bytes())
     except (SyntaxError, ValueError):  # which the script itself will tell
         return
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    makes_model = any(
-        isinstance(node, ast.FunctionDef) and node.name == "make" for node in tree.body
-    )
-    if makes_model and not any(isinstance(f, ast.Name) and f.id == "make" for f in calls):
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if "make" in defined - called:
         raise UsageError(
             f"{script} makes a model and trains nothing; expected a training script; to measure "
             f"the model: dpbench sweep --arch {script}:make"
