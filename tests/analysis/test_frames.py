@@ -47,7 +47,7 @@ def test_a_step_row_for_every_step_of_every_window_of_every_rank() -> None:
 
 def test_columns_keep_their_types_whatever_is_missing() -> None:
     for frame in (trial_frame([FAILED]), trial_frame([two_ranks()]), trial_frame([])):
-        assert [*frame.columns] == [key for key, *_ in TRIAL_COLUMNS]
+        assert [*frame.columns] == [column.key for column in TRIAL_COLUMNS]
         assert {str(frame[key].dtype) for key in ("samples", "timed_steps")} == {"Int64"}
         assert str(frame["images_per_second"].dtype) == "float64"
         assert str(frame["verified"].dtype) == "boolean"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dpbench.analysis.estimate import Floats
-from dpbench.analysis.throughput import outlier_limit, warm_up
+from dpbench.analysis.throughput import after_first_segment, outlier_limit, warm_up
+from tests.analysis.builders import window
 
 
 def test_outliers_are_ten_standard_deviations_above_the_median() -> None:
@@ -66,3 +69,8 @@ def test_slow_first_steps_that_cost_less_than_a_hundredth_of_the_window_are_none
     for longer, expected in ((1.03, None), (1.07, 82)):
         found = warm_up([np.array([longer] * 82 + [1.0] * 328)] * 3)
         assert (found and found.steps) == expected
+
+
+def test_a_window_that_took_no_time_stays_whole() -> None:
+    none = replace(window((0.0,) * 4, 4), segment_steps=(2, 2))
+    assert after_first_segment(none) == none

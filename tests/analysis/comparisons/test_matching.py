@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
-from dpbench.analysis.comparisons.matching import RUN_IDENTITY, Side
+from dpbench.analysis.comparisons.matching import RUN_IDENTITY, Side, typed_value
 from dpbench.errors import NotComparable, UsageError
 from dpbench.records.trial import Status
 from dpbench.specs import Configuration, WorkloadSpec
@@ -133,3 +133,9 @@ def test_a_window_that_fills_a_time_is_not_named_by_its_fewest_steps() -> None:
     filling = side("a", runs(trial(window_seconds=1.0), SPEEDS), where={"steps": "1000"})
     with pytest.raises(UsageError, match="no trial has steps '1000'; there is fill 1 s"):
         filling.selected()
+
+
+def test_a_learning_rate_that_a_script_chooses_is_not_known() -> None:
+    script = WorkloadSpec(architecture="train.py", dataset="", script=("train.py",))
+    configuration = trial("script", "own", workload=script).configuration
+    assert typed_value("lr", configuration) == ""

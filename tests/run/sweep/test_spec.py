@@ -97,6 +97,15 @@ def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
         build_sweep_spec(SweepOptions(script="train.py"), [node("cpu")])
 
 
+@pytest.mark.usefixtures("here")
+def test_a_script_that_calls_its_own_make_is_no_model_file() -> None:
+    Path("train.py").write_text("def make():\n    ...\n\nTrainer().fit(make())\n")
+    build_sweep_spec(SweepOptions(script="train.py"), [node("cpu")])
+    Path("model.py").write_text("def make():\n    return optim()\n")
+    with pytest.raises(UsageError, match=r"^model\.py makes a model and trains nothing; "):
+        build_sweep_spec(SweepOptions(script="model.py"), [node("cpu")])
+
+
 def test_a_scaled_learning_rate_that_is_no_number_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^--lr-scaling linear: the scaled learning rate is inf"):
         built(node("cpu", "cpu"), lr="1e308", lr_scaling="linear")
