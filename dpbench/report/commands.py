@@ -55,8 +55,7 @@ def next_command(
     if last_command and last_command.options.get("preset") == "quick":
         return f"dpbench explain {folder}, or dpbench explain your_script.py"
     # Speeds of other work do not compete.
-    first_work = analysis.fastest[0].work
-    competing = [fastest for fastest in analysis.fastest if fastest.work == first_work]
+    competing = [each for each in analysis.fastest if each.work == analysis.fastest[0].work]
     fastest = max(competing, key=lambda fastest: fastest.throughput)
     deciding = command_to_decide(sweep.command, fastest)
     return deciding or (page if explained else f"dpbench explain {folder}")
@@ -82,11 +81,11 @@ def _after_explanation(
     to_try = {option: [*values] for cause in causes for option, values in cause.to_try.items()}
     if "warmup" in to_try:
         return again(last_command or sweep, warmup=to_try["warmup"][-1])
-    if not (to_try or explained.is_script):
-        return ""
-    command = again(sweep, **dict(islice(to_try.items(), MOST_REMEDIES))) if to_try else page
+    command = page if explained.is_script else ""
+    if to_try:
+        command = again(sweep, **dict(islice(to_try.items(), MOST_REMEDIES)))
     losses = [cause for cause in causes if cause.standing in ("loss", "part of a loss")]
-    if losses and not losses[0].to_try:
+    if command and losses and not losses[0].to_try:
         return f"{command}   (no option changes the largest loss, {losses[0].kind})"
     return command
 

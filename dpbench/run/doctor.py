@@ -23,5 +23,4 @@ def examine(wanted_gpus: int | None) -> Answer:
         usable = units.counted(len(machine.gpus), "usable GPU")
         say(f"--gpus {wanted_gpus}: this machine has {usable}")
     fails = any(test.status.is_failure for test in tests)
-    answer = doctor_answer(machine.environment, tests)
-    return replace(answer, exit_status=int(lacks_gpus or fails))
+    return replace(doctor_answer(machine.environment, tests), exit_status=int(lacks_gpus or fails))

@@ -35,6 +35,9 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 MIN_INPUT_SHARE = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
 costs a few percent of short steps in any script."""
+COMPUTING_SHARE = 0.8
+"""Ranks leave time of their cores to workers if they compute for less than this share of it, such
+as those whose loader waits for files."""
 SEVERAL_FORWARDS = 1.5
 """A script takes several forward passes per optimizer step if it takes this many or more."""
 EXPLAINING_SHARE = 0.5
@@ -266,24 +269,21 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     if share.value < MIN_INPUT_SHARE or share.interval is None:
         return
     if not is_large_loss(share):
-        yield Cause(
-            kind="input pipeline",
-            text=f"the input pipeline, which may cost up to {percent(share.ends[1])} of the step: "
-            "the noise hides it",
-            remedy="measure on a free machine, or with more --repetitions",
-        )
-    else:
-        step = _two_digits(fmean(as_is))
-        without = _two_digits(fmean(cached))
-        remedy, to_try = _faster_input(explanation)
-        yield Cause(
-            kind="input pipeline",
-            text="the input pipeline",
-            remedy=f"A step takes {step}, and {without} with the batch kept in memory. {remedy}",
-            to_try=to_try,
-            standing="loss",
-            share=share,
-        )
+        text = f"the input pipeline, up to {percent(share.ends[1])} of the step, which noise hides"
+        remedy = "measure on a free machine, or with more --repetitions"
+        yield Cause(kind="input pipeline", text=text, remedy=remedy)
+        return
+    step = _two_digits(fmean(as_is))
+    without = _two_digits(fmean(cached))
+    remedy, to_try = _faster_input(explanation)
+    yield Cause(
+        kind="input pipeline",
+        text="the input pipeline",
+        remedy=f"A step takes {step}, and {without} with the batch kept in memory. {remedy}",
+        to_try=to_try,
+        standing="loss",
+        share=share,
+    )
 
 
 def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
@@ -303,7 +303,9 @@ def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
     # A rank on a GPU leaves its core to its workers most of the time.
     threads = (ranks[0].threads or 1) if settings.devices[0] == "cpu" else 0
     busy = len(ranks) * max(threads, workers + bool(threads))
-    if 0 < explanation.cores <= busy:
+    computing = sum(rank.timed.cpu_seconds or rank.timed.seconds for rank in ranks)
+    is_idle = computing < COMPUTING_SHARE * sum(rank.timed.seconds for rank in ranks)
+    if 0 < explanation.cores <= busy and not (threads == 1 and is_idle):
         who = units.counted(len(ranks), "rank") + " with their workers" * bool(workers)
         full = f"{who} already fill {units.counted(explanation.cores, 'core')}"
         return f"{CHEAPER_INPUT}, or use fewer ranks, as {full}", {}
@@ -313,8 +315,8 @@ def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
         arguments.append("persistent_workers=True")
     if script.gpu is not None and not script.pins_memory:
         arguments.append("pin_memory=True")
-    remedy = f"Try DataLoader({', '.join(arguments)}); this run had num_workers={workers}"
-    return remedy, {"data_workers": (workers, more)}
+    tried = f"Try DataLoader({', '.join(arguments)}); this run had num_workers={workers}"
+    return tried, {"data_workers": (workers, more)}
 
 
 def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:

@@ -125,9 +125,18 @@ def test_an_input_pipeline_that_noise_hides_is_named_without_its_cost() -> None:
     ]
     (cause,) = of_group(records).causes
     assert cause.standing == "not measured"
-    assert cause.text == (
-        "the input pipeline, which may cost up to 63 % of the step: the noise hides it"
-    )
+    assert cause.text == ("the input pipeline, up to 63 % of the step, which noise hides")
+
+
+def test_ranks_that_wait_for_samples_leave_their_cores_to_workers() -> None:
+    def waiting(rank: RankMeasurement) -> RankMeasurement:
+        timed = replace(rank.timed, cpu_seconds=0.5 * rank.timed.seconds)
+        return replace(rank, windows={**rank.windows, "timed": timed})
+
+    records = sweep(cached=0.030)
+    assert "2 ranks already fill 2 cores" in of_group(records).causes[0].remedy
+    idle = [replace(record, ranks=tuple(map(waiting, record.ranks))) for record in records]
+    assert of_group(idle).causes[0].to_try == {"data_workers": (0, 2)}
 
 
 def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
