@@ -112,26 +112,30 @@ def test_the_next_command_measures_the_remedy_or_again_or_opens_the_page(
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_slow_input_pipeline_is_found_in_an_unchanged_script(tmp_path: Path) -> None:
-    options = ("explain", "--gpus", "2", "--repetitions", "3", "--name", "own", "--json")
-    script = (str(SCRIPT), "--fault", "slow-samples")
-    done = dpbench(*options, *script, cwd=tmp_path, timeout=180)
-    assert done.returncode in (0, 4), done.stderr  # 4 on a machine that is busy
-    (group,) = (
-        one
-        for one in json.loads(done.stdout)["configurations"]
-        if one["implementation"] == "script"
-    )
-    (share,) = (one["share_of_step"] for one in group["advice"] if one["kind"] == "input pipeline")
+    shares = list[float]()
+    for name in ("own", "once-more"):  # on a machine that is busy no loss is named
+        options = ("explain", "--gpus", "2", "--repetitions", "3", "--name", name, "--json")
+        done = dpbench(*options, str(SCRIPT), "--fault", "slow-samples", cwd=tmp_path, timeout=110)
+        assert done.returncode in (0, 4), done.stderr
+        (advice,) = (
+            one["advice"]
+            for one in json.loads(done.stdout)["configurations"]
+            if one["implementation"] == "script"
+        )
+        shares = [one["share_of_step"] for one in advice if one["kind"] == "input pipeline"]
+        if shares:
+            break
+    (share,) = shares
     assert share > 0.5
-    records = load_sweep(tmp_path / "results" / "own").records
+    records = load_sweep(tmp_path / "results" / name).records
     assert [record.configuration.implementation for record in records] == [
         *("script", "independent", "single"),
         *("single", "independent", "script"),
         *("script", "independent", "single"),
     ]
-    again = dpbench("explain", "results/own", "--json", cwd=tmp_path)
+    again = dpbench("explain", f"results/{name}", "--json", cwd=tmp_path)
     assert json.loads(again.stdout) == json.loads(done.stdout)
-    assert "script" in dpbench("report", "results/own", cwd=tmp_path).stdout
+    assert "script" in dpbench("report", f"results/{name}", cwd=tmp_path).stdout
 
 
 @pytest.mark.full
