@@ -169,8 +169,7 @@ def process_group(
             shared = PrefixStore("process_group", store)
             number = shared.add(f"groups of {rank}", 1)
             if wait_for_workers:
-                label = f"{backend}, {world_size} ranks"
-                wait_for_ranks(shared, rank, world_size, label, timeout)
+                wait_for_ranks(shared, rank, world_size, f"{backend}, {world_size} ranks", timeout)
         except RuntimeError as error:
             this = f"this is rank {rank} of {world_size}"
             raise RuntimeError(f"process_group: {error} ({this})") from error.__cause__

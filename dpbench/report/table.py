@@ -51,7 +51,7 @@ class Column:
     """On a terminal that is too narrow the largest number leaves first, and 1 stays, of which text
     then folds; 0 is only on a page, where its reader can choose it."""
     key: str = ""
-    """Its name in --columns."""
+    """What --columns calls it."""
     meaning: str = ""
     """One sentence that defines it, with its unit."""
     sort: Sequence[SortValue] | None = None

@@ -49,7 +49,7 @@ class Cause:
     """Something that makes a configuration slow, or makes training wrong at any speed."""
 
     kind: str
-    """Its name for programs: "find unused"."""
+    """What programs call it: "find unused"."""
     text: str
     """What it is, as it follows "8 % of the step is"."""
     remedy: str

@@ -153,7 +153,7 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
     if ties:
         scaling += f", and ties with {ties}"
     if explanation.is_spoiled:
-        return f"{scaling}; losses are not named, as {FREE_THE_MACHINE}."
+        return f"{scaling}; causes are not named, as {FREE_THE_MACHINE}."
     if _is_fine(explanation):
         return f"Nothing large to fix: {scaling}."
     if is_script:  # its causes follow

@@ -1,4 +1,4 @@
-"""`dpbench report`: the headline, one warning, the table, and where to read on."""
+"""`dpbench report`: the headline, the first warnings, the table, and where to read on."""
 
 from __future__ import annotations
 
