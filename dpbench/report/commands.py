@@ -42,7 +42,7 @@ def next_command(
     if analysis.machine_load.spoils_speeds:
         loaded = [row.configuration for row in analysis.rows if row.is_under_load]
         if last_command and (explained or 2 * len(loaded) > len(analysis.rows)):
-            return f"{last_command.text}   (once the machine is free)"
+            return f"{last_command.text}   # once the machine is free"
         return command_to_measure(sweep.command, loaded)
     folder = shlex.quote(str(sweep.folder))
     page = f"dpbench report {folder} --open"
@@ -53,7 +53,7 @@ def next_command(
     if not any(e.trains_together and not e.row.noisy_estimates for e in analysis.explanations):
         return ""
     if last_command and last_command.options.get("preset") == "quick":
-        return f"dpbench explain {folder}, or dpbench explain your_script.py"
+        return f"dpbench explain {folder}   # or: dpbench explain your_script.py"
     # Speeds of other work do not compete.
     competing = [each for each in analysis.fastest if each.work == analysis.fastest[0].work]
     fastest = max(competing, key=lambda fastest: fastest.throughput)
@@ -86,7 +86,7 @@ def _after_explanation(
         command = again(sweep, **dict(islice(to_try.items(), MOST_REMEDIES)))
     losses = [cause for cause in causes if cause.standing in ("loss", "part of a loss")]
     if command and losses and not losses[0].to_try:
-        return f"{command}   (no option changes the largest loss, {losses[0].kind})"
+        return f"{command}   # no option changes the largest loss, {losses[0].kind}"
     return command
 
 

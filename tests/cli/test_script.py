@@ -21,7 +21,7 @@ from tests.launch import training_script
 from tests.waiting import commands_in, wait_until
 
 SCRIPT = Path(training_script.__file__)
-NONE = "   (no option changes the largest loss, wrapper)"
+NONE = "   # no option changes the largest loss, wrapper"
 
 
 @pytest.mark.parametrize(

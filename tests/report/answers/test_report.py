@@ -97,8 +97,8 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
     assert "before acting on this: all rows" in text
     assert "Next: dpbench sweep --implementations ddp,single " in text
     typed = CommandLine(name="sweep", options={"preset": "quick"})
-    assert next_command(sweep, typed) == "dpbench sweep --preset quick   (once the machine is free)"
-    both = "dpbench explain demo, or dpbench explain your_script.py"
+    assert next_command(sweep, typed) == "dpbench sweep --preset quick   # once the machine is free"
+    both = "dpbench explain demo   # or: dpbench explain your_script.py"
     assert next_command(analysis(records), typed) == both
     assert build_page(sweep).advice == ()
     assert build_page(analysis(records)).advice
