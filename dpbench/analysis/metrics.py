@@ -236,7 +236,7 @@ METRICS: tuple[Metric[Row], ...] = (
     ),
     Metric(
         "global_batch_size",
-        lambda row: row.source.global_batch_size or None,
+        lambda row: getattr(row.configuration or row.published, "global_batch_size", 0) or None,
         "integer",
         of_trial=lambda record: record.configuration.global_batch_size or None,
         meaning="Samples of all replicas together in a micro-step.",

@@ -27,7 +27,7 @@ from dpbench.analysis.throughput import (
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord
 from dpbench.specs import Configuration, Labels, plain_label, series_name
-from dpbench.specs.labels import row_name
+from dpbench.specs.labels import IDENTITY, row_name
 from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
 
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
@@ -46,15 +46,28 @@ WORST_FIRST = (
 class Row:
     """One configuration: its settings, how its trials ended, and its speed, also over others."""
 
-    source: Configuration | PublishedLine
-    """The configuration that was measured, or the line of a published table."""
+    implementation: str
+    """The name as it is registered or published."""
+    backend: str | None
+    group_size: int
+    batch_size: int | None
+    """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
     implementation_label: str
     """The implementation as people read it, with settings: "ddp(bf16)"."""
+    item: str
+    """The items that its speed counts: images, tokens."""
     work: str = ""
     """Speeds of rows are compared only where it is the same: see `Labels.work_label`; in published
     tables that count several items, the item."""
+    configuration: Configuration | None = None
+    """All settings that its repetitions share; None if it is published."""
+    published: PublishedLine | None = None
+    """The line of a published table that states it; None if dpbench measured it."""
     trials: tuple[TrialRecord, ...] = ()
     """All repetitions; none if it is published."""
+    throughputs: PerRepetition
+    """Items per second in each usable repetition; of a published time of a fixed amount of work,
+    such amounts per second."""
     mfu: Estimate | None = None
     """Throughput ÷ that at the peak of its GPUs, if that is known."""
     speedup: Estimate | None = None
@@ -67,37 +80,9 @@ class Row:
     """Notes on its values."""
 
     @property
-    def configuration(self) -> Configuration | None:
-        """The settings that its repetitions share; None if it is published."""
-        return self.source if isinstance(self.source, Configuration) else None
-
-    @property
-    def published(self) -> PublishedLine | None:
-        """The line that states it; None if dpbench measured it."""
-        return self.source if isinstance(self.source, PublishedLine) else None
-
-    @property
-    def implementation(self) -> str:
-        """The name as it is registered or published."""
-        return self.source.implementation
-
-    @property
-    def backend(self) -> str | None:
-        return self.source.backend
-
-    @property
-    def group_size(self) -> int:
-        return self.source.group_size
-
-    @property
     def replicas_by_node(self) -> tuple[int, ...]:
         """Number of replicas on each node; () if all are on one."""
         return self.configuration.replicas_by_node if self.configuration else ()
-
-    @property
-    def batch_size(self) -> int | None:
-        """Samples per replica (weak scaling) or per group (strong scaling) and micro-step."""
-        return self.source.batch_size
 
     @property
     def status(self) -> Status:
@@ -126,21 +111,6 @@ class Row:
     def records(self) -> tuple[TrialRecord, ...]:
         """Usable repetitions, see `usable_repetitions`."""
         return usable_repetitions(self.trials)
-
-    @property
-    def item(self) -> str:
-        """The items that its speed counts: images, tokens."""
-        if self.published:
-            return self.published.item
-        return next((trial for trial in self.trials if trial.ranks), self.trials[0]).facts.item
-
-    @cached_property
-    def throughputs(self) -> PerRepetition:
-        """Items per second in each usable repetition; of a published time of a fixed amount of
-        work, such amounts per second."""
-        if self.published:
-            return {0: self.published.throughput} if self.published.throughput else {}
-        return {record.trial.repetition: items_per_second(record) for record in self.records}
 
     @cached_property
     def throughput(self) -> Estimate | None:
@@ -277,10 +247,16 @@ def summarize(
     labels = Labels.among(groups)
     rows = {
         configuration: Row(
-            source=configuration,
+            **_identity(configuration),
             implementation_label=labels.implementation(configuration),
+            item=next((trial for trial in group if trial.ranks), group[0]).facts.item,
             work=labels.work_label(configuration),
+            configuration=configuration,
             trials=tuple(group),
+            throughputs={
+                record.trial.repetition: items_per_second(record)
+                for record in usable_repetitions(group)
+            },
         )
         for configuration, group in groups.items()
     }
@@ -296,6 +272,11 @@ def summarize(
         notes = (peak_note, *_notes(row, configuration))
         rows[configuration] = replace(row, mfu=mfu, notes=tuple(filter(None, notes)))
     return in_order(_with_speedups(rows))
+
+
+def _identity(source: Configuration | PublishedLine) -> dict[str, Any]:
+    """The fields of a row that identify it, of what it is made from."""
+    return {name: getattr(source, name) for name in IDENTITY}
 
 
 def _with_speedups(measured: Mapping[Configuration, Row]) -> Iterable[Row]:
@@ -348,9 +329,12 @@ def published_rows(path: Path) -> tuple[Row, ...]:
     alone = {line.series: line.key for line in lines if line.group_size == 1}
     rows = {
         line.key: Row(
-            source=line,
+            **_identity(line),
             implementation_label=line.implementation,
+            item=line.item,
             work=line.item if counts_several else "",
+            published=line,
+            throughputs={0: line.throughput} if line.throughput else {},
         )
         for line in lines
     }

@@ -8,7 +8,6 @@ from typing import Any
 
 from dpbench.analysis.projection.network import Link, Topology
 from dpbench.analysis.projection.series import Series, series_of
-from dpbench.analysis.published import PublishedLine
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.shipped import RESULTS
@@ -64,14 +63,13 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
     """A series of single values with these step times, and one item in a replica's step."""
     rows = (
         Row(
-            source=PublishedLine(
-                implementation="ddp",
-                backend="gloo",
-                group_size=n,
-                batch_size=1,
-                images_per_second=n / seconds(n),
-            ),
+            implementation="ddp",
+            backend="gloo",
+            group_size=n,
+            batch_size=1,
             implementation_label="ddp",
+            item="images",
+            throughputs={0: n / seconds(n)},
         )
         for n in sizes
     )

@@ -92,7 +92,9 @@ def test_what_cannot_be_simulated_says_why() -> None:
         ({"implementation": "dp", "backend": "threads"}, "only ddp, torch-ddp"),
         ({"comm_hook": "bf16"}, "a communication hook cannot be simulated"),
     ):
-        rows = tuple(replace(row, source=trial(**changes).configuration) for row in series.rows)
+        rows = tuple(
+            replace(row, configuration=trial(**changes).configuration) for row in series.rows
+        )
         with pytest.raises(UsageError, match=words):
             project_by_simulation(replace(series, rows=rows), FREE, [2])
 
