@@ -83,7 +83,7 @@ class Analysis:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What deserves a change or a second look, one line each."""
-        return tuple(map(one_line, notes_on(self.rows, self.environments)))
+        return tuple(map(one_line, notes_on(self.rows, self.environments, self.machine_load)))
 
     @cached_property
     def machine_load(self) -> MachineLoad:

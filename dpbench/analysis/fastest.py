@@ -44,9 +44,9 @@ class Fastest:
     rivals: tuple[Row, ...] = ()
     """The rows that tie with it, the nearest first: their intervals overlap, and repetitions that
     ran in turn do not show that they are slower."""
-    faster_backend: tuple[str, Estimate, str] | None = None
+    backends: tuple[str, Estimate, str] | None = None
     """The fastest backend, the ratio of its speed to that of the next one, and the next one, in
-    rows that differ in nothing else; None if no backend is clearly faster."""
+    rows that differ in nothing else; None without rows of several backends and repetitions."""
     lead: tuple[Estimate, Row] | None = None
     """The ratio of its throughput to that of the nearest row, within repetitions that ran in turn,
     and that row; None where the ratio says no more than the two throughputs."""
@@ -131,13 +131,13 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
         load=load,
         row=fastest,
         rivals=rivals,
-        faster_backend=_faster_backend(usable),
+        backends=_fastest_backends(usable),
         lead=(ratios[nearest], nearest) if nearest is not None and is_known else None,
     )
 
 
-def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
-    """See `Fastest.faster_backend`: the mean over configurations that all backends have, within
+def _fastest_backends(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
+    """See `Fastest.backends`: the mean over configurations that all backends have, within
     each repetition."""
     throughputs: dict[Configuration, dict[str, PerRepetition]] = {}
     for row in rows:
@@ -154,7 +154,7 @@ def _faster_backend(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
         return None
     first, second, *_ = sorted(means, key=lambda name: -geometric_mean(means[name].values()))
     change = change_between(means[second], means[first], ran_in_turn=True)
-    if change is None or change.error is None or change.estimate.ends[0] <= 1:
+    if change is None or change.error is None:
         return None
     return first, change.estimate, second
 

@@ -168,6 +168,14 @@ class Row:
         return warm_up([slowest_of_each_step(record) for record in self.records])
 
     @property
+    def sufficient_warmup(self) -> int | None:
+        """Warm-up steps with which its windows would not begin with slow steps; None if they do not
+        now."""
+        if self.warm_up is None:
+            return None
+        return self.records[0].configuration.warmup + self.warm_up.steps
+
+    @property
     def series(self) -> str:
         """Name of the scaling curve: "ddp/gloo"."""
         return series_name(self.implementation_label, self.backend)

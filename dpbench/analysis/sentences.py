@@ -40,14 +40,14 @@ def warnings_on(rows: Sequence[Row], of_folder: Sequence[str], load: MachineLoad
     ]
     if unchecked:
         yield f"gradients were not compared with one process: {labels_of(unchecked, rows)}"
-    if note := load.note:
+    if load.spoils_speeds:
         loaded = [row for row in rows if row.is_under_load]
-        yield f"{note}: {labels_of(loaded, rows)}" if loaded and load.spoils_speeds else note
+        yield f"{load.note}: {labels_of(loaded, rows)}" if loaded else load.note
     # Under load, slow first steps say nothing about warming up.
     warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_under_load]
     if warming:
         longer = percent(max(slow.change for _, slow in warming))
-        enough = max(row.records[0].configuration.warmup + slow.steps for row, slow in warming)
+        enough = max(row.sufficient_warmup or 0 for row, _ in warming)
         which = labels_of([row for row, _ in warming], rows)
         yield (
             f"still warming up: {which}; the first steps of a window take up to {longer} longer "
@@ -130,8 +130,12 @@ def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
     return repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)
 
 
-def notes_on(rows: Sequence[Row], environments: Mapping[str, Environment]) -> Iterator[str]:
+def notes_on(
+    rows: Sequence[Row], environments: Mapping[str, Environment], load: MachineLoad
+) -> Iterator[str]:
     """What deserves a change or a second look in these rows."""
+    if load.note and not load.spoils_speeds:
+        yield load.note
     for note in dict.fromkeys(note for row in rows for note in row.notes):
         yield f"{labels_of([row for row in rows if note in row.notes], rows)}: {note}"
     yield from machine_notes(rows, environments)

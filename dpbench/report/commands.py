@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from itertools import islice
+from statistics import fmean
 from typing import Any
 
+from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.fastest import Fastest
@@ -29,21 +31,18 @@ def next_command(
 ) -> str:
     """What to run next after a table, or after one row was `explained`; "" for nothing.
 
-    Rows under load are measured again if load spoiled the speeds. After an explanation it tries
-    what causes advise. Else it decides between the fastest row, of the first work, and one that
-    ties with it, or explains the fastest, or opens the page after that.
+    If load spoiled the speeds, it is the same command again. After an explanation it tries what
+    causes advise. Else it decides between the fastest row, of the first work, and one that ties
+    with it, or explains the fastest, or opens the page after that.
 
-    `last_command` is the command that has just measured, as short as it can be. It is the next one,
-    too, if most rows were under load.
+    `last_command` is the command that has just measured, as short as it can be.
     """
     sweep = analysis.sweep
     if sweep is None:
         return ""
     if analysis.machine_load.spoils_speeds:
-        loaded = [row.configuration for row in analysis.rows if row.is_under_load]
-        if last_command and (explained or 2 * len(loaded) > len(analysis.rows)):
-            return f"{last_command.text}   # once the machine is free"
-        return command_to_measure(sweep.command, loaded)
+        same = last_command or sweep.command.again(name=None)
+        return f"{same.text}   # once the machine is free"
     folder = shlex.quote(str(sweep.folder))
     page = f"dpbench report {folder} --open"
     if explained and sweep.command.name == "sweep":
@@ -91,20 +90,29 @@ def _after_explanation(
 
 
 def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
-    """The command that decides between the fastest row and its nearest rival of another
-    implementation, or else of another backend; empty without one, or if MAX_DECIDING_REPETITIONS
-    are too few."""
+    """The command that decides between the fastest row and its nearest rival: the same
+    implementation on another backend if several were asked for, else another implementation; empty
+    without one, or if MAX_DECIDING_REPETITIONS are too few. It says how long that takes."""
     row = fastest.row
     if row is None:
         return ""
     of_series = [rival for rival in fastest.rivals if rival.series != row.series]
     of_others = [rival for rival in of_series if rival.implementation != row.implementation]
+    if len(command.options.get("backends", ())) > 1:
+        of_backends = [rival for rival in of_series if rival.implementation == row.implementation]
+        of_others = of_backends or of_others
     rival = next(iter(of_others or of_series), None)
     repetitions = fastest.repetitions_to_decide(rival) if rival else None
     if rival is None or not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
         return ""
     both = (row.configuration, rival.configuration)
-    return command_to_measure(command, both, repetitions=repetitions)
+    changes = {"repetitions": repetitions}
+    if enough := [r.sufficient_warmup for r in (row, rival) if r.sufficient_warmup]:
+        changes["warmup"] = max(enough)
+    deciding = command_to_measure(command, both, **changes)
+    measured = dict.fromkeys(filter(None, (row, rival, row.reference, rival.reference)))
+    seconds = sum(fmean(r.duration_seconds for r in each.trials) for each in measured)
+    return deciding and f"{deciding}   # about {units.seconds(repetitions * seconds)}"
 
 
 def command_to_measure(

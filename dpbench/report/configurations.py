@@ -163,10 +163,10 @@ def _column_notes(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
         known = [e for e in rates if e.interval and LOSS_RATE.write(e) != TOO_NOISY]
         sides = [round(100 * max(e.sides) / abs(e.value)) for e in known]
         how = f", ± {span(sides)} %" if sides else f" (no ± below {MIN_SLOPE_STEPS} timed steps)"
-        yield (
-            f"{LOSS_RATE.header}: fall of the loss per second{how}; compare rows of one batch size "
-            "and learning rate"
+        reading = (
+            "compare rows of one batch size; at one learning rate more replicas hardly raise it"
         )
+        yield f"{LOSS_RATE.header}: fall of the loss per second{how}; {reading}"
 
 
 def _row_notes(rows: Sequence[Row]) -> Iterator[str]:

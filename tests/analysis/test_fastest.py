@@ -42,10 +42,10 @@ def test_a_backend_that_is_faster_in_all_implementations_is_named() -> None:
     ]
     found = of(*groups, runs(trial("single", "none"), (90.0, 91.0, 92.0)))
     assert found.rivals
-    assert found.faster_backend is not None
-    first, ratio, second = found.faster_backend
+    assert found.backends is not None
+    first, ratio, second = found.backends
     assert (first, second, round(ratio.value, 2)) == ("shm", "gloo", 1.1)
-    assert of(*groups[::2]).faster_backend is None
+    assert of(*groups[::2]).backends is None
 
 
 PASSES = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)

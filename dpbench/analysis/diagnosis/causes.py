@@ -149,14 +149,13 @@ def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
 def _slow_first_steps(explanation: Explanation) -> Iterator[Cause]:
     """Steps that the warm-up should have had."""
     first = explanation.row.warm_up
-    if first is not None and explanation.has_slow_first_steps:
-        now = explanation.configuration.warmup
-        enough = now + first.steps
+    enough = explanation.row.sufficient_warmup
+    if first is not None and enough is not None and explanation.has_slow_first_steps:
         yield Cause(
             kind="warm-up",
             text=f"slow first steps of the window (the first {first.steps})",
             remedy=f"measure with {option_words('warmup', enough)}, which leaves them out",
-            to_try={"warmup": (now, enough)},
+            to_try={"warmup": (explanation.configuration.warmup, enough)},
             standing="loss",
             share=first.share,
         )

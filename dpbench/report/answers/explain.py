@@ -80,11 +80,13 @@ def explanation_answer(
     `noise` says which rows are too noisy to explain, and stands in the place of a verdict if those
     shown are.
 
-    The data has all explanations; its outcome and the exit status are then inconclusive.
+    The data has all explanations, first those shown; its outcome and the exit status are then
+    inconclusive.
     """
     is_explained = not shown[0].row.noisy_estimates
     remarks = [*reasons(analysis.rows), *(noise if is_explained else ())]
-    others = [e for e in analysis.explanations if not (e.row.noisy_estimates or e in shown)]
+    shown_first = sorted(analysis.explanations, key=lambda explanation: explanation not in shown)
+    others = [e for e in shown_first if not (e.row.noisy_estimates or e in shown)]
     causes = [*cause_lines(shown, named=len(shown) > 1)]
     if shown[0].is_script:
         compared = [
@@ -113,7 +115,7 @@ def explanation_answer(
         paragraphs=(analysis.warnings, verdict, causes, table, remarks, last),
         data={
             "outcome": "explained" if is_explained else "inconclusive",
-            "configurations": [*map(_plain_explanation, analysis.explanations)],
+            "configurations": [*map(_plain_explanation, shown_first)],
             "notes": [*analysis.warnings, *noise],
         },
         exit_status=0 if is_explained else INCONCLUSIVE,

@@ -25,7 +25,7 @@ from dpbench.specs.labels import row_name
 
 MAX_WARNINGS = 2
 """Most warnings above the table; further ones are notes."""
-MAX_TIES_NAMED = 3
+MAX_TIES_NAMED = 5
 """Most rows that are named as tied."""
 
 
@@ -85,9 +85,15 @@ def headline_sentences(of_batches: Iterable[Fastest]) -> Iterator[str]:
     scales."""
     for fastest in of_batches:
         sentence = _sentence(fastest)
-        if fastest.rivals and fastest.faster_backend:
-            first, ratio, second = fastest.faster_backend
-            sentence += f"; {first} is {plus_minus(ratio)} × as fast as {second}"
+        if fastest.row and fastest.rivals and fastest.backends:
+            first, ratio, second = fastest.backends
+            if ratio.ends[0] > 1:
+                sentence += f"; {first} is {plus_minus(ratio)} × as fast as {second}"
+            elif any(
+                rival.implementation != fastest.row.implementation for rival in fastest.rivals
+            ):
+                level = " and ".join(sorted((first, second)))
+                sentence += f"; {level} cannot be told apart either"
         elif fastest.row and fastest.lead:
             ratio, other = fastest.lead
             row = _name(fastest.row, fastest)
