@@ -152,7 +152,7 @@ def lr_words(row: Row) -> str:
     return with_remark(f"{used.scaled_lr:g}", used.setting("lr_scaling")) if used else ""
 
 
-def setting(
+def of_configuration(
     key: str, read: Callable[[Configuration], PlainValue], value_type: ValueType, **fields: Any
 ) -> Metric[Row]:
     """A metric that rows and trials have in their configuration."""
@@ -163,7 +163,7 @@ def setting(
     return Metric(key=key, read=read_from, of_trial=read_from, value_type=value_type, **fields)
 
 
-def repeated(
+def of_repetitions(
     key: str,
     of_trial: Callable[[TrialRecord], Any],
     combine: Callable[[list[Any], str], Value],
@@ -242,7 +242,7 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Samples of all replicas together in a micro-step.",
         header="Global batch",
     ),
-    setting(
+    of_configuration(
         "lr",
         lambda used: used.setting("lr") and used.scaled_lr,
         "number",
@@ -251,7 +251,7 @@ METRICS: tuple[Metric[Row], ...] = (
         header="Learning rate",
         words=lr_words,
     ),
-    setting(
+    of_configuration(
         "lr_scaling",
         methodcaller("setting", "lr_scaling"),
         "text",
@@ -259,7 +259,7 @@ METRICS: tuple[Metric[Row], ...] = (
         priority=None,
     ),
     *(
-        setting(
+        of_configuration(
             name,
             methodcaller("setting", name),
             value_type_of(SETTING_TYPES[name]) or "text",
@@ -269,7 +269,7 @@ METRICS: tuple[Metric[Row], ...] = (
         for name, axis in AXES.items()
         if axis.meaning
     ),
-    setting(
+    of_configuration(
         "nodes",
         lambda configuration: node_counts(configuration.replicas_by_node) or None,
         "text",
@@ -317,7 +317,7 @@ METRICS: tuple[Metric[Row], ...] = (
     ),
     Metric(
         "speedup_relative",
-        attrgetter("relative_speedup"),
+        attrgetter("speedup_relative"),
         "estimate",
         meaning="Throughput ÷ that of the same implementation and backend at group size 1.",
         header="Relative speedup",
@@ -368,7 +368,7 @@ METRICS: tuple[Metric[Row], ...] = (
         write=formatting.slope,
         priority=6,
     ),
-    repeated(
+    of_repetitions(
         "loss_delta_per_step",
         of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
         mean_of_a_seed,
@@ -378,7 +378,7 @@ METRICS: tuple[Metric[Row], ...] = (
         header="Loss delta/step",
         write=formatting.three_digits,
     ),
-    repeated(
+    of_repetitions(
         "loss_delta_per_second",
         of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
         mean_of_a_seed,
@@ -388,7 +388,7 @@ METRICS: tuple[Metric[Row], ...] = (
         header="Loss delta/s",
         write=formatting.three_digits,
     ),
-    repeated(
+    of_repetitions(
         "final_loss",
         of_losses(lambda values, _: values[-1]),
         mean_of_a_seed,
@@ -407,7 +407,7 @@ METRICS: tuple[Metric[Row], ...] = (
         write=formatting.clear_percentage,
         priority=8,
     ),
-    repeated(
+    of_repetitions(
         "peak_memory_bytes",
         resources.peak_memory,
         lambda peaks, unit: round(geometric_mean(peaks, unit).value),
@@ -422,7 +422,7 @@ METRICS: tuple[Metric[Row], ...] = (
         better="lower",
     ),
     *(
-        repeated(
+        of_repetitions(
             f"step_seconds_p{percent}",
             step_percentile(percent),
             geometric_mean,
@@ -438,7 +438,7 @@ METRICS: tuple[Metric[Row], ...] = (
             (95, "Time that 95 % of a repetition's timed steps did not exceed, as that of p50."),
         )
     ),
-    repeated(
+    of_repetitions(
         "rank_skew",
         if_timed(throughput.rank_skew),
         mean,
@@ -448,7 +448,7 @@ METRICS: tuple[Metric[Row], ...] = (
         unit="of the median rank",
         write=formatting.clear_percentage,
     ),
-    repeated(
+    of_repetitions(
         "reduced_bytes_per_step",
         lambda record: max(
             (n for rank in record.ranks if (n := rank.reduced_bytes_per_step) is not None),
@@ -461,7 +461,7 @@ METRICS: tuple[Metric[Row], ...] = (
         header="Reduced/step",
         write=formatting.memory,
     ),
-    repeated(
+    of_repetitions(
         "setup_seconds",
         lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
         mean,
@@ -478,7 +478,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "integer",
         meaning="Completed repetitions, each in fresh processes.",
     ),
-    repeated(
+    of_repetitions(
         "timed_steps",
         if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
         lambda values, _: min(values),

@@ -72,7 +72,7 @@ class Row:
     """Throughput ÷ that at the peak of its GPUs, if that is known."""
     speedup: Estimate | None = None
     """How many times as fast it is as its reference."""
-    relative_speedup: Estimate | None = None
+    speedup_relative: Estimate | None = None
     """The speedup over its own group size 1."""
     reference: Row | None = None
     """The other row that its speedup is over, if there is one."""
@@ -304,7 +304,7 @@ def _with_speedups(measured: Mapping[Configuration, Row]) -> Iterable[Row]:
         rows[configuration] = replace(
             row,
             speedup=row.speedup_over(over),
-            relative_speedup=row.speedup_over(rows.get(one_replica)),
+            speedup_relative=row.speedup_over(rows.get(one_replica)),
             reference=None if over is row else over,
             notes=notes,
         )
@@ -360,7 +360,7 @@ def published_rows(path: Path) -> tuple[Row, ...]:
         rows[line.key] = replace(
             row,
             speedup=stated or row.speedup_over(over),
-            relative_speedup=stated or row.speedup_over(one_replica),
+            speedup_relative=stated or row.speedup_over(one_replica),
             reference=None if over is row else over,
             notes=tuple(notes),
         )

@@ -95,8 +95,8 @@ def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
     may_lose = explanation.is_spoiled or not explanation.is_linear
     applies = {"steps": True, "training": not is_baseline, "scaling": not is_baseline and may_lose}
     causes = list[Cause]()
-    for subject, rules in RULES.items():
-        for rule in rules if applies[subject] else ():
+    for kind, rules in RULES.items():
+        for rule in rules if applies[kind] else ():
             causes += [cause for cause in rule(explanation) if not _is_explained(cause, causes)]
     if explanation.is_spoiled:
         # What was not concluded from a share is so at any speed.
@@ -575,5 +575,5 @@ RULES: Mapping[str, Sequence[Callable[[Explanation], Iterator[Cause]]]] = {
     ),
     "scaling": (_sync_batch_norm, _reductions, _find_unused, _losses),
 }
-"""Rules by their subject: pauses of any row; training that is wrong or slow at any number of
+"""Rules by their kind: pauses of any row; training that is wrong or slow at any number of
 replicas; and what makes a row scale less than linearly. A loss comes after what may explain it."""

@@ -140,18 +140,18 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
     of linear scaling.". What was lost on a busy machine is not named."""
     row = explanation.row
     is_script = explanation.is_script
-    subject = row.label
+    name = row.label
     explained = (IMPLEMENTATIONS[settings.implementation] for settings in explanation.breakdowns)
     if is_script and sum(traits.communicates for traits in explained) == 1:
-        name = explanation.configuration.workload.architecture
-        subject = f"{name} on {units.counted(row.group_size, 'rank')}"
+        script = explanation.configuration.workload.architecture
+        name = f"{script} on {units.counted(row.group_size, 'rank')}"
     if row.efficiency is None or (is_script and row.group_size == 1):
-        return f"{subject}: {time_text(explanation.breakdown.step_seconds)} a step."
+        return f"{name}: {time_text(explanation.breakdown.step_seconds)} a step."
     of_linear = f"{clear_percentage(row.efficiency)} of linear scaling"
-    scaling = f"{subject} reaches {of_linear} from {row.speedup_reference}"
+    scaling = f"{name} reaches {of_linear} from {row.speedup_reference}"
     if is_script:
         speedup = or_missing(row.speedup, ratio)
-        scaling = f"{subject} is {speedup} × as fast as one rank, {of_linear}"
+        scaling = f"{name} is {speedup} × as fast as one rank, {of_linear}"
     if ties:
         scaling += f", and ties with {ties}"
     if explanation.is_spoiled:
