@@ -105,12 +105,12 @@ def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
     repetitions = fastest.repetitions_to_decide(rival) if rival else None
     if rival is None or not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
         return ""
-    both = (row.configuration, rival.configuration)
-    changes = {"repetitions": repetitions}
-    if enough := [r.sufficient_warmup for r in (row, rival) if r.sufficient_warmup]:
-        changes["warmup"] = max(enough)
-    deciding = command_to_measure(command, both, **changes)
     measured = dict.fromkeys(filter(None, (row, rival, row.reference, rival.reference)))
+    changes = {"repetitions": repetitions}
+    if enough := [each.sufficient_warmup for each in measured if each.sufficient_warmup]:
+        changes["warmup"] = max(enough)
+    both = (row.configuration, rival.configuration)
+    deciding = command_to_measure(command, both, **changes)
     seconds = sum(fmean(r.duration_seconds for r in each.trials) for each in measured)
     return deciding and f"{deciding}   # about {units.seconds(repetitions * seconds)}"
 
