@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.frames import row_frame
-from dpbench.analysis.projection.series import series_of
+from dpbench.analysis.projection.curve import scaling_curves
 from dpbench.analysis.rows import published_rows
 from dpbench.errors import FileError
 from dpbench.options.results import ProjectOptions
@@ -135,8 +135,8 @@ def test_speeds_that_count_different_items_are_not_compared(tmp_path: Path) -> N
     (tokens,) = (row for row in rows if row.item == "tokens")
     assert tokens.notes == ("no speedup, no row at group size 1 that counts tokens",)
     assert [part.work for part in Analysis(name="", rows=rows).by_work] == ["images", "tokens"]
-    series, _ = series_of(rows, lambda row: True)
-    assert {one.group_sizes for one in series} == {(1, 2), (2,)}
+    curves, _ = scaling_curves(rows, lambda row: True)
+    assert {one.group_sizes for one in curves} == {(1, 2), (2,)}
     alone = read(tmp_path, header + "1,100,images,32\n2,180,images,32\n")
     assert {row.work for row in alone} == {""}
 

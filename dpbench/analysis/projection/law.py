@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dpbench.analysis.projection.series import Origin, ProjectedPoint, Projection, Series, noise_of
+from dpbench.analysis.projection.curve import Origin, ProjectedPoint, ScalingCurve, noise_of
 from dpbench.errors import UsageError
 
 MAX_MULTIPLE = 4
@@ -83,27 +83,25 @@ def crosses(sizes: Sequence[int], n: int, per_node: int | None) -> bool:
 
 
 def project_by_law(
-    series: Series, group_sizes: Sequence[int] | None, per_node: int | None = None
-) -> Projection:
-    """A point for each group size, ascending; None for the measured ones and 2 and 4 × the largest.
+    curve: ScalingCurve, group_sizes: Sequence[int] | None, per_node: int | None = None
+) -> ScalingCurve:
+    """The curve with a point for each group size; None for the measured ones and 2 and 4 × the
+    largest.
 
     `per_node` is how many replicas a node has; None if that is not known, which no
-    point then crosses. Raises UsageError for a series of a single group size.
+    point then crosses. Raises UsageError for a curve of a single group size.
     """
-    sizes = series.group_sizes
+    sizes = curve.group_sizes
     if len(sizes) < 2:
         raise UsageError(
-            f"{series.label}: a projection needs at least two group sizes, got {sizes[0]}; measure "
+            f"{curve.label}: a projection needs at least two group sizes, got {sizes[0]}; measure "
             "more, for example with dpbench sweep --group-sizes 1,2,4"
         )
-    throughputs = series.throughputs
+    throughputs = curve.throughputs
     seconds = [n / throughput.value for n, throughput in zip(sizes, throughputs, strict=True)]
     points = list[ProjectedPoint]()
     for n in sorted({*(group_sizes or (*sizes, 2 * sizes[-1], MAX_MULTIPLE * sizes[-1]))}):
-        reason = series.beyond_one_machine(n, per_node)
-        if n in sizes:
-            points.append(series.measured_point(n))
-            continue
+        reason = curve.beyond_one_machine(n, per_node)
         if n < sizes[-1]:
             reason = f"below the largest measured group size ({sizes[-1]}); measure it"
         elif n > MAX_MULTIPLE * sizes[-1]:
@@ -111,18 +109,20 @@ def project_by_law(
                 f"more than {MAX_MULTIPLE} × the largest measured group size ({sizes[-1]}); "
                 "simulate larger groups with --topology"
             )
-        if reason is not None:
+        if n in sizes:
+            points.append(curve.measured_point(n))
+        elif reason is not None:
             points.append(ProjectedPoint(group_size=n, origin="refused", reason=reason))
-            continue
-        log_seconds, part, scale = continued(sizes, seconds, n)
-        across = crosses(sizes, n, per_node)
-        band = ACROSS_NODES if across else WITHIN_NODE
-        errors = [(end - band.middle) * scale for end in (band.low, band.high)]
-        # The first and the last measured step may be off, independently.
-        first, last = noise_of(throughputs[0]), noise_of(throughputs[-1])
-        noise = math.hypot(part * first, (1 + part) * last)
-        throughput = n * math.exp(-log_seconds - band.middle * scale)
-        origin: Origin = "next node" if across else "extrapolated"
-        errors += [noise, -noise]
-        points.append(series.predicted_point(n, origin, throughput, errors, len(sizes)))
-    return Projection(series=series, points=tuple(points))
+        else:
+            log_seconds, part, scale = continued(sizes, seconds, n)
+            across = crosses(sizes, n, per_node)
+            band = ACROSS_NODES if across else WITHIN_NODE
+            errors = [(end - band.middle) * scale for end in (band.low, band.high)]
+            # The first and the last measured step may be off, independently.
+            first, last = noise_of(throughputs[0]), noise_of(throughputs[-1])
+            noise = math.hypot(part * first, (1 + part) * last)
+            errors += [noise, -noise]
+            throughput = n * math.exp(-log_seconds - band.middle * scale)
+            origin: Origin = "next node" if across else "extrapolated"
+            points.append(curve.predicted_point(n, origin, throughput, errors, len(sizes)))
+    return replace(curve, points=tuple(points))

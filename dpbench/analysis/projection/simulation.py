@@ -11,7 +11,7 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -19,9 +19,9 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, geometric_mean, single_value
+from dpbench.analysis.projection.curve import ProjectedPoint, ScalingCurve
 from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Topology
-from dpbench.analysis.projection.series import ProjectedPoint, Projection, Series
 from dpbench.analysis.throughput import free_communication_seconds, slowest_rank_step_seconds
 from dpbench.errors import UsageError
 from dpbench.records.trial import GradientTrace
@@ -36,6 +36,8 @@ BUCKET_USERS = tuple(
 )
 """Implementations that reduce whole gradients in buckets while the backward pass goes on; of a
 script no gradients are traced."""
+FURTHER_GROUP_SIZES = (8, 64, 1000)
+"""Simulated group sizes besides the measured ones, unless others are asked for."""
 DEFAULT_FIRST_CAP_MB = 1.0
 DEFAULT_CAP_MB = 25.0
 """Default caps of their first bucket and of the others in torch's DistributedDataParallel and
@@ -88,10 +90,10 @@ def buckets(step: GradientTrace, cap_mb: float | None = None) -> list[tuple[floa
 
 def simulated_seconds(
     step: GradientTrace,
+    sent: Sequence[tuple[float, int]],
     cost: Callable[[float], float],
     *,
-    scale: float = 1.0,
-    cap_mb: float | None = None,
+    computing_seconds: float,
     accumulate: int = 1,
 ) -> float:
     """Seconds of an optimizer step.
@@ -102,23 +104,47 @@ def simulated_seconds(
 
     Args:
         step: a typical micro-step, without communication.
+        sent: its `buckets`.
         cost: seconds of an all-reduce, by its bytes.
-        scale: how many times as long as traced everything but communication takes.
+        computing_seconds: an optimizer step without communication, to which the trace is scaled.
         accumulate: micro-steps; only the last one communicates.
     """
-    backward_end = scale * step.backward_end_seconds[0]
+    (traced_seconds,), (backward_end,) = step.step_seconds, step.backward_end_seconds
+    earlier = (accumulate - 1) * backward_end
+    scale = computing_seconds / (earlier + traced_seconds)
     free = 0.0
-    for ready, nbytes in buckets(step, cap_mb):
+    for ready, nbytes in sent:
         free = max(free, scale * ready) + cost(nbytes)
-    before = (accumulate - 1) * backward_end + cost(step.buffer_bytes)
-    return before + scale * step.step_seconds[0] + max(0.0, free - backward_end)
+    exposed = max(0.0, free - scale * backward_end)
+    return computing_seconds + cost(step.buffer_bytes) + exposed
 
 
-def contention_by_size(series: Series, seconds_alone: float) -> dict[int, Estimate]:
+def traces_to_simulate(curve: ScalingCurve, configuration: Configuration) -> list[GradientTrace]:
+    """The traces of group size 1; raises UsageError for a curve that cannot be simulated."""
+    if configuration.implementation not in BUCKET_USERS:
+        raise UsageError(
+            f"{curve.rows[-1].series} cannot be simulated, only {', '.join(BUCKET_USERS)} can; "
+            "without a network, project uses a law"
+        )
+    if configuration.comm_hook != "none":
+        raise UsageError(
+            f"{curve.label}: a communication hook cannot be simulated; sweep without it"
+        )
+    ranks = [rank for row in curve.rows if row.group_size == 1 for rank in row.ranks]
+    traces = [rank.gradient_trace for rank in ranks if rank.gradient_trace]
+    if not traces:
+        raise UsageError(
+            f"{curve.label}: a simulation needs the gradient trace of group size 1; measure it "
+            "with dpbench sweep --group-sizes 1,2"
+        )
+    return traces
+
+
+def contention_by_size(curve: ScalingCurve, seconds_alone: float) -> dict[int, Estimate]:
     """How many times as long as one replica alone, whose step takes `seconds_alone`, the slowest of
     so many replicas computes; empty if no steps without synchronization were measured."""
     contention = {}
-    for row in series.rows:
+    for row in curve.rows:
         steps = [free for r in row.records if (free := free_communication_seconds(r)) is not None]
         if row.group_size > 1 and steps:
             ratios = [seconds / seconds_alone for seconds in steps]
@@ -127,110 +153,76 @@ def contention_by_size(series: Series, seconds_alone: float) -> dict[int, Estima
 
 
 def project_by_simulation(
-    series: Series, network: Topology, group_sizes: Sequence[int]
-) -> Projection:
-    """A point for each group size, ascending; raises UsageError if the series cannot be simulated.
+    curve: ScalingCurve, network: Topology, group_sizes: Sequence[int] | None = None
+) -> ScalingCurve:
+    """The curve of a sweep with a point for each group size; None for the measured ones and
+    FURTHER_GROUP_SIZES.
 
-    One replica needs no network, and is as measured.
+    One replica needs no network, and is as measured. Raises UsageError for a curve that cannot be
+    simulated.
     """
-    configuration = series.configuration
+    configuration = curve.rows[-1].configuration
     assert configuration is not None, "simulations are of sweeps"
-    alone = series.rows[0].records if series.group_sizes[0] == 1 else ()
-    traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
-    _require_simulable(series, configuration, has_trace=bool(traces))
+    traces = traces_to_simulate(curve, configuration)
     step = typical_step(traces)
-    accumulated = (configuration.accumulate - 1) * step.backward_end_seconds[0]
-    traced = step.step_seconds[0] + accumulated
-    measured = geometric_mean([slowest_rank_step_seconds(record) for record in alone], unit="s")
-    contention = contention_by_size(series, measured.value)
+    sent = buckets(step, configuration.bucket_cap_mb)
+    records = curve.rows[0].records
+    alone = geometric_mean([slowest_rank_step_seconds(record) for record in records], unit="s")
+    contention = contention_by_size(curve, alone.value)
+    slowdowns = (1 / (network.uncertainty or 1.0), network.uncertainty or 1.0)
 
-    def simulated(n: int, computing: float, slower: float) -> float:
-        """Seconds of a step whose computing and collectives take so many times as long."""
+    def step_seconds(n: int, alone: float, beside: float, slowdown: float = 1.0) -> float:
+        """Seconds of a step in which replicas compute `beside` times as long as `alone`, and
+        collectives take `slowdown` times as long as on the network."""
         return simulated_seconds(
             step,
-            lambda nbytes: slower * network.seconds(nbytes, n),
-            scale=computing * measured.value / traced,
-            cap_mb=configuration.bucket_cap_mb,
+            sent,
+            lambda nbytes: slowdown * network.seconds(nbytes, n),
+            computing_seconds=beside * alone,
             accumulate=configuration.accumulate,
         )
 
-    points = []
-    for n in sorted(set(group_sizes)):
-        reason = series.beyond_one_machine(n, network.ranks_per_node) or network.refusal(n)
+    points = list[ProjectedPoint]()
+    for n in sorted({*(group_sizes or (*curve.group_sizes, *FURTHER_GROUP_SIZES))}):
+        reason = curve.beyond_one_machine(n, network.ranks_per_node) or network.refusal(n)
         if n == 1:
-            points.append(series.measured_point(1))
+            points.append(curve.measured_point(1))
         elif reason is not None:
             points.append(ProjectedPoint(group_size=n, origin="refused", reason=reason))
         else:
-            throughput, errors = _simulated_throughput(series, network, n, contention, simulated)
-            points.append(series.predicted_point(n, "projected", throughput, errors, len(traces)))
-    sent = buckets(step, configuration.bucket_cap_mb)
+            # Contention is that of the nearest measured number of replicas on one machine.
+            together = min(n, network.ranks_per_node)
+            beside = single_value(1.0, "×")
+            if together > 1 and contention:
+                nearest = min(contention, key=lambda size: abs(math.log(size / together)))
+                beside = contention[nearest]
+            seconds = step_seconds(n, alone.value, beside.value)
+            moved = [
+                *(step_seconds(n, end, beside.value) for end in alone.ends),
+                *(step_seconds(n, alone.value, end) for end in beside.ends),
+                *(step_seconds(n, alone.value, beside.value, slower) for slower in slowdowns),
+            ]
+            errors = [math.log(other / seconds) for other in moved]
+            rise = max(0.0, math.log(seconds / alone.value)) / math.log2(n)
+            scale = error_scale(rise, max(0.0, math.log2(n / curve.group_sizes[-1])))
+            errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
+            throughput = n * curve.throughputs[0].value * alone.value / seconds
+            points.append(curve.predicted_point(n, "projected", throughput, errors, len(traces)))
+    lines = assumptions(sent, network, has_contention=bool(contention))
+    return replace(curve, points=tuple(points), assumptions=lines)
+
+
+def assumptions(
+    sent: Sequence[tuple[float, int]], network: Topology, *, has_contention: bool
+) -> tuple[str, ...]:
+    """What the steps of a simulation rest on, in sentences."""
     total = units.bytes_binary(sum(nbytes for _, nbytes in sent))
-    slowdown = "as in steps without synchronization" if contention else "not at all"
-    return Projection(
-        series=series,
-        points=tuple(points),
-        network=network.name,
-        assumptions=(
-            f"gradients ({total}) are reduced in {units.counted(len(sent), 'bucket')}",
-            network.assumption,
-            f"replicas on one machine slow each other down {slowdown}",
-            "larger groups have no slower stragglers than the measured ones",
-            "computation and communication do not slow each other down",
-            "the input pipeline is fast enough, and no replica fails",
-        ),
+    slower = "as in steps without synchronization" if has_contention else "not at all"
+    return (
+        f"gradients ({total}) are reduced in {units.counted(len(sent), 'bucket')}",
+        network.assumption,
+        f"replicas on one machine slow each other down {slower}",
+        "larger groups have no slower stragglers than the measured ones",
+        "computation and communication do not slow each other down",
+        "the input pipeline is fast enough, and no replica fails",
     )
-
-
-def _simulated_throughput(
-    series: Series,
-    network: Topology,
-    n: int,
-    contention: Mapping[int, Estimate],
-    simulated: Callable[[int, float, float], float],
-) -> tuple[float, list[float]]:
-    """The throughput of n replicas, and its errors on a logarithmic scale: each input moved to both
-    ends of its interval, and the error of a law beyond the measured sizes.
-
-    `simulated` gives the seconds of a step from the number of replicas and how many times as long
-    computing and collectives take.
-    """
-    # Contention is that of the nearest measured number of replicas on one machine.
-    together = min(n, network.ranks_per_node)
-    beside = single_value(1.0, "×")
-    if together > 1 and contention:
-        nearest = min(contention, key=lambda size: abs(math.log(size / together)))
-        beside = contention[nearest]
-    seconds = simulated(n, beside.value, 1.0)
-    alone = series.throughputs[0]
-    unsure = network.uncertainty or 1.0
-    moved = [
-        *(simulated(n, beside.value * end / alone.value, 1.0) for end in alone.ends),
-        *(simulated(n, end, 1.0) for end in beside.ends),
-        *(simulated(n, beside.value, factor) for factor in (1 / unsure, unsure)),
-    ]
-    errors = [math.log(other / seconds) for other in moved]
-    doublings = max(0.0, math.log2(n / series.group_sizes[-1]))
-    rise = max(0.0, math.log(seconds / simulated(1, 1.0, 1.0))) / math.log2(n)
-    scale = error_scale(rise, doublings)
-    errors += [WITHIN_NODE.low * scale, WITHIN_NODE.high * scale]
-    # Sweeps have a batch size.
-    return n * (series.items_per_replica or 0) / seconds, errors
-
-
-def _require_simulable(series: Series, configuration: Configuration, *, has_trace: bool) -> None:
-    """Raise UsageError for a series that cannot be simulated."""
-    if configuration.implementation not in BUCKET_USERS:
-        raise UsageError(
-            f"{series.rows[-1].series} cannot be simulated, only {', '.join(BUCKET_USERS)} can; "
-            "without a network, project uses a law"
-        )
-    if configuration.comm_hook != "none":
-        raise UsageError(
-            f"{series.label}: a communication hook cannot be simulated; sweep without it"
-        )
-    if not has_trace:
-        raise UsageError(
-            f"{series.label}: a simulation needs the gradient trace of group size 1; measure it "
-            "with dpbench sweep --group-sizes 1,2"
-        )

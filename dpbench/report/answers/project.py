@@ -9,8 +9,8 @@ from typing import Any
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
 from dpbench.analysis.formatting import percent, percentage, plus_minus, time_text
 from dpbench.analysis.metrics import TABLE_METRICS
+from dpbench.analysis.projection.curve import ProjectedPoint, ScalingCurve
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
-from dpbench.analysis.projection.series import ProjectedPoint, Projection
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.table import MISSING, Column, Table, or_missing
@@ -24,85 +24,91 @@ INTERVALS_NOTE = (
 
 
 def projection_answer(
-    projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
+    curves: Sequence[ScalingCurve],
+    *,
+    network: str | None,
+    notes: Sequence[str] = (),
+    verbose: bool = False,
 ) -> Answer:
-    """A row for each series and group size; as data, every number with its unit and interval."""
-    references = dict.fromkeys(projection.series.speedup_reference for projection in projections)
+    """A row for each curve and group size; as data, every number with its unit and interval.
+
+    `network` is the name of the one that steps are simulated on; None for a law.
+    """
+    points = [point for curve in curves for point in curve.points]
+    references = dict.fromkeys(curve.efficiency_reference for curve in curves)
     lines = [
-        *_refusals(projections),
+        *_refusals(points),
         *notes,
         INTERVALS_NOTE,
-        *_track_record(projections),
+        *_track_record(points),
         f"efficiency is speed per replica ÷ that of {' or '.join(references)}; 100 % is linear "
         "scaling",
-        *(_assumptions(projections) if verbose else [VERBOSE_HINT]),
+        *(_assumptions(curves) if verbose else [VERBOSE_HINT]),
     ]
-    networks = dict.fromkeys(filter(None, (projection.network for projection in projections)))
-    title = f"Simulated on {', '.join(networks)}" if networks else LAW_TITLE
+    title = f"Simulated on {network}" if network else LAW_TITLE
     return Answer(
-        paragraphs=(title, _projection_table(projections), lines),
+        paragraphs=(title, _projection_table(curves), lines),
         data={
-            "series": [*map(_plain_projection, projections)],
-            "interval": f"{INTERVALS_NOTE}; {' '.join(_track_record(projections))}",
+            "series": [_plain_curve(curve, network) for curve in curves],
+            "interval": f"{INTERVALS_NOTE}; {' '.join(_track_record(points))}",
             "notes": list(notes),
         },
     )
 
 
-def _plain_projection(projection: Projection) -> dict[str, Any]:
-    row = projection.series.rows[-1]  # the first one may be `single`
+def _plain_curve(curve: ScalingCurve, network: str | None) -> dict[str, Any]:
+    row = curve.rows[-1]  # the first one may be `single`
     return {
-        "label": projection.series.label,
+        "label": curve.label,
         "implementation": row.implementation,
         "backend": row.backend or None,
         "batch_size": row.batch_size,
         "item": row.item,
-        "reference": projection.series.speedup_reference,
-        "network": projection.network,
-        "rows": [*map(asdict, projection.points)],
-        "assumptions": list(projection.assumptions),
+        "reference": curve.efficiency_reference,
+        "network": network,
+        "rows": [*map(asdict, curve.points)],
+        "assumptions": list(curve.assumptions),
     }
 
 
-def _projection_table(projections: Sequence[Projection]) -> Table:
+def _projection_table(curves: Sequence[ScalingCurve]) -> Table:
     """Columns without a value are left out."""
-    items = {projection.series.rows[0].item for projection in projections}
+    items = {curve.rows[0].item for curve in curves}
     metric = TABLE_METRICS["images_per_second"].counting(map(one_line, items))
-    labels = list[str]()
-    points = list[ProjectedPoint]()
-    for projection in projections:
-        predicted = [point for point in projection.points if point.origin != "refused"]
-        labels += [projection.series.label] * len(predicted)
-        points += predicted
+    shown = [
+        (curve.label, point)
+        for curve in curves
+        for point in curve.points
+        if point.origin != "refused"
+    ]
+    points = [point for _, point in shown]
 
     def with_unit(estimate: Estimate) -> str:
         unit = f" {estimate.unit}" if len(items) > 1 else ""
         return f"{plus_minus(estimate)}{unit}"
 
-    throughputs = [point.throughput for point in points]
     columns = (
-        Column("Series", labels, is_text=True),
+        Column("Series", [label for label, _ in shown], is_text=True),
         Column("Replicas", [f"{point.group_size:,}" for point in points]),
         Column("Step", [or_missing(point.step_seconds, time_text) for point in points], priority=2),
-        Column(metric.header, [or_missing(estimate, with_unit) for estimate in throughputs]),
+        Column(metric.header, [or_missing(point.throughput, with_unit) for point in points]),
         Column("Efficiency", [or_missing(point.efficiency, percentage) for point in points]),
         Column("Origin", [point.origin for point in points], is_text=True),
     )
     return Table(groups=1, columns=tuple(c for c in columns if {*c.cells} - {"", MISSING}))
 
 
-def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
+def _refusals(points: Sequence[ProjectedPoint]) -> Iterable[str]:
     """Each reason once, with the group sizes that it refuses."""
-    refused = [point for projection in projections for point in projection.points if point.reason]
-    for reason in dict.fromkeys(point.reason for point in refused):
-        same = [point.group_size for point in refused if point.reason == reason]
+    for reason in dict.fromkeys(point.reason for point in points if point.reason):
+        same = [point.group_size for point in points if point.reason == reason]
         sizes = dict.fromkeys(f"{size:,}" for size in same)
         yield f"no prediction for {', '.join(sizes)} replicas: {reason}"
 
 
-def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
+def _track_record(points: Sequence[ProjectedPoint]) -> Iterable[str]:
     """How often such bands held on published series, for each origin that is shown."""
-    origins = {point.origin for projection in projections for point in projection.points}
+    origins = {point.origin for point in points}
     if "extrapolated" in origins:
         yield (
             f"on published series within one node, {WITHIN_NODE.inside} of "
@@ -116,12 +122,12 @@ def _track_record(projections: Sequence[Projection]) -> Iterable[str]:
         )
 
 
-def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
-    """Each sentence once, with the series that it is about unless it is about all."""
-    lines = dict.fromkeys(line for made in projections for line in made.assumptions)
+def _assumptions(curves: Sequence[ScalingCurve]) -> Iterable[str]:
+    """Each sentence once, with the curves that it is about unless it is about all."""
+    lines = dict.fromkeys(line for curve in curves for line in curve.assumptions)
     for line in lines:
-        labels = [made.series.label for made in projections if line in made.assumptions]
-        whose = "" if len(labels) == len(projections) else f" ({'; '.join(labels)})"
+        labels = [curve.label for curve in curves if line in curve.assumptions]
+        whose = "" if len(labels) == len(curves) else f" ({'; '.join(labels)})"
         yield f"assumed: {line}{whose}"
     if not lines:
         yield (

@@ -1,4 +1,4 @@
-"""Sweeps and series whose numbers are known."""
+"""Sweeps and curves whose numbers are known."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dpbench.analysis.projection.curve import ScalingCurve, scaling_curves
 from dpbench.analysis.projection.network import Link, Topology
-from dpbench.analysis.projection.series import Series, series_of
 from dpbench.analysis.rows import Row, summarize
 from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.shipped import RESULTS
@@ -53,14 +53,13 @@ def swept(batch_sizes: Sequence[int] = (32,), **changes: Any) -> list[TrialRecor
     return found
 
 
-def ddp_series(records: Sequence[TrialRecord]) -> tuple[Series, ...]:
-    """The series of ddp on gloo in the sweep, one for each batch size."""
-    found, _ = series_of(summarize(records), lambda row: True)
-    return found
+def ddp_curves(records: Sequence[TrialRecord]) -> list[ScalingCurve]:
+    """The curves of ddp on gloo in the sweep, one for each batch size."""
+    return scaling_curves(summarize(records), lambda row: True)[0]
 
 
-def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
-    """A series of single values with these step times, and one item in a replica's step."""
+def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> ScalingCurve:
+    """A curve of single values with these step times, and one item in a replica's step."""
     rows = (
         Row(
             implementation="ddp",
@@ -73,7 +72,7 @@ def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
         )
         for n in sizes
     )
-    return Series(rows=tuple(rows))
+    return ScalingCurve(rows=tuple(rows))
 
 
 def topology(**changes: Any) -> Topology:

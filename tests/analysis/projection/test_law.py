@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from dpbench.analysis.estimate import Estimate, t_quantile
+from dpbench.analysis.projection.curve import NEEDS_THROUGHPUTS, ProjectedPoint, scaling_curves
 from dpbench.analysis.projection.law import ACROSS_NODES, continued, crosses, project_by_law
-from dpbench.analysis.projection.series import ProjectedPoint, series_of
 from dpbench.analysis.rows import published_rows, summarize
 from dpbench.errors import UsageError
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import run, runs, trial
-from tests.analysis.projection.sweeps import PUBLISHED, curve, ddp_series, swept
+from tests.analysis.projection.sweeps import PUBLISHED, curve, ddp_curves, swept
 
 
 def noisy_runs(spec: TrialSpec, speed: float, noise: float) -> list[TrialRecord]:
@@ -51,8 +51,8 @@ def test_a_point_has_step_throughput_and_efficiency() -> None:
 def test_an_efficiency_has_the_noise_of_what_it_is_against(
     first: Sequence[TrialRecord], noise: float, expected: float
 ) -> None:
-    [series] = ddp_series([*first, *(run(trial(group_size=n), 10 * n) for n in (2, 4))])
-    [row] = project_by_law(series, [8]).points
+    [line] = ddp_curves([*first, *(run(trial(group_size=n), 10 * n) for n in (2, 4))])
+    [row] = project_by_law(line, [8]).points
     _, throughput, efficiency = numbers(row)
     assert efficiency.value == pytest.approx(expected)
     speed, share = (math.log(one.ends[1] / one.value) for one in (throughput, efficiency))
@@ -62,8 +62,8 @@ def test_an_efficiency_has_the_noise_of_what_it_is_against(
 def test_measured_points_have_the_efficiency_of_the_table() -> None:
     records = swept()
     (row,) = (r for r in summarize(records) if r.series == "ddp/gloo" and r.group_size == 2)
-    (series,) = ddp_series(records)
-    one, two = project_by_law(series, [1, 2]).points
+    [line] = ddp_curves(records)
+    one, two = project_by_law(line, [1, 2]).points
     assert two.efficiency == row.efficiency
     assert numbers(one)[2].value == pytest.approx(10 / 11)
     alone, _ = project_by_law(curve(lambda n: 0.1, (2, 4)), [2, 4]).points
@@ -71,9 +71,9 @@ def test_measured_points_have_the_efficiency_of_the_table() -> None:
 
 
 def test_a_second_node_is_predicted_slower_and_with_a_wider_band() -> None:
-    series = curve(lambda n: 0.1, (1, 2, 4))
-    [within] = project_by_law(series, [8], per_node=8).points
-    [across] = project_by_law(series, [8], per_node=4).points
+    line = curve(lambda n: 0.1, (1, 2, 4))
+    [within] = project_by_law(line, [8], per_node=8).points
+    [across] = project_by_law(line, [8], per_node=4).points
     assert (within.origin, across.origin) == ("extrapolated", "next node")
     near, far = numbers(within)[1], numbers(across)[1]
     assert math.log(near.value / far.value) == pytest.approx(0.1 * ACROSS_NODES.middle)
@@ -89,14 +89,14 @@ def test_what_cannot_be_projected_is_refused_with_the_reason() -> None:
     assert below.reason == between.reason
     assert "below the largest measured group size (4); measure it" in (below.reason or "")
     assert "more than 4 × the largest measured group size (4)" in (beyond.reason or "")
-    with pytest.raises(UsageError, match="expected a throughput at a fixed batch per replica"):
-        series_of(published_rows(PUBLISHED / "tabtune_typical_speedups.csv"), lambda row: True)
+    speedups = published_rows(PUBLISHED / "tabtune_typical_speedups.csv")
+    assert scaling_curves(speedups, lambda row: True) == ([], [NEEDS_THROUGHPUTS])
     records = runs(trial("single", "none"), (100, 1000, 400))
     for name in ("ddp", "torch-ddp"):
         records += runs(trial(name, group_size=2), (900, 1000, 950))
-    with pytest.raises(UsageError, match="too noisy to project: ") as refused:
-        series_of(summarize(records), lambda row: True)
-    assert str(refused.value).count("single") == 1, "both curves rest on it"
+    none, [note] = scaling_curves(summarize(records), lambda row: True)
+    assert (none, note[:22]) == ([], "too noisy to project: ")
+    assert note.count("single") == 1, "both curves rest on it"
 
 
 RISE = math.log(1.2)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from dpbench.analysis.projection.curve import ProjectedPoint
 from dpbench.analysis.projection.law import WITHIN_NODE, error_scale
 from dpbench.analysis.projection.network import Link, Topology, flat_network
-from dpbench.analysis.projection.series import ProjectedPoint
 from dpbench.analysis.projection.simulation import (
     buckets,
     project_by_simulation,
@@ -23,7 +23,7 @@ from tests.analysis.builders import trial
 from tests.analysis.projection.sweeps import (
     GRADIENT_BYTES,
     GRADIENTS,
-    ddp_series,
+    ddp_curves,
     gradient_trace,
     swept,
     topology,
@@ -41,8 +41,8 @@ FREE = network()
 
 def row(n: int, on: Topology = FREE) -> ProjectedPoint:
     """A group size of the sweep on this network."""
-    [series] = ddp_series(swept())
-    (found,) = project_by_simulation(series, on, [n]).points
+    [curve] = ddp_curves(swept())
+    (found,) = project_by_simulation(curve, on, [n]).points
     return found
 
 
@@ -82,8 +82,8 @@ def test_the_band_moves_the_network_to_its_ends() -> None:
 
 def test_what_cannot_be_simulated_says_why() -> None:
     records = swept()
-    [series] = ddp_series(records)
-    [untraced] = ddp_series([r for r in records if r.configuration.group_size > 1])
+    [curve] = ddp_curves(records)
+    [untraced] = ddp_curves([r for r in records if r.configuration.group_size > 1])
     with pytest.raises(
         UsageError, match=r"needs the gradient trace of group size 1.*--group-sizes 1,2"
     ):
@@ -93,10 +93,10 @@ def test_what_cannot_be_simulated_says_why() -> None:
         ({"comm_hook": "bf16"}, "a communication hook cannot be simulated"),
     ):
         rows = tuple(
-            replace(row, configuration=trial(**changes).configuration) for row in series.rows
+            replace(row, configuration=trial(**changes).configuration) for row in curve.rows
         )
         with pytest.raises(UsageError, match=words):
-            project_by_simulation(replace(series, rows=rows), FREE, [2])
+            project_by_simulation(replace(curve, rows=rows), FREE, [2])
 
 
 MIB = float(MEBI)
@@ -154,12 +154,16 @@ def test_a_bucket_is_closed_by_the_gradient_that_fills_it(
 def test_communication_that_outlasts_the_backward_pass_is_exposed(
     cost: float, expected: float
 ) -> None:
-    found = simulated_seconds(trace_of(1, 1, 1, 1), lambda nbytes: cost * (nbytes > 0), cap_mb=1)
+    step = trace_of(1, 1, 1, 1)
+    found = simulated_seconds(
+        step, buckets(step, 1), lambda nbytes: cost * (nbytes > 0), computing_seconds=4.5
+    )
     assert found == pytest.approx(expected)
 
 
 def test_only_the_last_micro_step_communicates_and_buffers_are_sent_before_it() -> None:
+    step, computing = trace_of(1, 1, buffers=MEBI), 2 * 2 + 2.5
     found = simulated_seconds(
-        trace_of(1, 1, buffers=MEBI), lambda nbytes: nbytes / MIB, cap_mb=1, accumulate=3
+        step, buckets(step, 1), lambda n: n / MIB, computing_seconds=computing, accumulate=3
     )
-    assert found == pytest.approx(2 * 2 + 1 + 2.5 + 1)
+    assert found == pytest.approx(computing + 1 + 1)

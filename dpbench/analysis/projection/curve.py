@@ -15,15 +15,18 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate, single_value
 from dpbench.analysis.rows import Row
 from dpbench.analysis.sentences import noise_warnings
-from dpbench.errors import UsageError
-from dpbench.specs import Configuration
 from dpbench.specs.labels import row_name
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 
+NEEDS_THROUGHPUTS = (
+    "expected a throughput at a fixed batch per replica (images_per_second or seconds_per_step), "
+    "got times of a fixed amount of work or speedups"
+)
 NEEDS_WEAK_SCALING = (
     "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
     "is fixed; measure with --scaling weak"
 )
+NEEDS_COMMUNICATION = "single and independent exchange no gradients, so there is nothing to project"
 Origin = Literal["measured", "extrapolated", "next node", "projected", "refused"]
 """Where the numbers of a point come from; the strongest first."""
 
@@ -43,12 +46,16 @@ class ProjectedPoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class ScalingCurve:
     """One implementation on one backend at a fixed batch per replica."""
 
     rows: tuple[Row, ...]
     """Measured rows by ascending group size, each with a throughput. Where the implementation was
     not measured at group size 1, they begin with `single`."""
+    points: tuple[ProjectedPoint, ...] = ()
+    """What a projection says, by ascending group size."""
+    assumptions: tuple[str, ...] = ()
+    """What a simulation of its points rests on."""
 
     @property
     def label(self) -> str:
@@ -58,11 +65,6 @@ class Series:
         return f"{name}, {largest.item}" if largest.published and largest.work else name
 
     @property
-    def configuration(self) -> Configuration | None:
-        """The settings of its largest group; None for published numbers."""
-        return self.rows[-1].configuration
-
-    @property
     def group_sizes(self) -> tuple[int, ...]:
         return tuple(row.group_size for row in self.rows)
 
@@ -70,16 +72,6 @@ class Series:
     def throughputs(self) -> tuple[Estimate, ...]:
         """The throughputs of all replicas."""
         return tuple(row.throughput for row in self.rows if row.throughput is not None)
-
-    @property
-    def items_per_replica(self) -> int | None:
-        """Items of one replica in one optimizer step; None if the batch size is not known."""
-        row = self.rows[-1]
-        settings = self.configuration
-        if settings is None or settings.batch_size is None:
-            return row.batch_size
-        samples = settings.batch_size * settings.accumulate
-        return samples * row.records[0].facts.items_per_sample
 
     @property
     def single(self) -> Estimate | None:
@@ -95,8 +87,8 @@ class Series:
         return self.single or first.scaled(1 / self.group_sizes[0], unit=first.unit)
 
     @property
-    def speedup_reference(self) -> str:
-        """The reference of its efficiencies, in words."""
+    def efficiency_reference(self) -> str:
+        """What `base` is of, in words."""
         return SINGLE if self.single else "the smallest measured group"
 
     def beyond_one_machine(self, n: int, per_node: int | None) -> str | None:
@@ -127,12 +119,15 @@ class Series:
         """
 
         def banded(value: float, unit: str, *errors: float) -> Estimate:
-            low, high = (
-                value * math.exp(sign * math.hypot(*(max(0.0, -sign * e) for e in errors)))
-                for sign in (-1, 1)
-            )
+            longer = math.hypot(*(max(0.0, error) for error in errors))
+            shorter = math.hypot(*(max(0.0, -error) for error in errors))
             return Estimate(
-                value=value, low=low, high=high, unit=unit, sample_size=sample_size, basis="model"
+                value=value,
+                low=value * math.exp(-longer),
+                high=value * math.exp(shorter),
+                unit=unit,
+                sample_size=sample_size,
+                basis="model",
             )
 
         share = value / (n * self.base.value)
@@ -144,7 +139,11 @@ class Series:
         self, n: int, origin: Origin, throughput: Estimate, efficiency: Estimate
     ) -> ProjectedPoint:
         """The point with its step time, if the batch size is known."""
-        items = (self.items_per_replica or 0) * n
+        largest = self.rows[-1]
+        items = (largest.batch_size or 0) * n
+        if largest.configuration is not None:
+            accumulate = largest.configuration.accumulate
+            items *= accumulate * largest.records[0].facts.items_per_sample
         step = throughput.mapped(lambda value: items / value, unit="s") if items else None
         return ProjectedPoint(
             group_size=n,
@@ -155,46 +154,32 @@ class Series:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Projection:
-    """One series at other group sizes, and what its points rest on."""
-
-    series: Series
-    points: tuple[ProjectedPoint, ...]
-    network: str | None = None
-    """The network that its steps are simulated on; None for a law."""
-    assumptions: tuple[str, ...] = ()
-
-
 def noise_of(throughput: Estimate) -> float:
     """How far the logarithm of a measured throughput may be off; 0 without an interval."""
     return math.log(throughput.ends[1] / throughput.value)
 
 
-def series_of(
+def scaling_curves(
     rows: Sequence[Row], wanted: Callable[[Row], bool]
-) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """The series of the `wanted` rows of a results folder or a published table, and a note on each
-    curve that is left out.
+) -> tuple[list[ScalingCurve], list[str]]:
+    """The curves of the `wanted` rows of a results folder or a published table, and a note on each
+    that is left out.
 
     A curve with a row that is too noisy is left out whole, as all its predictions would rest on
     that row. Configurations that exchange no gradients, which others are compared with, are left
-    out without a note. Raises UsageError if there is no series, or a table has no throughputs.
+    out without a note. Without a curve, the first note says why.
     """
+    if any(row.published and row.throughput is None for row in rows):
+        return [], [NEEDS_THROUGHPUTS]
     groups: dict[object, list[Row]] = {}
     for row in rows:
-        if row.configuration is None and row.throughput is None:
-            raise UsageError(
-                "expected a throughput at a fixed batch per replica (images_per_second or "
-                "seconds_per_step), got times of a fixed amount of work or speedups"
-            )
         traits = IMPLEMENTATIONS.get(row.implementation)
         communicates = row.implementation != SINGLE if traits is None else traits.communicates
         if row.throughput is not None and communicates and wanted(row):
             settings = row.configuration
             key = settings.of_one_replica if settings else (row.work, row.series, row.batch_size)
             groups.setdefault(key, []).append(row)
-    series: list[Series] = []
+    curves: list[ScalingCurve] = []
     notes: list[str] = []
     noisy: dict[Row, None] = {}  # several curves may rest on one
     for group in groups.values():
@@ -206,14 +191,15 @@ def series_of(
         single = first.reference if first.speedup_reference == SINGLE else None
         if single and single.throughput and first.group_size > 1:
             ordered.insert(0, single)
-        curve = Series(rows=tuple(ordered))
-        if curve.configuration is not None and curve.configuration.scaling == "strong":
+        curve = ScalingCurve(rows=tuple(ordered))
+        if first.configuration is not None and first.configuration.scaling == "strong":
             notes.append(f"{curve.label}: {NEEDS_WEAK_SCALING}")
         elif doubtful := [row for row in (single, *ordered) if row and row.noisy_estimates]:
             noisy |= dict.fromkeys(doubtful)
         else:
-            series.append(curve)
+            curves.append(curve)
     notes += noise_warnings(noisy, rows, "project")
-    if not series:
-        raise UsageError(notes[0] if notes else "no trial has a speed yet")
-    return tuple(series), tuple(notes)
+    if not groups:
+        has_speed = any(row.throughput for row in rows if wanted(row))
+        notes.append(NEEDS_COMMUNICATION if has_speed else "no trial has a speed yet")
+    return curves, notes
