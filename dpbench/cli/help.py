@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
-
-from typer.core import TyperCommand, TyperGroup
 
 from dpbench.options.model import Panel
 
@@ -18,79 +15,60 @@ NAME_COLUMNS = 22
 DESCRIBE_ALL = "--help-all"
 MANY_ROWS = 24
 """Rows of help above which --help only names most options."""
-MAIN_PANELS = (Panel.ARGUMENTS, Panel.OPTIONS)
-"""Panels that it describes even then."""
+MAIN_HEADINGS = (Panel.ARGUMENTS.value.heading, Panel.OPTIONS.value.heading)
+"""Headings whose options it describes even then."""
 MORE_COMMANDS = "More commands"
-"""The panel of commands that the first screen of help only names."""
+"""The heading of commands that the first screen of help only names."""
 
 HelpRows = list[tuple[str, str]]
 
 
-class Command(TyperCommand):
-    """A command whose help shows options by panel, and examples as they are to be typed."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[DESCRIBE_ALL] = DESCRIBE_ALL in args
-        return super().parse_args(ctx, args)
-
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        text = inspect.cleandoc(self.help or "")
-        formatter.write_paragraph()
-        with formatter.indentation():  # after \b a paragraph is not wrapped
-            formatter.write_text(text.replace("\n\ndpbench ", "\n\n\b\ndpbench "))
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        panels = _options_by_panel(self.get_params(ctx))
-        if ctx.meta[DESCRIBE_ALL] or sum(map(len, panels.values())) <= MANY_ROWS:
-            _write(formatter, panels)
-            return
-        _write(formatter, {title: panels.pop(title) for title in MAIN_PANELS if title in panels})
-        with formatter.section("More options"):
-            indent = " " * formatter.current_indent
-            for title, rows in panels.items():
-                names = (re.findall("--[a-z-]+", name)[0] for name, _ in rows)
-                text = f"{indent}{title}: {' '.join(names)}"
-                for line in wrap(
-                    text, formatter.width, subsequent_indent=2 * indent, break_on_hyphens=False
-                ):
-                    formatter.write(f"{line}\n")
-        formatter.write_paragraph()
-        formatter.write_text(f"{ctx.command_path} {DESCRIBE_ALL} describes all options.")
-
-
-class CommandGroup(TyperGroup):
-    """The group of all commands, whose help describes the usual ones and names the others."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[DESCRIBE_ALL] = DESCRIBE_ALL in args
-        return super().parse_args(ctx, args)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        rows: dict[str, HelpRows] = {}
-        for name, command in self.commands.items():
-            row = (name, command.get_short_help_str(limit=formatter.width))
-            rows.setdefault(str(command.rich_help_panel), []).append(row)  # type: ignore[attr-defined]
-        others = [] if ctx.meta[DESCRIBE_ALL] else [name for name, _ in rows.pop(MORE_COMMANDS)]
+def write_options(ctx: Any, formatter: Any, options: Sequence[Any]) -> None:
+    """Describe the options of a command by heading; --help only names most of many."""
+    rows = _rows_by_heading(options)
+    if DESCRIBE_ALL in ctx.meta["typed"] or sum(map(len, rows.values())) <= MANY_ROWS:
         _write(formatter, rows)
-        if others:
-            formatter.write_paragraph()
-            names = f"{MORE_COMMANDS}: {', '.join(others)}."
-            formatter.write_text(f"{names} {ctx.command_path} {DESCRIBE_ALL} describes them.")
-        _write(formatter, _options_by_panel(self.get_params(ctx)))
+        return
+    _write(formatter, {title: rows.pop(title) for title in MAIN_HEADINGS if title in rows})
+    with formatter.section("More options"):
+        indent = " " * formatter.current_indent
+        for title, others in rows.items():
+            names = (re.findall("--[a-z-]+", name)[0] for name, _ in others)
+            text = f"{indent}{title}: {' '.join(names)}"
+            for line in wrap(
+                text, formatter.width, subsequent_indent=2 * indent, break_on_hyphens=False
+            ):
+                formatter.write(f"{line}\n")
+    formatter.write_paragraph()
+    formatter.write_text(f"{ctx.command_path} {DESCRIBE_ALL} describes all options.")
 
 
-def _options_by_panel(options: Sequence[Any]) -> dict[str, HelpRows]:
+def write_commands(ctx: Any, formatter: Any, commands: Mapping[str, Any], options: Any) -> None:
+    """Describe the usual commands and name the others, or describe all; and the options."""
     rows: dict[str, HelpRows] = {}
-    for option in options:
+    for name, command in commands.items():
+        row = (name, command.get_short_help_str(limit=formatter.width))
+        rows.setdefault(command.rich_help_panel, []).append(row)
+    describes_all = DESCRIBE_ALL in ctx.meta["typed"]
+    others = [] if describes_all else [name for name, _ in rows.pop(MORE_COMMANDS)]
+    _write(formatter, rows)
+    if others:
+        formatter.write_paragraph()
+        names = f"{MORE_COMMANDS}: {', '.join(others)}."
+        formatter.write_text(f"{names} {ctx.command_path} {DESCRIBE_ALL} describes them.")
+    _write(formatter, _rows_by_heading(options))
+
+
+def _rows_by_heading(options: Sequence[Any]) -> dict[str, HelpRows]:
+    rows: dict[str, HelpRows] = {panel.value.heading: [] for panel in Panel}
+    for option in (option for option in options if not option.hidden):
         is_argument = option.param_type_name == "argument"
-        panel = getattr(option, "rich_help_panel", None) or Panel.OPTIONS
-        if not option.hidden:
-            name = option.metavar if is_argument else _name(option)
-            place = Panel.ARGUMENTS if is_argument else panel
-            default = option.show_default
-            usual = f" [default: {default}]" if isinstance(default, str) else ""
-            rows.setdefault(place, []).append((name, f"{option.help}{usual}"))
-    return {panel: rows[panel] for panel in Panel if panel in rows}
+        usual = option.show_default
+        text = f"{option.help}{f' [default: {usual}]' if isinstance(usual, str) else ''}"
+        # Those of typer itself, such as --help, have no heading.
+        heading = option.rich_help_panel or Panel.OPTIONS.value.heading
+        rows[heading].append((option.metavar if is_argument else _name(option), text))
+    return {heading: found for heading, found in rows.items() if found}
 
 
 def _name(option: Any) -> str:

@@ -6,10 +6,8 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import typer
-from typer.core import TyperCommand
 
 from dpbench.messages import say
 
@@ -29,14 +27,6 @@ Beyond torchrun:
 --rdzv-backend c10d runs code that its port receives: trusted networks only.
 
 Exit status: 0; 1 a worker failed; 2 usage; 128 + n ended by signal n."""
-
-
-class Verbatim(TyperCommand):
-    """Arguments reach it as they are, "--" and --help too: torchrun's own parser reads them."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.args = list(args)
-        return []
 
 
 def launch(context: typer.Context) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from dpbench.cli.signature import command
+from dpbench.cli.command import command
 from dpbench.cli.streams import say_preparing
 from dpbench.options.check import CheckOptions
 from dpbench.options.comm import CommOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpbench.cli.signature import command
+from dpbench.cli.command import command
 from dpbench.options.results import CompareOptions, PlotOptions, ProjectOptions, ReportOptions
 from dpbench.report.charts.kinds import CHARTS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WrapSerializer, model_validator
@@ -10,8 +9,8 @@ from pydantic import BeforeValidator, Field, WrapSerializer, model_validator
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import Panel, Subject, option
-from dpbench.options.shared import ImplementationName, is_script, row_option
+from dpbench.options.model import Panel, Subject
+from dpbench.options.shared import ImplementationName, is_script
 from dpbench.options.types import (
     ArchitectureList,
     CommaList,
@@ -25,8 +24,6 @@ from dpbench.options.types import (
 )
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
-
-setting = partial(Panel.SETTINGS.option, subjects=Subject.MEASURED)
 
 
 def _metric_and_tolerance(text: Any) -> tuple[str, str | None]:
@@ -46,28 +43,31 @@ JudgedMetric = Annotated[
 class CheckOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript):
     """What is compared, and how it is judged and measured: few rows, in a fixed number of steps."""
 
-    tolerance: Percent = option("Slowdown to accept.", "P%", default=0.03, reserved=True)
+    tolerance: Percent = Panel.OPTIONS.option(
+        "Slowdown to accept.", "P%", default=0.03, reserved=True
+    )
     metric: CommaList[JudgedMetric] = Panel.VERDICT.option(
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
         default=(("images_per_second", None),),
         repeated=True,
     )
-    strict: bool = Panel.VERDICT.option("Fail if the verdict is inconclusive.", default=False)
-    force: bool = Panel.VERDICT.option("Compare even if the environments differ.", default=False)
-    candidate: str | None = option(
+    strict: bool = Panel.VERDICT.option("Fail if the verdict is inconclusive.")
+    force: bool = Panel.VERDICT.option("Compare even if the environments differ.")
+    candidate: str | None = Panel.ARGUMENTS.option(
         "Stored sweep to check, with --baseline; or a training script to measure.",
         "CANDIDATE|SCRIPT",
-        argument=True,
     )
-    baseline: str | None = option("Stored sweep to compare CANDIDATE with.", "DIR", reserved=True)
-    against: ImplementationName | None = option(
+    baseline: str | None = Panel.OPTIONS.option(
+        "Stored sweep to compare CANDIDATE with.", "DIR", reserved=True
+    )
+    against: ImplementationName | None = Panel.OPTIONS.option(
         "Compare with this implementation.", "NAME", reserved=True
     )
-    against_ref: str | None = option(
+    against_ref: str | None = Panel.OPTIONS.option(
         "Compare with this Git revision of your code.", "REV", reserved=True
     )
-    against_python: FilePath | None = option(
+    against_python: FilePath | None = Panel.OPTIONS.option(
         "Compare with this Python and its packages.", "PATH", reserved=True
     )
     junit: OutputFile | None = Panel.OUTPUT.option(
@@ -76,35 +76,33 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
     markdown: OutputFile | None = Panel.OUTPUT.option(
         "Write the verdict as Markdown.", "FILE", reserved=True
     )
-    arch: Annotated[ArchitectureList, Field(max_length=1)] = option(
-        shared.HELP["arch"], "NAME", default=(shared.DEFAULT_ARCHITECTURE,), subjects=Subject.MODEL
+    arch: Annotated[ArchitectureList, Field(max_length=1)] = Panel.OPTIONS.option(
+        "Model: a name from 'dpbench list', or file.py:function.",
+        "NAME",
+        default=(shared.DEFAULT_ARCHITECTURE,),
+        subjects=Subject.MODEL,
     )
-    implementations: CommaList[ImplementationName] | None = row_option(
+    implementations: CommaList[ImplementationName] | None = Panel.MEASURED_ROWS.option(
         "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
     )
-    batch_sizes: CommaList[Count] = row_option("Samples per replica.", "N,N", default=(64,))
-    group_sizes: shared.GroupSizes | None = row_option(
+    batch_sizes: CommaList[Count] = Panel.MEASURED_ROWS.option(
+        "Samples per replica.", "N,N", default=(64,)
+    )
+    group_sizes: shared.GroupSizes | None = Panel.MEASURED_ROWS.option(
         "Numbers of replicas; max: all --gpus.", "N,N", usual="max"
     )
-    threads: Count | None = setting(shared.HELP["threads"], "N", usual=shared.USUAL_THREADS)
-    warmup: Number = setting("Warm-up steps.", "N", default=10)
-    steps: Count = setting("Timed steps.", "N", default=50)
+    threads: Count | None = Panel.SETTINGS.option(
+        "CPU threads per replica.", "N", usual=shared.USUAL_THREADS
+    )
+    warmup: Number = Panel.SETTINGS.option("Warm-up steps.", "N", default=10)
+    steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50)
     repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Initial runs of each row; more while inconclusive.",
-        "N",
-        default=5,
-        subjects=Subject.MEASURED,
-        reserved=True,
+        "Initial runs of each row; more while inconclusive.", "N", default=5, reserved=True
     )
     budget: Duration = Panel.MEASUREMENT.option(
-        "Time after which no runs are added.",
-        "TIME",
-        default=300.0,
-        usual="5m",
-        subjects=Subject.MEASURED,
-        reserved=True,
+        "Time after which no runs are added.", "TIME", default=300.0, usual="5m", reserved=True
     )
-    config: FilePath | None = shared.config_option()
+    config: FilePath | None = shared.CONFIG_FILE
 
     @property
     def subject(self) -> Subject:

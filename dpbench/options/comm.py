@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
 
-from dpbench.options.model import Panel, option
-from dpbench.options.shared import HELP, BackendName, Measuring, gpus_option
+from dpbench.options.model import Panel
+from dpbench.options.shared import GPUS, BackendName, Measuring
 from dpbench.options.types import CommaList, Count, Gpus, one_of, split_commas
 from dpbench.specs.collective import COLLECTIVES
 
@@ -42,27 +42,27 @@ USUAL_SIZES = TypeAdapter(MessageSizes).validate_python("4B-256MB")
 class CommOptions(Measuring):
     """Every option of `dpbench comm`; None leaves it to dpbench."""
 
-    gpus: Gpus | None = gpus_option()
+    gpus: Gpus | None = GPUS
     collectives: Annotated[
         CommaList[Annotated[str, one_of(COLLECTIVES)]],
         BeforeValidator(lambda value: list(COLLECTIVES) if value == "all" else value),
-    ] = option(
+    ] = Panel.OPTIONS.option(
         "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
         "A,B",
         default=("all_reduce",),
     )
-    backends: CommaList[BackendName] | None = option(
-        HELP["backends"], "A,B", usual="all that work here"
+    backends: CommaList[BackendName] | None = Panel.OPTIONS.option(
+        "gloo, shm or nccl; 'dpbench list backends' has all.", "A,B", usual="all that work here"
     )
-    group_sizes: CommaList[Annotated[Count, Field(ge=2)]] | None = option(
+    group_sizes: CommaList[Annotated[Count, Field(ge=2)]] | None = Panel.OPTIONS.option(
         "Numbers of ranks to measure.", "N,N", usual="2, 4, 8, … up to --gpus"
     )
-    sizes: MessageSizes | None = option(
+    sizes: MessageSizes | None = Panel.OPTIONS.option(
         "Message sizes: a range (each 4 times the previous) or a list; B, KB, MiB, ….",
         "FROM-TO|A,B",
         usual="4B-256MB, in equal parts for all ranks",
     )
-    samples: Count = option(
+    samples: Count = Panel.OPTIONS.option(
         "Timed samples per size; large messages get fewer, at least 5.", "N", default=20
     )
     charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)

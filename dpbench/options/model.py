@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from enum import Flag, StrEnum, auto
+from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -38,46 +38,15 @@ class Subject(Flag):
         }[self]
 
 
-class Panel(StrEnum):
-    """The headings of options in help, in their order."""
-
-    ARGUMENTS = "Arguments"
-    OPTIONS = "Options"
-    COMPARED = "Settings to compare (each takes a list)"
-    SETTINGS = "Settings"
-    DATA = "Model and data"
-    MEASUREMENT = "Measurement"
-    TRAINING = "Training"
-    VERDICT = "Verdict"
-    ROWS = "Which rows"
-    NETWORK = "Network"
-    MACHINE = "Machine"
-    NODES = "Several nodes"
-    OUTPUT = "Results and output"
-    HIDDEN = "Not in help"
-
-    def option(
-        self, help: str, metavar: str | None = None, *, default: Any = None, **more: Any
-    ) -> Any:
-        """Declare a field of a model as an option below this heading; `more` are fields of
-        `OptionInfo`."""
-        field = Field(default)
-        field.metadata.append(OptionInfo(help=help, metavar=metavar, panel=self, **more))
-        return field
-
-
-option = Panel.OPTIONS.option
-"""Declares one of the options that most people type, or a positional argument."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptionInfo:
     """How one field of a model is an option, or a positional argument."""
 
-    help: str
-    metavar: str | None
-    panel: Panel
-    """The heading in help."""
+    heading: str
+    """Where help describes it; "" if it does not."""
+    help: str = ""
+    metavar: str | None = None
+    """The word for its value; None for a flag."""
     names: tuple[str, ...] = ()
     """Names on the command line, beside the one of the field; `options_of` has all of them."""
     usual: str | None = None
@@ -98,6 +67,37 @@ class OptionInfo:
     def name(self) -> str:
         """The name that help and messages use."""
         return self.names[0]
+
+
+class Panel(Enum):
+    """Kinds of options, in the order of help: its heading, and what else they have in common."""
+
+    ARGUMENTS = OptionInfo(heading="Arguments", argument=True)
+    OPTIONS = OptionInfo(heading="Options")
+    MEASURED_ROWS = OptionInfo(heading="Options", subjects=Subject.MEASURED, reserved=True)
+    COMPARED = OptionInfo(heading="Settings to compare (each takes a list)")
+    SETTINGS = OptionInfo(heading="Settings", subjects=Subject.MEASURED)
+    DATA = OptionInfo(heading="Model and data", subjects=Subject.MODEL)
+    MEASUREMENT = OptionInfo(heading="Measurement", subjects=Subject.MEASURED)
+    TRAINING = OptionInfo(heading="Training")
+    VERDICT = OptionInfo(heading="Verdict")
+    STORED_ROWS = OptionInfo(heading="Which rows", subjects=Subject.RESULTS, reserved=True)
+    NETWORK = OptionInfo(heading="Network")
+    MACHINE = OptionInfo(heading="Machine", subjects=Subject.MEASURED)
+    NODES = OptionInfo(heading="Several nodes")
+    OUTPUT = OptionInfo(heading="Results and output")
+    PRINTED = OptionInfo(heading="Results and output", printed=True)
+    HIDDEN = OptionInfo(heading="", printed=True)
+
+    def option(
+        self, help: str, metavar: str | None = None, *, default: Any = None, **more: Any
+    ) -> Any:
+        """Declare a field of a model as an option of this kind; `more` are fields of `OptionInfo`.
+        Without a metavar it is a flag, which is off by default."""
+        is_off = metavar is None and default is None
+        field: Any = Field(False if is_off else default)
+        field.metadata.append(replace(self.value, help=help, metavar=metavar, **more))
+        return field
 
 
 class OptionError(UsageError):
@@ -143,8 +143,9 @@ class Options(BaseModel):
                 positional += value if info.repeated else [as_typed(value)]
             else:
                 options[field] = value
+        reserved = {info.name for info in options_of(type(self)).values() if info.reserved}
         # An argument of a script that dpbench would take for its own stands after "--".
-        if reserved_names(type(self)) & {word.partition("=")[0] for word in positional[1:]}:
+        if reserved & {word.partition("=")[0] for word in positional[1:]}:
             positional.insert(0, "--")
         return CommandLine(name=name, options=options, arguments=tuple(positional))
 
@@ -158,13 +159,7 @@ def options_of(model: type[Options]) -> dict[str, OptionInfo]:
     for field, declared in model.model_fields.items():
         (info,) = (data for data in declared.metadata if isinstance(data, OptionInfo))
         name = option_words(field)
-        takes_value = declared.annotation is not bool
-        singular = (name[:-1],) if name.endswith("s") and takes_value else ()
+        singular = (name[:-1],) if name.endswith("s") and info.metavar is not None else ()
         names = (str(info.metavar),) if info.argument else (name, *singular, *info.names)
         options[field] = replace(info, names=names)
     return dict(sorted(options.items(), key=lambda item: item[1].argument and item[1].repeated))
-
-
-def reserved_names(model: type[Options]) -> set[str]:
-    """The names of options that are dpbench's among the arguments of a script, too."""
-    return {info.name for info in options_of(model).values() if info.reserved}

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from dpbench.errors import UsageError
 from dpbench.options import shared
-from dpbench.options.model import OptionError, Options, Panel, option
+from dpbench.options.model import OptionError, Options, Panel
 from dpbench.options.types import CommaList, Count, FilePath, MetricKey, Percent, Positive, one_of
 from dpbench.report import FORMATS
 from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
@@ -27,7 +27,7 @@ LATENCY_US = 10.0
 class ReportOptions(shared.RowFilter):
     """Which results to show, and how."""
 
-    path: FilePath | None = shared.results_option()
+    path: FilePath | None = shared.RESULTS
     format: Annotated[str, one_of(FORMATS)] | None = Panel.OUTPUT.option(
         "Format: text, markdown, csv or json.",
         "NAME",
@@ -37,12 +37,12 @@ class ReportOptions(shared.RowFilter):
         "Columns, by JSON key; gem: those of the torch-ddp gem.", "A,B,C"
     )
     charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)
-    as_json: bool = shared.json_option()
+    as_json: bool = shared.AS_JSON
     output: FilePath | None = Panel.OUTPUT.option(
         "Folder for the page, or a .html, .csv, .json or .md file.", "PATH", usual="PATH/report"
     )
-    open: bool = Panel.OUTPUT.option("Open the page in the browser.", default=False)
-    verbose: bool = shared.print_option("Also print how to read the numbers.", names=("-v",))
+    open: bool = Panel.OUTPUT.option("Open the page in the browser.")
+    verbose: bool = Panel.PRINTED.option("Also print how to read the numbers.", names=("-v",))
 
     @property
     def file(self) -> Path | None:
@@ -84,10 +84,10 @@ class ReportOptions(shared.RowFilter):
 class PlotOptions(shared.RowFilter):
     """Which charts to draw, of which results, and where to."""
 
-    kinds: CommaList[Annotated[str, one_of((*CHARTS, ALL_CHARTS))]] = option(
-        "Charts, comma-separated, or all.", "KIND", default=(ALL_CHARTS,), argument=True
+    kinds: CommaList[Annotated[str, one_of((*CHARTS, ALL_CHARTS))]] = Panel.ARGUMENTS.option(
+        "Charts, comma-separated, or all.", "KIND", default=(ALL_CHARTS,)
     )
-    path: FilePath | None = shared.results_option()
+    path: FilePath | None = shared.RESULTS
     format: CommaList[Annotated[str, one_of(tuple(IMAGE_FORMATS))]] = Panel.OUTPUT.option(
         "Image formats: png, svg, pdf.", "A,B", default=("png", "svg")
     )
@@ -107,21 +107,20 @@ class PlotOptions(shared.RowFilter):
 class CompareOptions(Options):
     """The two sides of a comparison, what is compared, and how it is shown."""
 
-    baseline: str = option(
-        "Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
-        "A",
-        default=...,
-        argument=True,
+    baseline: str = Panel.ARGUMENTS.option(
+        "Baseline: a results folder, or a part of one as DIR:key=value,key=value.", "A", default=...
     )
-    candidate: str = option("Candidate, written in the same way.", "B", default=..., argument=True)
-    metric: CommaList[MetricKey] = option(
+    candidate: str = Panel.ARGUMENTS.option("Candidate, written in the same way.", "B", default=...)
+    metric: CommaList[MetricKey] = Panel.OPTIONS.option(
         "Metrics, e.g. images_per_second,peak_memory_bytes.",
         "A,B,C",
         default=("images_per_second",),
     )
-    within: Percent = option("Difference that counts as the same.", "X%", default=0.03)
-    force: bool = option("Compare even if the environments differ.", default=False)
-    as_json: bool = shared.json_option()
+    within: Percent = Panel.OPTIONS.option(
+        "Difference that counts as the same.", "X%", default=0.03
+    )
+    force: bool = Panel.OPTIONS.option("Compare even if the environments differ.")
+    as_json: bool = shared.AS_JSON
 
 
 class ProjectOptions(shared.RowFilter):
@@ -136,24 +135,21 @@ class ProjectOptions(shared.RowFilter):
         f"Simulate a network of this bandwidth per replica, with {LATENCY_US:g} µs per message.",
         "GB/s",
     )
-    path: FilePath = option(
-        "Results folder, or a CSV file of group sizes and speeds.",
-        "PATH",
-        default=...,
-        argument=True,
+    path: FilePath = Panel.ARGUMENTS.option(
+        "Results folder, or a CSV file of group sizes and speeds.", "PATH", default=...
     )
-    group_sizes: CommaList[GroupSize] | None = option(
+    group_sizes: CommaList[GroupSize] | None = Panel.OPTIONS.option(
         "Numbers of replicas.",
         "N,N",
         usual="the measured ones, 2 and 4 times the largest; on a network 8, 64, 1000",
     )
-    ranks_per_node: GroupSize | None = option(
+    ranks_per_node: GroupSize | None = Panel.OPTIONS.option(
         "Replicas that fit one node; beyond it, steps take longer.",
         "N",
         usual="the GPUs of the measured machine; not known for CPUs and published tables",
     )
-    as_json: bool = shared.json_option()
-    verbose: bool = shared.print_option("Also print the assumptions.", names=("-v",))
+    as_json: bool = shared.AS_JSON
+    verbose: bool = Panel.PRINTED.option("Also print the assumptions.", names=("-v",))
 
     @property
     def simulates(self) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dpbench.options.model import Options, option
-from dpbench.options.shared import json_option
+from dpbench.options.model import Options, Panel
+from dpbench.options.shared import AS_JSON
 from dpbench.options.types import Count, FilePath, one_of
 
 NAME_KINDS = ("architectures", "implementations", "backends", "datasets", "presets", "charts")
@@ -14,25 +14,27 @@ NAME_KINDS = ("architectures", "implementations", "backends", "datasets", "prese
 class ListOptions(Options):
     """What to list."""
 
-    kind: Annotated[str, one_of(NAME_KINDS)] | None = option(
-        "Kind to list with descriptions, e.g. implementations.", "KIND", usual="all", argument=True
+    kind: Annotated[str, one_of(NAME_KINDS)] | None = Panel.ARGUMENTS.option(
+        "Kind to list with descriptions, e.g. implementations.", "KIND", usual="all"
     )
-    as_json: bool = json_option()
+    as_json: bool = AS_JSON
 
 
 class DoctorOptions(Options):
     """What the machine must have."""
 
-    gpus: Count | None = option("Exit with status 1 unless this many GPUs are usable.", "N")
-    as_json: bool = json_option()
+    gpus: Count | None = Panel.OPTIONS.option(
+        "Exit with status 1 unless this many GPUs are usable.", "N"
+    )
+    as_json: bool = AS_JSON
 
 
 class InitOptions(Options):
     """What to write."""
 
-    file: FilePath | None = option(
-        "File to write; it must not exist yet.", "FILE", usual="my_model.py", argument=True
+    file: FilePath | None = Panel.ARGUMENTS.option(
+        "File to write; it must not exist yet.", "FILE", usual="my_model.py"
     )
-    example: bool = option(
-        "Copy the example sweep and the published tables to results/.", default=False
+    example: bool = Panel.OPTIONS.option(
+        "Copy the example sweep and the published tables to results/."
     )

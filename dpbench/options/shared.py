@@ -6,7 +6,6 @@ A class here is a part; the class of a command is called `…Options` and stands
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from dpbench.data.registry import DATASETS, is_function
 from dpbench.errors import expected_name
 from dpbench.messages import as_typed, option_words
-from dpbench.options.model import OptionError, Options, Panel, Subject, option
+from dpbench.options.model import OptionError, Options, Panel, Subject
 from dpbench.options.types import (
     ArchitectureList,
     Code,
@@ -30,12 +29,6 @@ from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
-print_option = partial(Panel.OUTPUT.option, default=False, printed=True)
-quiet_option = partial(print_option, "Show no progress.", names=("-q",))
-filter_option = partial(Panel.ROWS.option, subjects=Subject.RESULTS, reserved=True)
-row_option = partial(option, subjects=Subject.MEASURED, reserved=True)
-"""Declares an option that chooses the rows to measure."""
-
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
 DEFAULT_ARCHITECTURE = "mnist_cnn"
@@ -48,21 +41,6 @@ MIN_SCRIPT_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
 DEFAULT_REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
-HELP = {
-    "arch": "Model: a name from 'dpbench list', or file.py:function.",
-    "backends": "gloo, shm or nccl; 'dpbench list backends' has all.",
-    "threads": "CPU threads per replica.",
-    "optimizer": "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.",
-    "dtype": "Dtype of the forward pass: f32, bf16, f16 or tf32.",
-    "compile": "torch.compile: none, default, reduce-overhead, max-autotune.",
-    "debug": "Enable debug logs of torch.distributed and NCCL.",
-    "accumulate": "Micro-batches per optimizer step.",
-    "sync_every": "Steps between parameter averages (local-sgd).",
-    "lr_scaling": "Scale --lr with the samples per step: none, linear or sqrt.",
-    "oversubscribe": "Allow more replicas than cores or GPUs.",
-    "data_dir": "Folder with the MNIST files.",
-}
-"""Help of options that several commands have."""
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 
@@ -92,22 +70,17 @@ def is_script(word: str, *, is_module: bool) -> bool:
     return is_module or (word.endswith(".py") and not Path(word).is_dir())
 
 
-config_option = partial(option, "Read options from a TOML or YAML file.", "FILE", names=("-f",))
-gpus_option = partial(
-    row_option,
+AS_JSON = Panel.OPTIONS.option(
+    "Print JSON on stdout, the rest on stderr.", printed=True, reserved=True
+)
+CONFIG_FILE = Panel.OPTIONS.option("Read options from a TOML or YAML file.", "FILE", names=("-f",))
+GPUS = Panel.MEASURED_ROWS.option(
     "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
     "N|I,J",
     usual="all, or one per core",
 )
-json_option = partial(
-    option, "Print JSON on stdout, the rest on stderr.", default=False, printed=True, reserved=True
-)
-results_option = partial(
-    option,
-    help="Results folder, or a CSV file of results.",
-    metavar="PATH",
-    usual="the latest in results/",
-    argument=True,
+RESULTS = Panel.ARGUMENTS.option(
+    "Results folder, or a CSV file of results.", "PATH", usual="the latest in results/"
 )
 
 
@@ -115,29 +88,25 @@ class Measuring(Options):
     """How a command measures, and where its results go."""
 
     repetitions: Annotated[Count, Field(le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Runs of each row in fresh processes.",
-        "N",
-        default=DEFAULT_REPETITIONS,
-        subjects=Subject.MEASURED,
-        reserved=True,
+        "Runs of each row in fresh processes.", "N", default=DEFAULT_REPETITIONS, reserved=True
     )
     time_limit: Duration = Panel.MEASUREMENT.option(
-        "Time limit of each run.", "TIME", default=300.0, usual="5m", subjects=Subject.MEASURED
+        "Time limit of each run.", "TIME", default=300.0, usual="5m"
     )
     oversubscribe: bool = Panel.MACHINE.option(
-        HELP["oversubscribe"], default=False, subjects=Subject.MEASURED, reserved=True
+        "Allow more replicas than cores or GPUs.", reserved=True
     )
     results_dir: FilePath = Panel.OUTPUT.option(
         "Directory for results folders.", "DIR", default=Path("results"), subjects=Subject.MEASURED
     )
-    name: str | None = option(
+    name: str | None = Panel.OPTIONS.option(
         "Name of the results folder.",
         "NAME",
         usual="the time and what is measured",
         subjects=Subject.MEASURED,
     )
-    quiet: bool = quiet_option()
-    as_json: bool = json_option()
+    quiet: bool = Panel.PRINTED.option("Show no progress.", names=("-q",))
+    as_json: bool = AS_JSON
 
 
 class TrainingScript(Options):
@@ -147,38 +116,44 @@ class TrainingScript(Options):
     arguments: Annotated[
         tuple[str, ...],
         BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
-    ] = Panel.HIDDEN.option(
+    ] = Panel.ARGUMENTS.option(
         "Arguments of the script.",
         "ARGUMENTS",
+        heading="",
         default=(),
         subjects=Subject.MEASURED,
-        argument=True,
         repeated=True,
     )
     module: bool = Panel.MEASUREMENT.option(
-        "The script is a module, as in python -m.", default=False, names=("-m",)
+        "The script is a module, as in python -m.", names=("-m",)
     )
 
 
 class MeasuredRows(Options):
     """The measured rows, every combination of these, and their samples."""
 
-    arch: ArchitectureList = option(
-        HELP["arch"], "A,B", default=(DEFAULT_ARCHITECTURE,), subjects=Subject.MODEL
+    arch: ArchitectureList = Panel.OPTIONS.option(
+        "Model: a name from 'dpbench list', or file.py:function.",
+        "A,B",
+        default=(DEFAULT_ARCHITECTURE,),
+        subjects=Subject.MODEL,
     )
-    gpus: Gpus | None = gpus_option()
-    implementations: CommaList[ImplementationName] | None = row_option(
+    gpus: Gpus | None = GPUS
+    implementations: CommaList[ImplementationName] | None = Panel.MEASURED_ROWS.option(
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
         usual=f"{as_typed(DEFAULT_IMPLEMENTATIONS)}, and independent at the largest group size",
     )
-    backends: CommaList[BackendName] | None = row_option(
-        HELP["backends"], "A,B", names=("--sync-backend",), usual=USUAL_BACKEND
+    backends: CommaList[BackendName] | None = Panel.MEASURED_ROWS.option(
+        "gloo, shm or nccl; 'dpbench list backends' has all.",
+        "A,B",
+        names=("--sync-backend",),
+        usual=USUAL_BACKEND,
     )
-    batch_sizes: CommaList[Count] | None = row_option(
+    batch_sizes: CommaList[Count] | None = Panel.MEASURED_ROWS.option(
         "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES)
     )
-    group_sizes: GroupSizes | None = row_option(
+    group_sizes: GroupSizes | None = Panel.MEASURED_ROWS.option(
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
         usual="1 (single alone) to --gpus; above 4: 1, 2, 4, …",
@@ -187,9 +162,8 @@ class MeasuredRows(Options):
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
-        subjects=Subject.MODEL,
     )
-    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR", subjects=Subject.MODEL)
+    data_dir: FilePath | None = Panel.DATA.option("Folder with the MNIST files.", "DIR")
 
 
 class RowFilter(Options):
@@ -197,12 +171,14 @@ class RowFilter(Options):
 
     filters: ClassVar[tuple[str, ...]] = ("implementation", "backend", "batch_size", "group_size")
     """The attributes of a row that are chosen by; the plural of each is an option."""
-    implementations: CommaList[str] | None = filter_option(
+    implementations: CommaList[str] | None = Panel.STORED_ROWS.option(
         "Show only these implementations.", "A,B"
     )
-    backends: CommaList[str] | None = filter_option("Show only these backends.", "A,B")
-    batch_sizes: CommaList[Count] | None = filter_option("Show only these batch sizes.", "N,N")
-    group_sizes: CommaList[Count] | None = filter_option(
+    backends: CommaList[str] | None = Panel.STORED_ROWS.option("Show only these backends.", "A,B")
+    batch_sizes: CommaList[Count] | None = Panel.STORED_ROWS.option(
+        "Show only these batch sizes.", "N,N"
+    )
+    group_sizes: CommaList[Count] | None = Panel.STORED_ROWS.option(
         "Show only these numbers of replicas.", "N,N"
     )
 

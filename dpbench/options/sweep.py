@@ -11,8 +11,8 @@ from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.messages import as_typed, option_words
 from dpbench.options import shared
-from dpbench.options.model import OptionError, Panel, Subject, option, options_of
-from dpbench.options.shared import DEFAULT_SCRIPT_WARMUP, HELP, is_script, print_option
+from dpbench.options.model import OptionError, Panel, Subject, options_of
+from dpbench.options.shared import DEFAULT_SCRIPT_WARMUP, is_script
 from dpbench.options.types import (
     CommaList,
     Count,
@@ -28,7 +28,6 @@ from dpbench.specs.axes import PLACEHOLDER
 from dpbench.specs.parallel import COMM_HOOKS, Scaling
 from dpbench.specs.traits import INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
-compared = Panel.COMPARED.option
 DEFAULT_WARMUP = 5
 DEFAULT_STEPS = 50
 """Steps of a window that cannot fill a time, as their number must be known before it begins."""
@@ -44,102 +43,117 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
     """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
     presets = ("quick", "ci", "full", "paper")  # from the shortest to the longest
-    script: str | None = option(
-        "A training script to measure in the place of --arch.", "SCRIPT", argument=True
+    script: str | None = Panel.ARGUMENTS.option(
+        "A training script to measure in the place of --arch.", "SCRIPT"
     )
-    scaling: CommaList[Scaling] = compared(
+    scaling: CommaList[Scaling] = Panel.COMPARED.option(
         "Fix the batch size per replica (weak) or per group (strong).",
         "weak,strong",
         default=("weak",),
         subjects=Subject.MODEL,
     )
-    optimizer: CommaList[shared.Optimizer] = compared(
-        HELP["optimizer"], "A,B", default=("sgd",), names=("--optimizers",)
+    optimizer: CommaList[shared.Optimizer] = Panel.COMPARED.option(
+        "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.",
+        "A,B",
+        default=("sgd",),
+        names=("--optimizers",),
     )
-    lr: CommaList[Positive] = compared("Learning rate.", "X,X", default=(0.01,), names=("--lrs",))
-    seed: CommaList[Number] = compared(
+    lr: CommaList[Positive] = Panel.COMPARED.option(
+        "Learning rate.", "X,X", default=(0.01,), names=("--lrs",)
+    )
+    seed: CommaList[Number] = Panel.COMPARED.option(
         "Seed for weights and sample order.", "N,N", default=(0,), names=("--seeds",)
     )
-    dtype: CommaList[shared.Dtype] = compared(
-        HELP["dtype"], "A,B", default=("f32",), names=("--dtypes",)
+    dtype: CommaList[shared.Dtype] = Panel.COMPARED.option(
+        "Dtype of the forward pass: f32, bf16, f16 or tf32.",
+        "A,B",
+        default=("f32",),
+        names=("--dtypes",),
     )
-    compile: CommaList[shared.CompileMode] = compared(HELP["compile"], "A,B", default=("none",))
-    accumulate: CommaList[Count] = compared(HELP["accumulate"], "N,N", default=(1,))
-    sync_every: CommaList[Count] = compared(
-        HELP["sync_every"], "N,N", default=(1,), subjects=Subject.MODEL
+    compile: CommaList[shared.CompileMode] = Panel.COMPARED.option(
+        "torch.compile: none, default, reduce-overhead, max-autotune.", "A,B", default=("none",)
     )
-    bucket_cap_mb: CommaList[BucketCap] = compared(
+    accumulate: CommaList[Count] = Panel.COMPARED.option(
+        "Micro-batches per optimizer step.", "N,N", default=(1,)
+    )
+    sync_every: CommaList[Count] = Panel.COMPARED.option(
+        "Steps between parameter averages (local-sgd).", "N,N", default=(1,), subjects=Subject.MODEL
+    )
+    bucket_cap_mb: CommaList[BucketCap] = Panel.COMPARED.option(
         "Bucket size in MiB, or auto (ddp, torch-ddp).",
         "X,X",
         default=(None,),
         usual="auto: 1, then 25",
     )
-    find_unused: CommaList[OnOff] = compared(
+    find_unused: CommaList[OnOff] = Panel.COMPARED.option(
         "Look for unused parameters: on, off or auto (ddp, torch-ddp).", "on,off", default=(None,)
     )
-    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = compared(
+    comm_hook: CommaList[Annotated[str, one_of(COMM_HOOKS)]] = Panel.COMPARED.option(
         "Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
         "A,B",
         default=("none",),
         names=("--comm-hooks",),
         subjects=Subject.MODEL,
     )
-    batched_copy: CommaList[OnOff] = compared(
+    batched_copy: CommaList[OnOff] = Panel.COMPARED.option(
         "Copy the gradients of a bucket at once: on, off or auto (torch-ddp).",
         "on,off",
         default=(None,),
         subjects=Subject.MODEL,
     )
-    overlap: CommaList[Literal["on", "off"]] = compared(
+    overlap: CommaList[Literal["on", "off"]] = Panel.COMPARED.option(
         "Reduce gradients during the backward pass (ddp).",
         "on,off",
         default=("on",),
         subjects=Subject.MODEL,
     )
-    prefetch: CommaList[Prefetch] | None = compared(
+    prefetch: CommaList[Prefetch] | None = Panel.COMPARED.option(
         "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
         subjects=Subject.MODEL,
     )
-    data_workers: CommaList[DataWorkers] = compared(
+    data_workers: CommaList[DataWorkers] = Panel.COMPARED.option(
         "DataLoader workers per rank (with --prefetch, or of a script).",
         "N,N",
         default=(None,),
         usual="auto: none, or the script's own",
     )
-    threads: CommaList[Count] | None = compared(HELP["threads"], "N,N", usual=shared.USUAL_THREADS)
-    warmup: CommaList[Number] | None = compared(
+    threads: CommaList[Count] | None = Panel.COMPARED.option(
+        "CPU threads per replica.", "N,N", usual=shared.USUAL_THREADS
+    )
+    warmup: CommaList[Number] | None = Panel.COMPARED.option(
         "Warm-up steps.", "N,N", usual=f"{DEFAULT_WARMUP}; {DEFAULT_SCRIPT_WARMUP} for a script"
     )
-    steps: CommaList[Count] | None = compared(
+    steps: CommaList[Count] | None = Panel.COMPARED.option(
         "Timed steps.", "N,N", usual=f"enough for one second, or {DEFAULT_STEPS}"
     )
 
     lr_scaling: shared.LrRule = Panel.MEASUREMENT.option(
-        HELP["lr_scaling"], "RULE", default="none", subjects=Subject.MODEL
+        "Scale --lr with the samples per step: none, linear or sqrt.",
+        "RULE",
+        default="none",
+        subjects=Subject.MODEL,
     )
     stop_after_failure: bool = Panel.MEASUREMENT.option(
-        "Skip the larger group sizes of a row that failed.", default=False, subjects=Subject.MODEL
+        "Skip the larger group sizes of a row that failed.", subjects=Subject.MODEL
     )
-    debug: bool = Panel.MACHINE.option(HELP["debug"], default=False)
+    debug: bool = Panel.MACHINE.option("Enable debug logs of torch.distributed and NCCL.")
     nnodes: Count | None = Panel.NODES.option("Number of nodes; run the command on each.", "N")
     node_rank: Number | None = Panel.NODES.option(
         "Rank of this node; node 0 writes the results.", "N"
     )
     rdzv_endpoint: str | None = Panel.NODES.option("Address where node 0 listens.", "HOST:PORT")
-    resume: bool = Panel.OUTPUT.option(
-        "Run the trials of --name that have not completed.", default=False
-    )
-    dry_run: bool = print_option(
+    resume: bool = Panel.OUTPUT.option("Run the trials of --name that have not completed.")
+    dry_run: bool = Panel.PRINTED.option(
         "Print the plan and the least time it takes, and exit.", reserved=True
     )
     charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)
-    verbose: bool = print_option("Also print notes.", names=("-v",))
-    preset: str | None = option(
+    verbose: bool = Panel.PRINTED.option("Also print notes.", names=("-v",))
+    preset: str | None = Panel.OPTIONS.option(
         "Start from a preset: quick, ci, full or paper.", "NAME", subjects=Subject.MODEL
     )
-    config: FilePath | None = shared.config_option()
+    config: FilePath | None = shared.CONFIG_FILE
 
     @property
     def subject(self) -> Subject:

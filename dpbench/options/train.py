@@ -12,8 +12,7 @@ from dpbench.data.registry import DATASETS
 from dpbench.errors import UsageError
 from dpbench.messages import option_words
 from dpbench.options import shared
-from dpbench.options.model import Options, Panel, option
-from dpbench.options.shared import HELP, print_option
+from dpbench.options.model import Options, Panel
 from dpbench.options.types import (
     ArchitectureName,
     Count,
@@ -39,50 +38,69 @@ class TrainOptions(Options):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
     presets = ("torch-ddp",)
-    arch: ArchitectureName = option(HELP["arch"], "NAME", default=shared.DEFAULT_ARCHITECTURE)
-    gpus: Gpus | None = shared.gpus_option(usual="all, or 1 CPU")
-    implementation: Annotated[str, one_of(tuple(BUILT_IN))] = option(
+    arch: ArchitectureName = Panel.OPTIONS.option(
+        "Model: a name from 'dpbench list', or file.py:function.",
+        "NAME",
+        default=shared.DEFAULT_ARCHITECTURE,
+    )
+    gpus: Gpus | None = Panel.OPTIONS.option(
+        "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.", "N|I,J", usual="all, or 1 CPU"
+    )
+    implementation: Annotated[str, one_of(tuple(BUILT_IN))] = Panel.OPTIONS.option(
         "Implementation; see 'dpbench list implementations'.", "NAME", default="ddp"
     )
-    backend: shared.BackendName | None = option(
-        HELP["backends"], "NAME", names=("--sync-backend",), usual=shared.USUAL_BACKEND
+    backend: shared.BackendName | None = Panel.OPTIONS.option(
+        "gloo, shm or nccl; 'dpbench list backends' has all.",
+        "NAME",
+        names=("--sync-backend",),
+        usual=shared.USUAL_BACKEND,
     )
-    batch_size: Count = option("Samples per replica and micro-step.", "N", default=64)
-    epochs: Count | None = option(
+    batch_size: Count = Panel.OPTIONS.option("Samples per replica and micro-step.", "N", default=64)
+    epochs: Count | None = Panel.OPTIONS.option(
         "Passes over the training samples.",
         "N",
         usual=f"{DIGITS_LENGTH['epochs']} on digits, else {DEFAULT_LENGTH['epochs']}",
     )
-    resume: FilePath | None = option(
+    resume: FilePath | None = Panel.OPTIONS.option(
         "Run or checkpoint to continue; auto: the run of --name.", "auto|RUN|FILE"
     )
     optimizer: shared.Optimizer = Panel.SETTINGS.option(
-        HELP["optimizer"], "NAME", default="adadelta"
+        "sgd, adam or adamw, also -fused or -foreach; adadelta, also -foreach.",
+        "NAME",
+        default="adadelta",
     )
     lr: Positive = Panel.SETTINGS.option("Learning rate.", "X", default=1.0)
     seed: Number = Panel.SETTINGS.option(
         "Seed for weights, sample order and dropout.", "N", default=0
     )
-    dtype: shared.Dtype = Panel.SETTINGS.option(HELP["dtype"], "NAME", default="f32")
-    compile: shared.CompileMode = Panel.SETTINGS.option(HELP["compile"], "MODE", default="none")
-    accumulate: Count = Panel.SETTINGS.option(
-        HELP["accumulate"], "N", default=1, names=("--grad-accum",)
+    dtype: shared.Dtype = Panel.SETTINGS.option(
+        "Dtype of the forward pass: f32, bf16, f16 or tf32.", "NAME", default="f32"
     )
-    sync_every: Count | None = Panel.SETTINGS.option(HELP["sync_every"], "N", usual="1")
+    compile: shared.CompileMode = Panel.SETTINGS.option(
+        "torch.compile: none, default, reduce-overhead, max-autotune.", "MODE", default="none"
+    )
+    accumulate: Count = Panel.SETTINGS.option(
+        "Micro-batches per optimizer step.", "N", default=1, names=("--grad-accum",)
+    )
+    sync_every: Count | None = Panel.SETTINGS.option(
+        "Steps between parameter averages (local-sgd).", "N", usual="1"
+    )
     bucket_cap_mb: Megabytes | None = Panel.SETTINGS.option(
         "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
     )
     prefetch: Number = Panel.SETTINGS.option("Steps to load ahead.", "N", default=0)
-    threads: Count | None = Panel.SETTINGS.option(HELP["threads"], "N", usual="cores ÷ replicas")
+    threads: Count | None = Panel.SETTINGS.option(
+        "CPU threads per replica.", "N", usual="cores ÷ replicas"
+    )
     data: Annotated[str, one_of(tuple(DATASETS))] | None = Panel.DATA.option(
         "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
-    data_dir: FilePath | None = Panel.DATA.option(HELP["data_dir"], "DIR")
-    download: bool = Panel.DATA.option(
-        "Download the MNIST files that --data-dir lacks.", default=False
-    )
+    data_dir: FilePath | None = Panel.DATA.option("Folder with the MNIST files.", "DIR")
+    download: bool = Panel.DATA.option("Download the MNIST files that --data-dir lacks.")
     limit_train: Count | None = Panel.DATA.option("Train on the first N samples.", "N", usual="all")
-    lr_scaling: shared.LrRule = Panel.TRAINING.option(HELP["lr_scaling"], "RULE", default="none")
+    lr_scaling: shared.LrRule = Panel.TRAINING.option(
+        "Scale --lr with the samples per step: none, linear or sqrt.", "RULE", default="none"
+    )
     gamma: Positive | None = Panel.TRAINING.option(
         "Multiply the learning rate by this each epoch (StepLR).",
         "X",
@@ -104,11 +122,11 @@ class TrainOptions(Options):
     check_sync_every: Count | None = Panel.TRAINING.option(
         "Compare the ranks' parameters every K steps.", "K"
     )
-    oversubscribe: bool = Panel.MACHINE.option(HELP["oversubscribe"], default=False)
+    oversubscribe: bool = Panel.MACHINE.option("Allow more replicas than cores or GPUs.")
     timeout: Duration = Panel.MACHINE.option(
         "Time that ranks wait for each other.", "TIME", default=120.0, usual="2m"
     )
-    debug: bool = Panel.MACHINE.option(HELP["debug"], default=False)
+    debug: bool = Panel.MACHINE.option("Enable debug logs of torch.distributed and NCCL.")
     runs_dir: FilePath = Panel.OUTPUT.option(
         "Directory for run folders.", "DIR", default=Path("runs")
     )
@@ -122,21 +140,21 @@ class TrainOptions(Options):
         "Checkpoints to keep: the latest N, and the best.", "N", default=10
     )
     log_interval: Count = Panel.OUTPUT.option("Steps between log lines.", "N", default=20)
-    dry_run: bool = print_option("Print the size of a step and exit.")
-    memory: bool = print_option("Print each rank's memory at the end.")
-    json_lines: bool = print_option("Print the log as JSON Lines on stdout.")
-    quiet: bool = print_option("Print only the result.", names=("-q",))
+    dry_run: bool = Panel.PRINTED.option("Print the size of a step and exit.")
+    memory: bool = Panel.PRINTED.option("Print each rank's memory at the end.")
+    json_lines: bool = Panel.PRINTED.option("Print the log as JSON Lines on stdout.")
+    quiet: bool = Panel.PRINTED.option("Print only the result.", names=("-q",))
     local_rank: str | None = Panel.HIDDEN.option(
         "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
+        "N",
         names=("--local_rank",),
-        printed=True,
     )
-    preset: str | None = option("Start from a preset: torch-ddp.", "NAME")
-    config: FilePath | None = shared.config_option()
-    name: str | None = option(
+    preset: str | None = Panel.OPTIONS.option("Start from a preset: torch-ddp.", "NAME")
+    config: FilePath | None = shared.CONFIG_FILE
+    name: str | None = Panel.OPTIONS.option(
         "Name of the run folder.", "NAME", usual="the time and the architecture"
     )
-    as_json: bool = shared.json_option()
+    as_json: bool = shared.AS_JSON
 
     @property
     def run(self) -> TrainingRunOptions:

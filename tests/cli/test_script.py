@@ -69,6 +69,20 @@ def test_an_option_that_hardly_any_script_has_is_dpbenchs_after_the_script_too(
     )
 
 
+@pytest.mark.parametrize(
+    "word", ["--lr", "--batch-size", "--data_workers", "--epochs", "--workers"]
+)
+def test_a_word_after_the_script_that_is_nearly_an_option_is_reported(
+    capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    words = ["train.py", word, "2", "--data-worker=2", "--", "--stepss"]
+    given = commands().commands["sweep"].make_context("sweep", words).params
+    assert given["arguments"] == words[1:]
+    assert capsys.readouterr().err == (
+        "dpbench: --data-worker goes to train.py; dpbench's --data-workers stands before it\n"
+    )
+
+
 def test_what_was_typed_behind_options_is_typed_there_again() -> None:
     own = SweepOptions(script="train.py", arguments=("--gpus=2",), repetitions=1)
     assert own.command("sweep").words == ["--repetitions", "1", "--", "train.py", "--gpus=2"]

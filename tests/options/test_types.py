@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.options.model import Options, option
+from dpbench.options.model import Options, Panel
 from dpbench.options.reading import read_options, read_value
 from dpbench.options.types import (
     ArchitectureList,
@@ -85,12 +85,12 @@ def test_an_odd_value_is_refused_with_what_was_expected(kind: Any, given: Any, w
 
 
 class Some(Options):
-    share: Percent | None = option("A share.")
-    gpus: Gpus | None = option("GPUs.")
-    cap: Cap = option("A cap.", default=1.0)
-    time: Duration = option("A time.", default=1.0)
-    sizes: CommaList[Count] = option("Sizes.", "N,N", default=(1,))
-    draw: bool = option("Draw.", default=True)
+    share: Percent | None = Panel.OPTIONS.option("A share.", "P%")
+    gpus: Gpus | None = Panel.OPTIONS.option("GPUs.", "N")
+    cap: Cap = Panel.OPTIONS.option("A cap.", default=1.0)
+    time: Duration = Panel.OPTIONS.option("A time.", default=1.0)
+    sizes: CommaList[Count] = Panel.OPTIONS.option("Sizes.", "N,N", default=(1,))
+    draw: bool = Panel.OPTIONS.option("Draw.", default=True)
 
 
 def test_what_was_given_is_typed_again_as_it_is_read() -> None:
