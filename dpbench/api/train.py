@@ -16,7 +16,6 @@ from dpbench.errors import FileError, UsageError
 from dpbench.files import read_bytes
 from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
-from dpbench.report.progress.training import TrainingProgress
 from dpbench.run.training import ranks
 from dpbench.training import checkpoint
 from dpbench.training.events import EndLine
@@ -108,6 +107,5 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
     """
     with python_call(progress=progress), measuring("dpbench.train"):
         training = read_options(TrainOptions, {"arch": arch, **options}, "dpbench.train")
-        shown = TrainingProgress(sys.stderr if progress else None)
-        folder, finished = ranks.train(training, shown)
+        folder, finished = ranks.train(training, sys.stderr if progress else None)
     return Trained(folder=folder, finished=finished)

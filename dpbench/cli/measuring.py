@@ -107,18 +107,10 @@ def train(options: TrainOptions) -> Answer | None:
     Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
-    from dpbench.report.progress.training import TrainingProgress
     from dpbench.run.training import ranks
     from dpbench.run.training.preparation import describe_training
 
     if options.dry_run:
         return describe_training(options)
-    progress = TrainingProgress(
-        sys.stderr if options.as_json or options.json_lines else sys.stdout,
-        quiet=options.quiet,
-        memory=options.memory,
-        json_lines=options.json_lines,
-        as_json=options.as_json,
-    )
-    ranks.train(options, progress)
+    ranks.train(options, sys.stderr if options.as_json or options.json_lines else sys.stdout)
     return None

@@ -25,6 +25,7 @@ class TrainingProgress:
 
     def __init__(
         self,
+        job: TrainingJob,
         stream: TextIO | None,
         *,
         quiet: bool = False,
@@ -35,33 +36,28 @@ class TrainingProgress:
         """Lines for people go to `stream`, if there is one: only the end if `quiet`, and
         every rank's memory with `memory`. With `json_lines` each event is a result of the command
         in their place, and with `as_json` the end is one."""
-        self._stream, self._quiet, self._memory = stream, quiet, memory
+        self._job, self._stream, self._quiet, self._memory = job, stream, quiet, memory
         self._json_lines, self._as_json = json_lines, as_json
-
-    def begin(self, job: TrainingJob) -> None:
-        """Tell the training whose events will come."""
-        self._job = job
 
     def hear(self, event: Event) -> None:
         """Print one event."""
-        if isinstance(event, StartLine):
-            self._start = event
-            if event.checkpoint is not None:
-                done = counted(event.step, "optimizer step")
-                say(f"resuming from {event.checkpoint}, after {done}")
-            elif self._job.resume is not None:
-                say("there is no checkpoint: training starts from the beginning")
-        start, job = self._start, self._job
+        job = self._job
         match event:
             case StartLine():
+                self._start = event
+                if event.checkpoint is not None:
+                    done = counted(event.step, "optimizer step")
+                    say(f"resuming from {event.checkpoint}, after {done}")
+                elif job.resume is not None:
+                    say("there is no checkpoint: training starts from the beginning")
                 size = size_line(job, event.steps_per_epoch, event.item, event.items_per_sample)
                 lines = [size, started_line(event, job.spec)]
             case StepLine():
-                lines = [step_line(event, start)]
+                lines = [step_line(event, self._start)]
             case EpochLine():
                 lines = [epoch_line(event)]
             case EndLine():
-                lines = [finished_line(event, start, job)]
+                lines = [finished_line(event, self._start, job)]
         if self._json_lines:
             print_result(to_line(event) + "\n")
         elif isinstance(event, EndLine) or not self._quiet:
@@ -95,7 +91,7 @@ def started_line(event: StartLine, spec: TrainingSpec) -> str:
     """Writes "mlp on digits, 50,826 parameters: ddp/gloo ×2 on cpu, cpu"."""
     series = series_name(spec.implementation, spec.backend)
     hosts = len(set(event.hosts))
-    where = f"{', '.join(spec.devices)}" + (f" of {hosts} hosts" if hosts > 1 else "")
+    where = ", ".join(spec.devices) + (f" of {hosts} hosts" if hosts > 1 else "")
     return (
         f"{spec.workload.architecture} on {spec.workload.dataset}, {event.parameters:,} "
         f"parameters: {series} ×{spec.group_size} on {where}"

@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import torch
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
@@ -72,10 +73,10 @@ TIMEOUT_PHRASES = ("timed out waiting", "did not come within")
 """Words of gloo, and of `barrier`."""
 
 
-def train(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
+def train(options: TrainOptions, progress: TextIO | None) -> tuple[Path, EndLine]:
     """Train as the rank that the environment names, by the variables of torchrun or those of
-    another launcher, or else in ranks of this host. Returns the run folder and the end; raises
-    DpbenchError."""
+    another launcher, or else in ranks of this host. Lines of progress for people go to `progress`.
+    Returns the run folder and the end; raises DpbenchError."""
     if "RANK" in os.environ:
         return train_in_launch(options, progress)
     placement = find_placement(os.environ)
@@ -85,7 +86,7 @@ def train(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndL
         return train_in_launch(options, progress)
 
 
-def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
+def train_here(options: TrainOptions, progress: TextIO | None) -> tuple[Path, EndLine]:
     """Train in processes of its own on this host, and store what happens in the run folder.
 
     Returns the folder and the end. Raises TrainingFailed, Interrupted, or what a rank refused; each
@@ -118,7 +119,7 @@ def train_here(options: TrainOptions, progress: TrainingProgress) -> tuple[Path,
     return run_job(options, planned, machine.environment, run_here, progress)
 
 
-def train_in_launch(options: TrainOptions, progress: TrainingProgress) -> tuple[Path, EndLine]:
+def train_in_launch(options: TrainOptions, progress: TextIO | None) -> tuple[Path, EndLine]:
     """Train as the rank that the environment names.
 
     Rank 0 decides, writes the run folder and shows what happens; each rank prepares the samples for
@@ -183,7 +184,7 @@ def run_job(
     planned: TrainingJob,
     environment: Environment,
     run: Callable[[TrainingJob], EndLine],
-    progress: TrainingProgress,
+    progress: TextIO | None,
 ) -> tuple[Path, EndLine]:
     """Prepare the samples of a planned job, run its ranks, and store what happens. Returns and
     raises as `train_here`."""
@@ -193,9 +194,16 @@ def run_job(
         with ended_well(options, path):
             log = follow_log(path)
             log.new()  # skips the events before the resumption
-            progress.begin(planned)
+            shown = TrainingProgress(
+                planned,
+                progress,
+                quiet=options.quiet,
+                memory=options.memory,
+                json_lines=options.json_lines,
+                as_json=options.as_json,
+            )
             goes_on = partial(_next_step, options, path)
-            with interruptible(goes_on), following(log, progress.hear):
+            with interruptible(goes_on), following(log, shown.hear):
                 finished = run(replace(planned, folder=path.absolute(), prepared=samples))
     if finished.epochs >= epochs:
         set_status(path, "completed")

@@ -100,8 +100,7 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
 
 def printed(job: TrainingJob = JOB, start: StartLine = STARTED, **options: bool) -> str:
     stream = io.StringIO()
-    progress = words.TrainingProgress(stream, **options)
-    progress.begin(job)
+    progress = words.TrainingProgress(job, stream, **options)
     for event in (start, STEP, EPOCH, FINISHED):
         progress.hear(event)
     return stream.getvalue()
