@@ -72,6 +72,11 @@ class Stored:
     environments: dict[str, Environment] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.folder.resolve().name
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sweep(Stored):

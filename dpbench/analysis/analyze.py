@@ -1,12 +1,12 @@
-"""Everything known about one results folder or published table, for reports, pages and charts."""
+"""Everything known about one sweep or published table, for reports, pages and charts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
@@ -20,10 +20,6 @@ from dpbench.messages import one_line
 from dpbench.records.environment import Environment
 from dpbench.records.trial import NOT_A_MEAN
 from dpbench.specs import Labels
-from dpbench.specs.collective import CollectiveSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached values
@@ -43,36 +39,9 @@ class Analysis:
     """The work of its rows, where it is one of several; their names leave it out."""
 
     @property
-    def stored(self) -> Sweep | Collectives | None:
-        """The content of the results folder; None for a published table."""
-        return self.sweep
-
-    @property
     def environments(self) -> Mapping[str, Environment]:
-        """The environments of all records, by their identifiers."""
-        return self.stored.environments if self.stored else {}
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The rows for programs: one per configuration."""
-        from dpbench.analysis.frames import row_frame
-
-        return row_frame(self.rows)
-
-    @property
-    def selectable(self) -> Sequence[Row | CollectiveSpec]:
-        """What `keeping` chooses from."""
-        return self.rows
-
-    def keeping(self, is_kept: Callable[[Row | CollectiveSpec], bool]) -> Self:
-        """The analysis of some of its rows; their references stay."""
-        return replace(
-            self,
-            rows=tuple(row for row in self.rows if is_kept(row)),
-            explanations=tuple(
-                explanation for explanation in self.explanations if is_kept(explanation.row)
-            ),
-        )
+        """The environments of all records, by their identifiers; none for a published table."""
+        return self.sweep.environments if self.sweep else {}
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -115,61 +84,38 @@ class Analysis:
         return tuple(fastest)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectivesAnalysis(Analysis):
-    """The collectives of a results folder, which has no rows."""
-
-    collectives: Collectives
-
-    @property
-    def stored(self) -> Collectives:
-        """The content of the results folder."""
-        return self.collectives
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """The collectives for programs: one row per message size."""
-        from dpbench.analysis.frames import collective_frame
-
-        return collective_frame(self.collectives.records)
-
-    @property
-    def selectable(self) -> Sequence[Row | CollectiveSpec]:
-        """What `keeping` chooses from."""
-        return [record.spec for record in self.collectives.records]
-
-    def keeping(self, is_kept: Callable[[Row | CollectiveSpec], bool]) -> Self:
-        """The analysis of some of its collectives."""
-        kept = tuple(record for record in self.collectives.records if is_kept(record.spec))
-        return replace(self, collectives=replace(self.collectives, records=kept))
-
-
-def analyze(stored: Sweep | Collectives) -> Analysis:
-    """Analyze the content of a results folder."""
-    name = stored.folder.resolve().name
-    if isinstance(stored, Collectives):
-        return CollectivesAnalysis(name=name, collectives=stored, folder_warnings=stored.warnings)
-    records = stored.records
-    environments = stored.environments
+def analyze(sweep: Sweep) -> Analysis:
+    """Analyze the records of a sweep."""
+    records = sweep.records
+    environments = sweep.environments
     rows = summarize(records, environments=environments)
     proofs = [record.facts.verification for record in records if record.facts.verification]
     is_no_mean = any(proof.is_sample_mean is False for proof in proofs)
     return Analysis(
-        name=name,
+        name=sweep.name,
         rows=rows,
         explanations=explain_rows(rows),
-        sweep=stored,
+        sweep=sweep,
         folder_warnings=(
-            *filter(None, [stored.unfinished_warning]),
-            *stored.warnings,
+            *filter(None, [sweep.unfinished_warning]),
+            *sweep.warnings,
             *([NOT_A_MEAN] if is_no_mean else []),
             *environment_warnings(records, environments),
         ),
     )
 
 
-def read_analysis(path: Path) -> Analysis:
-    """Read and analyze a results folder or a CSV file; raises FileError if it is neither."""
+def read_results(path: Path) -> Analysis | Collectives:
+    """Read a results folder or a CSV file, and analyze its rows; raises FileError if it is
+    neither. Collectives have none."""
     if is_table(path):
         return Analysis(name=path.name, rows=published_rows(path))
-    return analyze(load_stored(path))
+    stored = load_stored(path)
+    return analyze(stored) if isinstance(stored, Sweep) else stored
+
+
+def parts_by_work(results: Analysis | Collectives) -> Mapping[str, Analysis | Collectives]:
+    """What one chart can show, by work; "" if there is one work only, or none."""
+    if isinstance(results, Collectives):
+        return {"": results}
+    return {part.work: part for part in results.by_work}

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis import frames
-from dpbench.analysis.analyze import Analysis, analyze
+from dpbench.analysis.analyze import Analysis, analyze, parts_by_work
+from dpbench.analysis.rows import Row
 from dpbench.errors import UsageError, unknown_name
 from dpbench.folders import Collectives, Sweep, load_stored
 from dpbench.options.reading import read_value
@@ -38,23 +39,29 @@ class Results:
     def __init__(self, stored: Sweep | Collectives) -> None:
         self._stored = stored
         self._trials = stored.records if isinstance(stored, Sweep) else ()
+        self._collectives = stored.records if isinstance(stored, Collectives) else ()
 
     @cached_property
-    def _analysis(self) -> Analysis:
-        return analyze(self._stored)
+    def _shown(self) -> Analysis | Collectives:
+        """What the page and charts show."""
+        return analyze(self._stored) if isinstance(self._stored, Sweep) else self._stored
+
+    @property
+    def _rows(self) -> tuple[Row, ...]:
+        return self._shown.rows if isinstance(self._shown, Analysis) else ()
 
     @property
     def summary(self) -> str:
         """The headline: the fastest configuration of each architecture and batch size, and how well
         it scales."""
-        if self.spec is None:
+        if isinstance(self._shown, Collectives):
             return "Collectives only: no training was measured."
-        return "\n".join(headline_sentences(self._analysis.fastest))
+        return "\n".join(headline_sentences(self._shown.fastest))
 
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per configuration, with the ends of intervals."""
-        return frames.row_frame(self._analysis.rows)
+        return frames.row_frame(self._rows)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -74,8 +81,7 @@ class Results:
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row per collective, backend, group size and message size."""
-        stored = self._stored
-        return frames.collective_frame(stored.records if isinstance(stored, Collectives) else ())
+        return frames.collective_frame(self._collectives)
 
     def table(
         self,
@@ -89,7 +95,7 @@ class Results:
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
-        return rows_text(self._analysis.rows, format=format, columns=keys, width=width)
+        return rows_text(self._rows, format=format, columns=keys, width=width)
 
     def plot(self, kind: str = "throughput", *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is the architecture, required if there are
@@ -100,10 +106,10 @@ class Results:
         """
         if kind not in CHARTS:
             raise unknown_name("chart", kind, CHARTS)
-        charts = {analysis.work: analysis for analysis in self._analysis.by_work}
+        charts = parts_by_work(self._shown)
         if work is None and len(charts) == 1:
             (work,) = charts
-        if work not in charts:
+        if work is None or work not in charts:
             known = f"expected {' or '.join(map(repr, charts))}"
             only = "leave it out, as these results have only one"
             raise UsageError(f"plot: got work={work!r}; {known if len(charts) > 1 else only}")
@@ -120,13 +126,13 @@ class Results:
         """
         from dpbench.report.page import page_path, write_page
 
-        return write_page(page_path(self.folder), self._analysis, charts=charts)
+        return write_page(page_path(self.folder), self._shown, charts=charts)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
         verified, steps that were still warming up."""
-        return self._analysis.warnings
+        return self._shown.warnings
 
     @property
     def spec(self) -> SweepSpec | None:

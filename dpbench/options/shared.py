@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -28,6 +28,9 @@ from dpbench.options.types import (
 from dpbench.specs import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
+
+if TYPE_CHECKING:
+    from dpbench.analysis.rows import Row
 
 MAX_WORD: Literal["max"] = "max"
 """The word for the largest group."""
@@ -193,22 +196,20 @@ class RowFilter(Options):
         values = {name: getattr(self, f"{name}s") for name in self.filters}
         return {name: chosen for name, chosen in values.items() if chosen is not None}
 
-    def keeps(self, row: Any) -> bool:
-        """Whether a row of results is one of those. Collectives have no implementation."""
-        return all(getattr(row, name, None) in kept for name, kept in self.wanted.items())
+    def keeps(self, row: Row) -> bool:
+        """Whether a row of results is one of those."""
+        return all(getattr(row, name) in kept for name, kept in self.wanted.items())
 
-    def choices(self, rows: Sequence[Any]) -> str:
+    def choices(self, rows: Sequence[Row]) -> str:
         """The values of rows that the options can choose: numbers ascend, names are in the order of
         the rows."""
         parts = []
         for name in self.filters:
-            values_of_rows = dict.fromkeys(getattr(row, name, None) for row in rows)
-            values_of_rows.pop(None, None)
-            values = sorted(
-                values_of_rows, key=lambda value: value if isinstance(value, int) else 0
-            )
-            if values:
-                parts.append(f"{option_words(f'{name}s')} {', '.join(map(str, values))}")
+            values = dict.fromkeys(getattr(row, name) for row in rows)
+            values.pop(None, None)
+            ordered = sorted(values, key=lambda value: value if isinstance(value, int) else 0)
+            if ordered:
+                parts.append(f"{option_words(f'{name}s')} {', '.join(map(str, ordered))}")
         return "; ".join(parts)
 
 

@@ -1,24 +1,26 @@
-"""The report page: what it says, as values, which `templates/page.html.jinja` lays out."""
+"""The report page: what it says, which `templates/page.html.jinja` lays out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.analyze import Analysis, CollectivesAnalysis
+from dpbench.analysis.analyze import Analysis, parts_by_work
 from dpbench.analysis.diagnosis.explanation import Explanation, fastest_by_work
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
-from dpbench.messages import one_line
+from dpbench.folders import Collectives, Sweep
 from dpbench.records.environment import environment_line
 from dpbench.report.answers.comm import collectives_table
 from dpbench.report.answers.explain import READING_NOTE, factors_table, what_to_try
 from dpbench.report.answers.report import headline_sentences, works_of
 from dpbench.report.answers.setup import environment_lines, environment_table
 from dpbench.report.charts.figures import house_style, inline_svg
-from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw, PageSection
+from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
 from dpbench.report.commands import next_command
 from dpbench.report.configurations import configurations_table
 from dpbench.report.markup import render_template
@@ -38,7 +40,10 @@ PageChart = tuple[ChartKind, str]
 class Section:
     """Charts, a table and notes under one heading."""
 
-    kind: PageSection
+    id: str
+    title: str
+    is_open: bool = False
+    """Whether a reader sees more than its title before they open it."""
     charts: Sequence[PageChart] = ()
     table: Table | None = None
     notes: Sequence[str] = ()
@@ -46,34 +51,16 @@ class Section:
     """A command as it is typed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
-    """The report of one results folder or published table. Text may come from a record, so the
-    template escapes it; only charts contain markup."""
-
-    title: str
-    about: str
-    """Model, data, hardware, versions, and how many trials were run, on one line."""
-    headline: tuple[str, ...]
-    """The result, in one sentence for each work and batch size."""
-    warnings: tuple[str, ...]
-    """Warnings to read before a number is believed."""
-    advice: tuple[str, ...]
-    """What to do about the fastest rows, as explain prints it; the largest loss first."""
-    next_command: str
-    """What to run next; "" for nothing."""
-    first_chart: PageChart | None
-    """The chart beside the headline, if there is one: the first of how speeds scale."""
-    sections: tuple[Section, ...]
-
-
 def write_page(
-    path: Path, analysis: Analysis, *, charts: bool = True, last_command: CommandLine | None = None
+    path: Path,
+    results: Analysis | Collectives,
+    *,
+    charts: bool = True,
+    last_command: CommandLine | None = None,
 ) -> Path:
-    """Writes the page of an analysis, with its `charts` or without, whole or not at all, and
-    returns its path; `next_command` explains `last_command`. Raises FileError."""
-    page = build_page(analysis, charts=charts, last_command=last_command)
-    text = render_template("page.html", page=page)
+    """Writes the page of results, with their `charts` or without, whole or not at all, and returns
+    its path; `next_command` explains `last_command`. Raises FileError."""
+    text = page_text(results, charts=charts, last_command=last_command)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return write_inside(path, text.encode())
@@ -103,22 +90,41 @@ def page_path_in(folder: Path) -> Path:
     return page
 
 
-def build_page(
-    analysis: Analysis, *, charts: bool = False, last_command: CommandLine | None = None
-) -> Page:
-    """The page of an analysis, with every chart that it has data for if `charts`."""
-    drawn = [*_draw(analysis)] if charts else []
-    of_scaling = [chart for chart in drawn if chart[0].section is PageSection.SCALING]
-    first = of_scaling[0] if of_scaling and analysis.fastest else None
-    return Page(
-        title=one_line(analysis.name),
-        about=" · ".join(map(one_line, _about(analysis))),
-        headline=tuple(headline_sentences(analysis.fastest)),
-        warnings=analysis.warnings,
-        advice=what_to_try([*_fastest_explained(analysis)]),
-        next_command=next_command(analysis, last_command),
-        first_chart=first,
-        sections=tuple(_sections(analysis, [chart for chart in drawn if chart is not first])),
+def page_text(
+    results: Analysis | Collectives,
+    *,
+    charts: bool = False,
+    last_command: CommandLine | None = None,
+) -> str:
+    """The page of results, with every chart that they have data for if `charts`. The template
+    escapes all text, as it may come from a record, but for charts."""
+    drawn = _draw(results) if charts else defaultdict(list)
+    if isinstance(results, Collectives):
+        communication = Section(
+            id="communication",
+            title="Communication",
+            is_open=True,
+            charts=drawn["communication"],
+            table=collectives_table(results.records),
+        )
+        return render_template(
+            "page.html",
+            title=results.name,
+            about=_measured_on(results),
+            warnings=results.warnings,
+            sections=[communication, *_how_measured(results)],
+        )
+    scaling = drawn["scaling"]
+    return render_template(
+        "page.html",
+        title=results.name,
+        about=_about(results),
+        headline=[*headline_sentences(results.fastest)],
+        warnings=results.warnings,
+        advice=what_to_try([*_fastest_explained(results)]),
+        next_command=next_command(results, last_command),
+        first_chart=scaling.pop(0) if scaling and results.fastest else None,
+        sections=[*_sections(results, drawn)],
     )
 
 
@@ -136,59 +142,74 @@ def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
         )
 
 
-def _draw(analysis: Analysis) -> Iterator[PageChart]:
-    """Every kind that the analysis has data for; one for each work."""
-    charts = [(kind, part) for kind in CHARTS.values() for part in analysis.by_work]
+def _draw(results: Analysis | Collectives) -> dict[str, list[PageChart]]:
+    """Every chart that there is data for, one for each work, by section."""
+    charts = defaultdict[str, list[PageChart]](list)
     with house_style():
-        for kind, part in charts:
-            if kind.name == "speedup" and len({row.group_size for row in part.rows}) < 3:
-                continue  # of two group sizes throughput and efficiency say the same
+        for kind, (work, part) in product(CHARTS.values(), parts_by_work(results).items()):
+            rows = () if isinstance(part, Collectives) else part.rows
+            if len({row.group_size for row in rows}) < kind.page_group_sizes:
+                continue
             try:
                 figure = kind.draw(part)
             except NothingToDraw:
                 continue  # dpbench plot says why
-            yield kind, inline_svg(figure, salt=f"{kind.name} {part.work}")
+            charts[kind.section].append((kind, inline_svg(figure, salt=f"{kind.name} {work}")))
+    return charts
 
 
-def _sections(analysis: Analysis, charts: Sequence[PageChart]) -> Iterator[Section]:
+def _sections(analysis: Analysis, charts: Mapping[str, Sequence[PageChart]]) -> Iterator[Section]:
     """All sections with content, in their order."""
-    command = analysis.stored.command if analysis.stored else None
+    sweep = analysis.sweep
+    if analysis.rows:
+        table = configurations_table(analysis.rows, command=sweep.command if sweep else None)
+        notes = analysis.notes
+        yield Section(id="results", title="Results", is_open=True, table=table, notes=notes)
+    if drawn := charts["scaling"]:
+        yield Section(id="scaling", title="Scaling", is_open=True, charts=drawn)
     clear = [each for each in analysis.explanations if not each.row.noisy_estimates]
-    tables = {
-        PageSection.RESULTS: configurations_table(analysis.rows, command=command),
-        PageSection.TIME: factors_table(clear),
-    }
-    if isinstance(analysis, CollectivesAnalysis):
-        tables[PageSection.COMMUNICATION] = collectives_table(analysis.collectives.records)
-    if analysis.environments:
-        # Warnings tell how other environments differ from the first.
-        first, *_ = analysis.environments.values()
-        tables[PageSection.ENVIRONMENT] = environment_table(environment_lines(first))
-    notes = {PageSection.RESULTS: analysis.notes, PageSection.TIME: (READING_NOTE,)}
-    for kind in PageSection:
-        own = tuple(chart for chart in charts if chart[0].section is kind)
-        code = command.text if command and kind is PageSection.REPRODUCE else ""
-        table = tables.get(kind)
-        if table and table.lines:
-            yield Section(kind=kind, charts=own, table=table, notes=notes.get(kind, ()))
-        elif own or code:
-            yield Section(kind=kind, charts=own, code=code)
+    factors = factors_table(clear)
+    has_factors = bool(factors.lines)
+    if has_factors or charts["time"]:
+        yield Section(
+            id="time",
+            title="Where the time goes",
+            charts=charts["time"],
+            table=factors if has_factors else None,
+            notes=[READING_NOTE] if has_factors else [],
+        )
+    if drawn := charts["learning"]:
+        yield Section(id="learning", title="Loss curves", charts=drawn)
+    if sweep:
+        yield from _how_measured(sweep)
+
+
+def _how_measured(stored: Sweep | Collectives) -> Iterator[Section]:
+    """The machine and the command."""
+    # Warnings tell how other environments differ from the first.
+    for environment in islice(stored.environments.values(), 1):
+        table = environment_table(environment_lines(environment))
+        yield Section(id="environment", title="Environment", table=table)
+    yield Section(id="reproduce", title="Reproduce", code=stored.command.text)
 
 
 def _about(analysis: Analysis) -> Iterator[str]:
+    """Model, data, hardware, versions, and how many trials were run."""
     sweep = analysis.sweep
-    stored = analysis.stored
-    if stored is None:
+    if sweep is None:
         yield f"{units.counted(len(analysis.rows), 'row')} of published numbers, not measured here"
         return
-    if sweep:
-        yield works_of(sweep)
-    yield environment_line(stored.environments, {*stored.environments})
-    if first := min((record.started_utc for record in stored.records), default=""):
-        yield f"{first[:10]} {first[11:16]} UTC"
-    if sweep:
-        yield units.counted(sweep.trials_run, "trial")
+    yield works_of(sweep)
+    yield from _measured_on(sweep)
+    yield units.counted(sweep.trials_run, "trial")
     if any(row.verified is not None for row in analysis.rows):
         right = sum(row.verified is True for row in analysis.rows)
         checked = sum(bool(row.throughput) or row.verified is not None for row in analysis.rows)
         yield f"gradients of {right:,} of {checked:,} configurations match a single process"
+
+
+def _measured_on(stored: Sweep | Collectives) -> Iterator[str]:
+    """The machine and the time."""
+    yield environment_line(stored.environments, {*stored.environments})
+    if first := min((record.started_utc for record in stored.records), default=""):
+        yield f"{first[:10]} {first[11:16]} UTC"

@@ -79,7 +79,7 @@ class Table:
     groups: int = 0
     """First columns that a terminal leaves empty where they are those of the row above."""
     rules: tuple[int, ...] = ()
-    """Rows above which a terminal has a rule."""
+    """Rows above which there is a rule, on a page until its reader sorts the table."""
 
     @property
     def lines(self) -> list[tuple[str, ...]]:

@@ -6,15 +6,16 @@ from itertools import product
 
 from matplotlib.figure import Figure
 
-from dpbench.analysis.analyze import read_analysis
+from dpbench.analysis.analyze import parts_by_work, read_results
 from dpbench.analysis.published import is_table
 from dpbench.errors import UsageError
+from dpbench.folders import Collectives
 from dpbench.messages import say, warn
 from dpbench.options.results import ALL_CHARTS, PlotOptions
 from dpbench.report.charts.figures import house_style, stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.report.page import charts_folder
-from dpbench.run.reporting import select_rows
+from dpbench.run.reporting import select_collectives, select_rows
 from dpbench.run.results_folders import first_free, latest_folder
 
 
@@ -31,15 +32,18 @@ def plot(options: PlotOptions) -> str:
         raise UsageError(
             f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"
         )
-    analysis = read_analysis(path)
-    warn(*analysis.warnings)
-    analysis = select_rows(analysis, options)
+    results = read_results(path)
+    warn(*results.warnings)
+    if isinstance(results, Collectives):
+        parts = parts_by_work(select_collectives(results, options))
+    else:
+        parts = parts_by_work(select_rows(results, options))
     folder = options.output or charts_folder(path)
     drawn: dict[str, Figure] = {}
     empty = list[str]()
     with house_style():
-        for kind, shown in product(kinds, analysis.by_work):
-            stem = first_free(stem_of(kind.name, shown.work), lambda free: free in drawn)
+        for kind, (work, shown) in product(kinds, parts.items()):
+            stem = first_free(stem_of(kind.name, work), lambda free: free in drawn)
             try:
                 drawn[stem] = kind.draw(shown)
             except NothingToDraw as reason:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.analyze import analyze
 from dpbench.analysis.collectives import bus_factor, collective_rows
-from dpbench.folders import Collectives
 from dpbench.records.collectives import SizeTiming
 from dpbench.records.trial import Status
 from tests.analysis.collective_records import collective_record, collective_spec, failed_record
-from tests.builders import command
 
 SPEC = collective_spec(sizes_bytes=(4, 10**6), group_size=4)
 
@@ -28,12 +24,6 @@ def test_a_sample_takes_as_long_as_its_slowest_rank() -> None:
     found = (small.seconds, large.algorithm_bytes_per_second, large.bus_bytes_per_second)
     assert [one and one.value for one in found] == pytest.approx([3e-3, 1e9, 1.5e9])
     assert small.largest_error == 1e-7  # another rank's
-
-
-def test_a_folder_without_a_record_yet_has_the_columns_of_collectives() -> None:
-    frame = analyze(Collectives(folder=Path("comm"), command=command("comm"))).frame
-    assert {"collective", "nbytes"} <= {*frame.columns}
-    assert len(frame) == 0
 
 
 def test_failures_are_kept_with_their_reasons() -> None:

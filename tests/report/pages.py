@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import cache
 from html.parser import HTMLParser
 
-from dpbench.report.markup import render_template
-from dpbench.report.page import Page, build_page
+from dpbench.report.page import page_text
 from tests.builders import command
 from tests.report.sample import analysis, sample_records
 
 
 @cache
-def whole() -> Page:
+def whole() -> str:
     """A page with charts, of a sweep in which a row failed, some were skipped, one was wrong."""
     sweep = analysis(sample_records(repetitions=2), command=command(name="a b"))
-    return build_page(sweep, charts=True)
+    return page_text(sweep, charts=True)
 
 
 class Seen(HTMLParser):
@@ -39,7 +38,3 @@ class Seen(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
-
-
-def to_html(page: Page) -> str:
-    return render_template("page.html", page=page)

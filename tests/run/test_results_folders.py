@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.errors import FileError, UsageError
 from dpbench.folders import load_sweep
-from dpbench.report.charts.kinds import CHARTS, PageSection
 from dpbench.run.results_folders import latest_folder
 from tests.launch import synthetic
 
@@ -70,13 +68,11 @@ def test_without_a_folder_the_error_names_a_remedy() -> None:
         latest_folder("report")
 
 
-def test_a_chart_takes_the_latest_folder_of_its_source_whatever_its_name(
-    folders: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(CHARTS, "loss", replace(CHARTS["loss"], section=PageSection.COMMUNICATION))
-    assert run(["plot", "bandwidth,loss", "--output", "x"]) == 2  # these have no losses
+@pytest.mark.usefixtures("folders")
+def test_a_chart_without_data_leaves_no_folder(capsys: Capture) -> None:
+    assert run(["plot", "bandwidth,loss", "results/sizes", "--output", "x"]) == 2
     assert not Path("x").exists()
-    assert "using the latest: results/sizes" in capsys.readouterr().err
+    assert "no chart loss: no training was measured; dpbench sweep" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -4,31 +4,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
+from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow, collective_rows
 from dpbench.analysis.estimate import TOO_NOISY_RATIO
 from dpbench.analysis.formatting import span
+from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
+from dpbench.report.answer import Answer
 from dpbench.report.configurations import metric_column
-from dpbench.report.table import Table
+from dpbench.report.table import Table, keep_on_line
+
+
+def collectives_answer(collectives: Collectives, page: Path | None = None) -> Answer:
+    """The warnings, the table, and where the page is."""
+    return Answer(
+        paragraphs=(
+            "\n".join(f"Warning: {one_line(warning)}" for warning in collectives.warnings),
+            collectives_table(collectives.records),
+            keep_on_line(f"Report: {page}") if page else "",
+        )
+    )
 
 
 def collectives_table(records: Sequence[CollectiveRecord]) -> Table:
     """A row for each collective, backend, group size and message size that has numbers; below it
     what failed, on what the others ran, and how to read them."""
-    measured = [row for row in collective_rows(records) if row.nbytes is not None]
+    rows = collective_rows(records)
+    measured = [row for row in rows if row.nbytes is not None]
     columns = []
     for metric in COLLECTIVE_METRICS:
         if metric.priority is not None:
             values = [metric.read(row) for row in measured]
             columns.append(metric_column(metric, values, [*map(metric.write, values)]))
-    return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(records)))
+    return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(records, rows)))
 
 
-def _notes(records: Sequence[CollectiveRecord]) -> Iterator[str]:
+def _notes(records: Sequence[CollectiveRecord], rows: Sequence[CollectiveRow]) -> Iterator[str]:
     failed = Counter(
         (record.spec.label, record.status, record.reason)
         for record in records
@@ -37,7 +52,6 @@ def _notes(records: Sequence[CollectiveRecord]) -> Iterator[str]:
     for (label, status, reason), count in failed.items():
         why = f": {one_line(reason)}" if reason else ""
         yield f"{label}: {status.words} ({units.counted(count, 'repetition')}){why}"
-    rows = collective_rows(records)
     times = [row.seconds for row in rows if row.seconds is not None]
     if not times:
         return

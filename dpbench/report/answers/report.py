@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.analyze import Analysis, CollectivesAnalysis
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.fastest import Fastest
 from dpbench.analysis.formatting import percentage, plus_minus, rate_with_unit
 from dpbench.analysis.rows import Row
@@ -16,7 +16,6 @@ from dpbench.folders import Sweep
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.report.answer import Answer
-from dpbench.report.answers.comm import collectives_table
 from dpbench.report.commands import next_command
 from dpbench.report.configurations import configurations_table
 from dpbench.report.table import keep_on_line
@@ -52,10 +51,7 @@ def report_answer(
     if counts and not verbose:
         parts.append(f"({', '.join(counts)}: --verbose)")
     warned = [f"Warning: {warning}" for warning in warnings[:MAX_WARNINGS]]
-    if isinstance(analysis, CollectivesAnalysis):
-        table = collectives_table(analysis.collectives.records)
-    else:
-        table = configurations_table(analysis.rows, columns)
+    table = configurations_table(analysis.rows, columns)
     last = "   ".join(map(keep_on_line, parts))
     if sweep := analysis.sweep:
         repetitions = units.counted(sweep.spec.repetitions, "repetition")

@@ -16,7 +16,7 @@ from dpbench.analysis.formatting import TOO_NOISY, plus_minus, span, time_text
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY
 from dpbench.messages import one_line
-from dpbench.report.charts.figures import INK, MAX_PANELS, MUTED, Drawn, first_of, series_styles
+from dpbench.report.charts.figures import INK, MAX_PANELS, MUTED, captioned, first_of, series_styles
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 
@@ -34,7 +34,7 @@ MIN_LABELED_SHARE = 0.1
 """Least share of a step whose bar has its percentage inside."""
 
 
-def implementations(analysis: Analysis) -> Drawn:
+def implementations(analysis: Analysis) -> Figure:
     """One panel per group size and batch size; the reference is torch's own where measured."""
     sides = [row for row in analysis.rows if row.throughput and row.implementation != INDEPENDENT]
     compared = (_ratios(case) for case in cases(sides) if len(case) > 1)
@@ -69,7 +69,7 @@ def implementations(analysis: Analysis) -> Drawn:
     if any(row.implementation == INDEPENDENT for row in analysis.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
     stated = [ratio for ratio in drawn if ratio is not UNITY and not ratio.is_too_noisy]
-    return Drawn(figure, stated, [*remarks, *left_out])
+    return captioned(figure, analysis, stated, [*remarks, *left_out])
 
 
 def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
@@ -80,7 +80,7 @@ def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
     return {row: ratio for row in case if (ratio := row.speedup_over(reference))}
 
 
-def step_shares(analysis: Analysis) -> Drawn:
+def step_shares(analysis: Analysis) -> Figure:
     """One bar per configuration: the mean instrumented step over ranks and steps."""
     phases = {row: step for row in analysis.rows if (step := step_phases(row.records))}
     if not phases:
@@ -118,7 +118,7 @@ def step_shares(analysis: Analysis) -> Drawn:
         f"means over {steps} per rank and repetition; instrumented steps wait for the "
         "device after each phase"
     )
-    return Drawn(figure, [], [remark, *left_out])
+    return captioned(figure, analysis, [], [remark, *left_out])
 
 
 def cases(rows: Iterable[Row]) -> list[list[Row]]:

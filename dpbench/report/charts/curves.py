@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
@@ -24,13 +25,13 @@ from dpbench.report.charts.figures import (
     INK,
     MAX_PANELS,
     MUTED,
-    Drawn,
     backend_styles,
+    captioned,
     draw_points,
     first_of,
     series_styles,
 )
-from dpbench.report.charts.kinds import NothingToDraw
+from dpbench.report.charts.kinds import NO_COLLECTIVES, NothingToDraw
 from dpbench.specs.collective import CollectiveSpec
 from dpbench.specs.traits import SINGLE
 
@@ -46,19 +47,7 @@ Curve = list[tuple[Row, Estimate]]
 """The rows of a series with the values that are drawn."""
 
 
-def throughput(analysis: Analysis) -> Drawn:
-    return _draw_growth(analysis, "throughput")
-
-
-def speedup(analysis: Analysis) -> Drawn:
-    return _draw_growth(analysis, "speedup")
-
-
-def efficiency(analysis: Analysis) -> Drawn:
-    return _draw_growth(analysis, "efficiency")
-
-
-def _draw_growth(analysis: Analysis, name: Literal["throughput", "speedup", "efficiency"]) -> Drawn:
+def growth(analysis: Analysis, name: Literal["throughput", "speedup", "efficiency"]) -> Figure:
     """Curves with intervals, or bars where there are two group sizes, and in gray linear scaling.
     `single`, whose speedup and efficiency are 1 by definition, has a curve of throughput alone."""
     has_bars = len({row.group_size for row in analysis.rows}) == 2
@@ -98,7 +87,12 @@ def _draw_growth(analysis: Analysis, name: Literal["throughput", "speedup", "eff
         axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
     drawn = {batch_size for _, batch_size in shown}
     estimates = [estimate for row, estimate in points if row.batch_size in drawn]
-    return Drawn(figure, estimates, [*remarks, *fewer_panels])
+    return captioned(figure, analysis, estimates, [*remarks, *fewer_panels])
+
+
+throughput = partial(growth, name="throughput")
+speedup = partial(growth, name="speedup")
+efficiency = partial(growth, name="efficiency")
 
 
 def _curves(rows: Sequence[Row], name: str, *, has_starts: bool) -> tuple[dict[str, Curve], int]:
@@ -178,7 +172,7 @@ def _draw_series(
     axis.grid(len(curves) == 1, axis="x")
 
 
-def loss(analysis: Analysis) -> Drawn:
+def loss(analysis: Analysis) -> Figure:
     """One panel per batch size; each implementation at its largest group size, in the repetition
     of typical length, as repetitions with one seed follow the same curve."""
     measured = [row for row in analysis.rows if row.records]
@@ -208,7 +202,8 @@ def loss(analysis: Analysis) -> Drawn:
         axis.set_ylabel("training loss (mean over ranks)")
         axis.set_xlabel("timed window (s)")
     remark = "smoothed loss of the repetition of median length"
-    return Drawn(figure, [], [remark, *first_of(MAX_SERIES, len(styles), "series"), *left_out])
+    remarks = [remark, *first_of(MAX_SERIES, len(styles), "series"), *left_out]
+    return captioned(figure, analysis, [], remarks)
 
 
 def _batch_panels(
@@ -223,11 +218,10 @@ def _batch_panels(
     return figure, shown, left_out
 
 
-def bandwidth(analysis: Analysis) -> Drawn:
+def bandwidth(collectives: Collectives) -> Figure:
     """One panel per collective and group size, one line per backend."""
     lines: dict[CollectiveSpec, dict[int, Estimate]] = {}
-    stored = analysis.stored
-    for row in collective_rows(stored.records if isinstance(stored, Collectives) else ()):
+    for row in collective_rows(collectives.records):
         if row.nbytes is not None and row.bus_bytes_per_second is not None:
             lines.setdefault(row.spec, {})[row.nbytes] = row.bus_bytes_per_second
     groups: dict[str, list[CollectiveSpec]] = {}
@@ -235,9 +229,7 @@ def bandwidth(analysis: Analysis) -> Drawn:
         if len(line) > 1:
             groups.setdefault(f"{spec.collective} ×{spec.group_size}", []).append(spec)
     if not groups:
-        raise NothingToDraw(
-            "no collective was measured at two sizes or more; dpbench comm measures them"
-        )
+        raise NothingToDraw(NO_COLLECTIVES)
     figure, shown, remarks = panels([*groups.items()], "panels")
     drawn = [spec for group in groups.values() for spec in group]
     styles = backend_styles(spec.backend for spec in drawn)
@@ -253,7 +245,8 @@ def bandwidth(analysis: Analysis) -> Drawn:
         axis.set_ylabel("bus bandwidth")
         axis.set_title(title)
         category_axis(axis, names, "message size")
-    return Drawn(figure, [value for spec in drawn for value in lines[spec].values()], remarks)
+    shown_values = [value for spec in drawn for value in lines[spec].values()]
+    return captioned(figure, collectives, shown_values, remarks)
 
 
 def panels(

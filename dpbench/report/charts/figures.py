@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -28,6 +28,7 @@ from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.formatting import percent, span
 from dpbench.analysis.rows import Row
 from dpbench.files import write_inside
+from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.report.markup import visible
@@ -60,16 +61,6 @@ KEY_WIDTH_INCHES, KEY_HEIGHT_INCHES = 1.6, 0.19
 PIXELS_PER_INCH = 130
 _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """Metadata without dates, so that equal data gives equal files."""
-
-
-class Drawn(NamedTuple):
-    """A chart without its title and caption."""
-
-    figure: Figure
-    estimates: Sequence[Estimate]
-    """The estimates whose intervals it shows."""
-    remarks: Sequence[str]
-    """Remarks in its caption."""
 
 
 @contextmanager
@@ -127,13 +118,14 @@ def draw_points(axes: Axes, points: Sequence[tuple[float, Estimate]], **look: An
     axes.errorbar(places, [value.value for value in values], yerr=sides, **look)
 
 
-def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
-    """Puts the title above, which names the work where there are several. Below are one legend for
-    all panels, how the intervals came about, what is not shown, and the environment."""
-    figure, estimates, remarks = drawn
-    whole = f"{title}: {one_line(analysis.work)}" if analysis.work else title
-    figure.suptitle(whole, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    environments = analysis.environments
+def captioned(
+    figure: Figure,
+    results: Analysis | Collectives,
+    estimates: Sequence[Estimate],
+    remarks: Sequence[str],
+) -> Figure:
+    """Puts below the panels one legend for all, how the intervals of the `estimates` came about,
+    `remarks`, and the environment."""
     words = []
     repeated = [value.sample_size for value in estimates if value.basis == "repetitions"]
     if repeated:
@@ -142,7 +134,8 @@ def with_caption(drawn: Drawn, title: str, analysis: Analysis) -> Figure:
         words.append(f"error bars: {level} interval over n = {count} repetitions")
     if single := sum(value.basis == "single value" for value in estimates):
         words.append(f"{units.counted(single, 'point')} without an error bar: n = 1")
-    parts = (*words, *remarks, environment_line(environments, {*environments}), analysis.name)
+    machine = environment_line(results.environments, {*results.environments})
+    parts = (*words, *remarks, machine, results.name)
     text = textwrap.fill(
         " · ".join(map(one_line, parts)),
         int(figure.get_figwidth() * CHARACTERS_PER_INCH),

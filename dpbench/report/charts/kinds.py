@@ -1,39 +1,25 @@
 """Every kind of chart: what it is called, what it shows, which function draws it.
 
-A kind has a function of its name ("-" is "_" there) in `curves` or `bars`. They are imported when a
-chart is drawn: names and sentences are there without matplotlib, for help.
+Functions are imported when they draw: names and sentences are there without matplotlib, for help.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from dpbench.folders import Collectives
+from dpbench.messages import one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpbench.analysis.analyze import Analysis
-    from dpbench.report.charts.figures import Drawn
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
-
-
-class PageSection(StrEnum):
-    """Sections of the page, in their order, with their titles."""
-
-    RESULTS = "Results"
-    SCALING = "Scaling"
-    TIME = "Where the time goes"
-    LEARNING = "Loss curves"
-    COMMUNICATION = "Communication"
-    ENVIRONMENT = "Environment"
-    REPRODUCE = "Reproduce"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a reader sees more than its title before they open it."""
-        return self.name in ("RESULTS", "SCALING", "COMMUNICATION")
+NO_COLLECTIVES = "no collective was measured at two sizes or more; dpbench comm measures them"
+NO_TRAINING = "no training was measured; dpbench sweep measures it"
 
 
 class NothingToDraw(Exception):
@@ -47,31 +33,38 @@ class ChartKind:
     name: str
     title: str
     """What it shows, also for those who do not see it."""
-    section: PageSection
+    section: Literal["scaling", "time", "learning", "communication"]
+    """The `id` of its section of the page."""
+    function: str
+    """The function that draws it, as "module:function" in this folder."""
+    page_group_sizes: int = 0
+    """Fewest group sizes with which it says more than the other charts of the page."""
 
     @property
     def is_of_sweeps(self) -> bool:
         """Whether it shows sweeps, and not measurements of collectives."""
-        return self.section is not PageSection.COMMUNICATION
+        return self.section != "communication"
 
-    def draw(self, analysis: Analysis) -> Figure:
+    def draw(self, results: Analysis | Collectives) -> Figure:
         """Draw it of one work, in `figures.house_style()`; raises NothingToDraw with a reason."""
-        from dpbench.report.charts import bars, curves
-        from dpbench.report.charts.figures import with_caption
-
-        draw = {**vars(curves), **vars(bars)}[self.name.replace("-", "_")]
-        drawn: Drawn = draw(analysis)
-        return with_caption(drawn, self.title, analysis)
+        work = "" if isinstance(results, Collectives) else results.work
+        if self.is_of_sweeps == isinstance(results, Collectives):
+            raise NothingToDraw(NO_TRAINING if self.is_of_sweeps else NO_COLLECTIVES)
+        figure: Figure = pkgutil.resolve_name(f"{__package__}.{self.function}")(results)
+        figure.suptitle(
+            f"{self.title}: {one_line(work)}" if work else self.title, x=0.01, ha="left"
+        )
+        return figure
 
 
 _KINDS = (
-    ChartKind("implementations", "Implementations compared", PageSection.SCALING),
-    ChartKind("throughput", "Throughput by group size", PageSection.SCALING),
-    ChartKind("speedup", "Speedup by group size", PageSection.SCALING),
-    ChartKind("efficiency", "Efficiency by group size", PageSection.SCALING),
-    ChartKind("step-shares", "Phases of a step", PageSection.TIME),
-    ChartKind("loss", "Loss over time", PageSection.LEARNING),
-    ChartKind("bandwidth", "Bandwidth by message size", PageSection.COMMUNICATION),
+    ChartKind("implementations", "Implementations compared", "scaling", "bars:implementations"),
+    ChartKind("throughput", "Throughput by group size", "scaling", "curves:throughput"),
+    ChartKind("speedup", "Speedup by group size", "scaling", "curves:speedup", page_group_sizes=3),
+    ChartKind("efficiency", "Efficiency by group size", "scaling", "curves:efficiency"),
+    ChartKind("step-shares", "Phases of a step", "time", "bars:step_shares"),
+    ChartKind("loss", "Loss over time", "learning", "curves:loss"),
+    ChartKind("bandwidth", "Bandwidth by message size", "communication", "curves:bandwidth"),
 )
 CHARTS = {kind.name: kind for kind in _KINDS}
 """Kinds in the order in which they are listed and drawn."""

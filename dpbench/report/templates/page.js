@@ -15,7 +15,7 @@ function compare(a, b) {
 for (const box of document.querySelectorAll("figure.table")) {
   const table = box.querySelector("table");
   const headers = [...table.tHead.rows[0].cells];
-  const rows = [...table.tBodies[0].rows];
+  const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
   headers.forEach((header, place) => header.addEventListener("click", () => {
     const descending = header.getAttribute("aria-sort") === "ascending";
     headers.forEach((one) => one.removeAttribute("aria-sort"));
@@ -26,6 +26,7 @@ for (const box of document.querySelectorAll("figure.table")) {
       return descending ? compare(b, a) : compare(a, b);
     });
     table.tBodies[0].append(...rows);
+    [...table.tBodies].slice(1).forEach((emptied) => emptied.remove());  // and the rules with them
   }));
   box.querySelectorAll(".control").forEach((one) => { one.hidden = false; });
   box.querySelector("[type=search]")?.addEventListener("input", (event) => {

@@ -8,8 +8,9 @@ from functools import cache
 
 from matplotlib.figure import Figure
 
-from dpbench.analysis.analyze import Analysis, CollectivesAnalysis
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.rows import summarize
+from dpbench.folders import Collectives
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
 from dpbench.report.charts.figures import house_style
 from dpbench.report.charts.kinds import CHARTS
@@ -34,10 +35,10 @@ def sweep() -> Analysis:
     return source([_with_phases(record) for record in sample_records(group_sizes=(1, 2, 4))])
 
 
-def collectives() -> CollectivesAnalysis:
+def collectives() -> Collectives:
     """On gloo: 100 µs and 1.5 GB/s, within 2 %."""
     on_gloo = [one for one in sample_collectives() if one.spec.backend == "gloo"]
-    return CollectivesAnalysis(name="demo", collectives=stored_collectives(on_gloo))
+    return stored_collectives(on_gloo, name="demo")
 
 
 @cache

@@ -101,7 +101,7 @@ def test_no_part_of_a_chart_covers_another(kind: str) -> None:
     """From above: the title, the panels, the legend, the caption."""
     chart = figure(kind)
     chart.draw_without_rendering()
-    title, *others = (text.get_window_extent() for text in chart.texts)
+    *others, title = (text.get_window_extent() for text in chart.texts)
     tops, bottoms = [], []
     for axes in chart.axes:
         box = axes.get_tightbbox()
@@ -206,7 +206,7 @@ def test_losses_end_where_their_window_ends() -> None:
 def test_bandwidth_is_that_of_the_analysis() -> None:
     chart = figure("bandwidth")
     assert [axes.get_title("left") for axes in chart.axes] == ["all_reduce ×2", "all_reduce ×4"]
-    measured = collective_rows(collectives().collectives.records)
+    measured = collective_rows(collectives().records)
     rows = [row for row in measured if row.spec.group_size == 4]
     shown = [value for _, _, value, _, _ in bars(chart.axes[1])]
     speeds = [row.bus_bytes_per_second.value for row in rows if row.bus_bytes_per_second]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.analyze import Analysis
 from dpbench.report.charts.curves import panels
-from dpbench.report.charts.figures import Drawn, house_style, stem_of, with_caption, write_figure
+from dpbench.report.charts.figures import captioned, house_style, stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS
 from tests.analysis.builders import run, trial
 from tests.report.sample import analysis
@@ -20,7 +20,8 @@ STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 def small(name: str = "demo") -> Figure:
     figure, [(axes, _)], _ = panels(["one"], "panels")
     axes.plot([1, 2], [1, 2])
-    return with_caption(Drawn(figure, [], []), "Loss over time", Analysis(name=name))
+    figure.suptitle("Loss over time")
+    return captioned(figure, Analysis(name=name), [], [])
 
 
 def test_equal_data_gives_equal_files_whatever_the_style_of_the_user(tmp_path: Path) -> None:
