@@ -71,7 +71,10 @@ class Analysis:
                 label = labels.implementation(row.configuration)
                 named = replace(row, implementation_label=label)
             groups.setdefault(row.work, []).append(named)
-        parts = [replace(self, rows=(*rows,), work=work) for work, rows in groups.items()]
+        parts = list[Self]()
+        for work, rows in groups.items():
+            explained = tuple(each for each in self.explanations if each.row.work == work)
+            parts.append(replace(self, rows=(*rows,), explanations=explained, work=work))
         return tuple(parts) or (self,)
 
     @cached_property

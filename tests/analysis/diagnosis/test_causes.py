@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Cause, fastest_by_work
 from dpbench.analysis.rows import summarize
@@ -176,8 +177,12 @@ def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
 def test_each_work_has_its_own_fastest_row() -> None:
     slow = weak_sweep(slower=9.0)
     strong = [replace(one, trial=varied(one.trial, scaling="strong")) for one in slow]
-    found = fastest_by_work(explain_rows(summarize([*weak_sweep(), *strong])))
-    assert [one.row.label.split("/")[0] for one in found] == ["ddp(strong)", "ddp(weak)"]
+    rows = summarize([*weak_sweep(), *strong])
+    found = Analysis(name="", rows=rows, explanations=explain_rows(rows))
+    best = fastest_by_work(found.explanations)
+    assert [one.row.label.split("/")[0] for one in best] == ["ddp(strong)", "ddp(weak)"]
+    explained = {part.work: {one.row.work for one in part.explanations} for part in found.by_work}
+    assert explained == {"strong": {"strong"}, "weak": {"weak"}}
 
 
 def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
