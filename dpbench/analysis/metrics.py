@@ -202,8 +202,8 @@ METRICS: tuple[Metric[Row], ...] = (
         lambda row: row.backend or None,
         "text",
         of_trial=attrgetter("configuration.backend"),
-        meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
-        "any other name is from the source of the numbers.",
+        meaning="How gradients travel: a backend, threads of one process, or none; published "
+        "rows may have other names.",
     ),
     Metric(
         "group_size",
@@ -289,8 +289,8 @@ METRICS: tuple[Metric[Row], ...] = (
         attrgetter("throughput"),
         "estimate",
         of_trial=if_timed(throughput.items_per_second),
-        meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
-        "time, from the opening barrier until its device has finished.",
+        meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's time "
+        "from the opening barrier until its device is idle.",
         unit="items/s",
         header="Items/s",
         write=formatting.rate,
@@ -300,7 +300,7 @@ METRICS: tuple[Metric[Row], ...] = (
     Metric(
         "fixed_work_seconds",
         lambda row: (row.published and row.published.fixed_work_seconds) or None,
-        meaning="Time for a fixed amount of work, in published rows that state no throughput.",
+        meaning="Time for a fixed amount of work, in published rows without throughput.",
         header="Time",
         write=units.seconds,
         priority=2,
@@ -327,8 +327,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "efficiency",
         attrgetter("efficiency"),
         "estimate",
-        meaning="Efficiency: speedup ÷ replicas, 100 % is linear scaling; it has the speedup's "
-        "relative interval.",
+        meaning="Efficiency: speedup ÷ replicas; 100 % is linear scaling.",
         header="Eff.",
         write=formatting.whole_percentage,
         priority=5,
@@ -340,8 +339,7 @@ METRICS: tuple[Metric[Row], ...] = (
             if row.speedup and row.group_size > 1 and not row.configuration
             else None
         ),
-        meaning="Karp–Flatt serial fraction that would explain a published speedup S, "
-        "(1/S − 1/n) ÷ (1 − 1/n).",
+        meaning="Karp–Flatt serial fraction of a published speedup S: (1/S − 1/n) ÷ (1 − 1/n).",
         header="Serial",
         write="{:.3f}".format,
         priority=10,
@@ -352,8 +350,8 @@ METRICS: tuple[Metric[Row], ...] = (
         "estimate",
         of_trial=if_timed(throughput.exposed_communication_seconds),
         meaning="Communication that the backward pass does not hide: step time with gradient "
-        "synchronization − without it, in the same processes, without waiting for stragglers; "
-        "in rows, the share of the step that `explain` shows × the step.",
+        "synchronization − without it, less the waiting for stragglers; in rows, the share that "
+        "`explain` shows × the step.",
         header="Exposed comm",
         words=exposed_words,
         priority=7,
@@ -362,8 +360,8 @@ METRICS: tuple[Metric[Row], ...] = (
         "loss_slope_per_second",
         lambda row: loss_slope_per_second(row.records, row.throughput),
         "estimate",
-        meaning="How much the training loss falls per second: the Theil–Sen slope over the timed "
-        "steps × steps per second.",
+        meaning="Fall of the training loss: its Theil–Sen slope over the timed steps × steps per "
+        "second.",
         header="Loss/s",
         write=formatting.slope,
         priority=6,
@@ -372,8 +370,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "loss_delta_per_step",
         of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
         mean_of_a_seed,
-        meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
-        "mini-batches.",
+        meaning="(First − last timed loss) ÷ timed steps, from two noisy mini-batches.",
         unit="per step",
         header="Loss delta/step",
         write=formatting.three_digits,
@@ -382,8 +379,8 @@ METRICS: tuple[Metric[Row], ...] = (
         "loss_delta_per_second",
         of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
         mean_of_a_seed,
-        meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
-        "noisy mini-batches; without an interval, as repetitions share these batches.",
+        meaning="(First − last timed loss) ÷ seconds of the timed window, from two noisy "
+        "mini-batches.",
         unit="per s",
         header="Loss delta/s",
         write=formatting.three_digits,
@@ -392,8 +389,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "final_loss",
         of_losses(lambda values, _: values[-1]),
         mean_of_a_seed,
-        meaning="Loss of the last timed step, the sample-weighted mean over ranks; without an "
-        "interval, as repetitions share a seed.",
+        meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
         unit="loss",
         write=formatting.three_digits,
     ),
@@ -401,8 +397,8 @@ METRICS: tuple[Metric[Row], ...] = (
         "mfu",
         attrgetter("mfu"),
         "estimate",
-        meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
-        "for the trial's number format; empty for devices not in the built-in table.",
+        meaning="Model FLOPs utilization: operations per second ÷ the devices' peak at this dtype; "
+        "empty for devices whose peak dpbench does not know.",
         header="MFU",
         write=formatting.clear_percentage,
         priority=8,
@@ -412,9 +408,8 @@ METRICS: tuple[Metric[Row], ...] = (
         resources.peak_memory,
         lambda peaks, unit: round(geometric_mean(peaks, unit).value),
         value_type="integer",
-        meaning="Largest memory over ranks, the geometric mean over repetitions: allocated on the "
-        "GPU from warm-up to the end of the first timed segment, else resident on the host (whole "
-        "process).",
+        meaning="Peak memory of the largest rank: allocated on the GPU from warm-up to the end of "
+        "the first timed segment, else resident on the host (whole process).",
         unit="B",
         header="Memory",
         write=formatting.memory,
@@ -434,8 +429,8 @@ METRICS: tuple[Metric[Row], ...] = (
             better="lower",
         )
         for percent, meaning in (
-            (50, "Median time of a timed step, the geometric mean over repetitions."),
-            (95, "Time that 95 % of a repetition's timed steps did not exceed, as that of p50."),
+            (50, "Median time of a timed step."),
+            (95, "Time that 95 % of the timed steps did not exceed."),
         )
     ),
     of_repetitions(
@@ -443,8 +438,8 @@ METRICS: tuple[Metric[Row], ...] = (
         if_timed(throughput.rank_skew),
         mean,
         value_type="estimate",
-        meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
-        "fraction; if that was not timed, with synchronization, which understates the skew.",
+        meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization; where that "
+        "was not timed, with it, which understates the skew.",
         unit="of the median rank",
         write=formatting.clear_percentage,
     ),
@@ -476,23 +471,21 @@ METRICS: tuple[Metric[Row], ...] = (
         "repetitions",
         attrgetter("repetitions"),
         "integer",
-        meaning="Completed repetitions, each in fresh processes.",
+        meaning="Completed repetitions.",
     ),
     of_repetitions(
         "timed_steps",
         if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
         lambda values, _: min(values),
         value_type="integer",
-        meaning="Steps of the timed window of each repetition.",
+        meaning="Timed steps of each repetition.",
     ),
     Metric(
         "verified",
         attrgetter("verified"),
         "boolean",
         of_trial=lambda r: proof.passed if (proof := r.facts.verification) else None,
-        meaning="Whether gradients were compared with those of one process in float64 (float32 "
-        "if there are over 67 million parameters, or the model casts to it), and agreed; missing "
-        "if not compared.",
+        meaning="Whether gradients agreed with those of one process; missing if not compared.",
     ),
     Metric(
         "status",
