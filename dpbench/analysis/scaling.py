@@ -21,7 +21,6 @@ from typing import Literal, get_args
 from dpbench.analysis.estimate import Estimate
 
 SpeedKind = Literal["time", "throughput"]
-SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
 
 UNITY = Estimate(value=1.0, unit="×", sample_size=1, basis="definition")
 """The speedup of a reference over itself."""
@@ -72,8 +71,8 @@ def analyze_scaling(
     Raises:
         ValueError: A value is not a positive number, or a group size not a whole number >= 1.
     """
-    if kind not in SPEED_KINDS:
-        raise ValueError(f"kind {kind!r}: expected one of {', '.join(SPEED_KINDS)}")
+    if kind not in get_args(SpeedKind):
+        raise ValueError(f"kind {kind!r}: expected one of {', '.join(get_args(SpeedKind))}")
     sizes = (start_group_size, *values)
     if wrong := [n for n in sizes if isinstance(n, bool) or not isinstance(n, Integral) or n < 1]:
         raise ValueError(f"group size {wrong[0]!r}: expected a whole number >= 1")

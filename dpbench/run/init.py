@@ -11,7 +11,6 @@ from dpbench.errors import UsageError
 
 MODEL_TEMPLATE = Path(__file__).with_name("model_template.py")
 DEFAULT_FILE = Path("my_model.py")
-TEMPLATE_FACTORY = "make"
 COPY_FOLDER = Path("results")
 
 
@@ -28,7 +27,7 @@ def write_template(file: Path) -> str:
     text = MODEL_TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT_FILE), str(file))
     with file.open("x", encoding="utf-8") as opened:  # "cannot use FILE" if that fails
         opened.write(text)
-    return f"{file} written. Run it: dpbench sweep --arch {file}:{TEMPLATE_FACTORY} --gpus 2\n"
+    return f"{file} written. Run it: dpbench sweep --arch {file}:make --gpus 2\n"
 
 
 def copy_shipped() -> str:

@@ -22,10 +22,6 @@ NEEDS_THROUGHPUTS = (
     "expected a throughput at a fixed batch per replica (images_per_second or seconds_per_step), "
     "got times of a fixed amount of work or speedups"
 )
-NEEDS_WEAK_SCALING = (
-    "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
-    "is fixed; measure with --scaling weak"
-)
 NEEDS_COMMUNICATION = "single and independent exchange no gradients, so there is nothing to project"
 Origin = Literal["measured", "extrapolated", "next node", "projected", "refused"]
 """Where the numbers of a point come from; the strongest first."""
@@ -193,7 +189,10 @@ def scaling_curves(
             ordered.insert(0, single)
         curve = ScalingCurve(rows=tuple(ordered))
         if first.configuration is not None and first.configuration.scaling == "strong":
-            notes.append(f"{curve.label}: {NEEDS_WEAK_SCALING}")
+            notes.append(
+                f"{curve.label}: project needs weak scaling (a fixed batch per replica), and here "
+                "the batch of the whole group is fixed; measure with --scaling weak"
+            )
         elif doubtful := [row for row in (single, *ordered) if row and row.noisy_estimates]:
             noisy |= dict.fromkeys(doubtful)
         else:

@@ -15,8 +15,6 @@ from dpbench.messages import one_line
 from dpbench.report.answer import Answer
 from dpbench.report.table import MISSING, Column, Table, or_missing
 
-VERBOSE_HINT = "--verbose lists the assumptions"
-LAW_TITLE = "Predicted by a scaling law from the measured group sizes"
 INTERVALS_NOTE = (
     "measured: 95 % confidence interval over repetitions; predicted: "
     f"{percent(BAND_CONFIDENCE)} band"
@@ -43,9 +41,11 @@ def projection_answer(
         *_track_record(points),
         f"efficiency is speed per replica ÷ that of {' or '.join(references)}; 100 % is linear "
         "scaling",
-        *(_assumptions(curves) if verbose else [VERBOSE_HINT]),
+        *(_assumptions(curves) if verbose else ["--verbose lists the assumptions"]),
     ]
-    title = f"Simulated on {network}" if network else LAW_TITLE
+    title = "Predicted by a scaling law from the measured group sizes"
+    if network is not None:
+        title = f"Simulated on {network}"
     return Answer(
         paragraphs=(title, _projection_table(curves), lines),
         data={

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dpbench import units
 from dpbench.records.collectives import CollectiveRecord
@@ -33,25 +33,24 @@ class NameEntry(NamedTuple):
 def names_answer(entries: Sequence[NameEntry]) -> Answer:
     """A row for each name if all are of one kind; else one for each kind, in which names that
     cannot be used here are in parentheses."""
-    names: dict[str, list[str]] = {}
-    for entry in entries:
-        name = entry.name if entry.reason is None else f"({entry.name})"
-        names.setdefault(entry.kind, []).append(name)
-    if len(names) == 1:
-        columns: tuple[Column, ...] = (
+    data = [entry._asdict() for entry in entries]
+    if len({entry.kind for entry in entries}) == 1:
+        described = (
             Column("Name", [entry.name for entry in entries], is_text=True),
             Column("Usable", ["no" if entry.reason else "yes" for entry in entries], is_text=True),
             Column("What", [e.reason or e.description for e in entries], is_text=True),
         )
-        more = ""
-    else:
-        columns = (
-            Column("Kind", [*names], is_text=True),
-            Column("Names", [*map(", ".join, names.values())], is_text=True),
-        )
-        more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
-    data = [entry._asdict() for entry in entries]
-    return Answer(paragraphs=(Table(columns=columns), more), data=data)
+        return Answer(paragraphs=(Table(columns=described),), data=data)
+    names: dict[str, list[str]] = {}
+    for entry in entries:
+        name = entry.name if entry.reason is None else f"({entry.name})"
+        names.setdefault(entry.kind, []).append(name)
+    listed = (
+        Column("Kind", [*names], is_text=True),
+        Column("Names", [*map(", ".join, names.values())], is_text=True),
+    )
+    more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
+    return Answer(paragraphs=(Table(columns=listed), more), data=data)
 
 
 def plan_answer(
@@ -95,41 +94,35 @@ def plan_answer(
 
 def doctor_answer(environment: Environment, tests: Sequence[CollectiveRecord]) -> Answer:
     """The machine, the versions, and whether each backend works, from an all-reduce on each."""
-    lines = (
+    lines = [
         *environment_lines(environment),
         ("needs", f"Python {PYTHON}, torch {TORCH}, or later"),
-        *(("backend", f"{test.spec.backend}: {self_test_words(test)}") for test in tests),
-    )
+    ]
+    backends: list[dict[str, Any]] = []
+    for test in tests:
+        is_skipped = test.status is Status.SKIPPED
+        # The time of the slowest rank; None if the test did not complete.
+        seconds = max((median(timings[0].seconds) for timings in test.ranks), default=None)
+        if seconds is None:
+            words = f"{'not usable' if is_skipped else 'failed'}: {test.reason}"
+        else:
+            ranks = units.counted(test.spec.group_size, "rank")
+            took = units.seconds(seconds)
+            words = f"works: 4 KiB all-reduce between {ranks} in {took} (median)"
+        lines.append(("backend", f"{test.spec.backend}: {words}"))
+        backends.append(
+            {
+                "backend": test.spec.backend,
+                "passed": test.status is Status.COMPLETED,
+                "ranks": 0 if is_skipped else test.spec.group_size,
+                "seconds": seconds,
+                "reason": test.reason,
+            }
+        )
     return Answer(
         paragraphs=(environment_table(lines),),
-        data={
-            "environment": asdict(environment),
-            "backends": [
-                {
-                    "backend": test.spec.backend,
-                    "passed": test.status is Status.COMPLETED,
-                    "ranks": test.spec.group_size if test.status is not Status.SKIPPED else 0,
-                    "seconds": median_seconds(test),
-                    "reason": test.reason,
-                }
-                for test in tests
-            ],
-        },
+        data={"environment": asdict(environment), "backends": backends},
     )
-
-
-def self_test_words(test: CollectiveRecord) -> str:
-    """Whether the backend works, in words."""
-    seconds = median_seconds(test)
-    if seconds is None:
-        return f"{'not usable' if test.status is Status.SKIPPED else 'failed'}: {test.reason}"
-    ranks = units.counted(test.spec.group_size, "rank")
-    return f"works: 4 KiB all-reduce between {ranks} in {units.seconds(seconds)} (median)"
-
-
-def median_seconds(test: CollectiveRecord) -> float | None:
-    """The time of the slowest rank; None if the test did not complete."""
-    return max((median(timings[0].seconds) for timings in test.ranks), default=None)
 
 
 def environment_table(lines: Iterable[tuple[str, str]]) -> Table:
