@@ -7,6 +7,7 @@ from typing import Annotated
 
 from dpbench.analysis.comparisons.comparison import compare_sides
 from dpbench.analysis.comparisons.matching import RUN_IDENTITY, Side
+from dpbench.analysis.comparisons.verdict import classify
 from dpbench.errors import UsageError
 from dpbench.folders import Sweep, load_sweep
 from dpbench.messages import warn
@@ -20,10 +21,10 @@ from dpbench.specs import AXES
 
 def compare(options: CompareOptions) -> Answer:
     """Compare two sweeps, or parts of them. Raises NotComparable, UsageError and FileError."""
-    (before, now), warnings = load_sides(options.baseline, options.candidate)
+    (baseline, candidate), warnings = load_sides(options.baseline, options.candidate)
     warn(*warnings)
-    compared = compare_sides(before, now, force=options.force)
-    return comparison_answer(compared, options.metric, within=options.within)
+    compared = compare_sides(baseline, candidate, options.metric, force=options.force)
+    return comparison_answer(classify(compared, within=options.within), within=options.within)
 
 
 def load_sides(*texts: str) -> tuple[list[Side], list[str]]:

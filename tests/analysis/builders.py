@@ -10,8 +10,7 @@ from typing import Any
 from dpbench.analysis.change import ALPHA
 from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.comparisons.verdict import Verdict, assess
-from dpbench.analysis.noise import MachineLoad
+from dpbench.analysis.comparisons.verdict import judge
 from dpbench.folders import Sweep
 from dpbench.records.environment import Accelerator, Environment, capture
 from dpbench.records.trial import (
@@ -218,11 +217,15 @@ def side(label: str, *groups: Sequence[TrialRecord], **changes: Any) -> Side:
     return Side(label=label, sweep=sweep, **changes)
 
 
+def compare_speeds(baseline: Side, candidate: Side, *, force: bool = False) -> Comparison:
+    return compare_sides(baseline, candidate, ["images_per_second"], force=force)
+
+
 def throughputs(
     baseline: Mapping[int, Sequence[float]], candidate: Mapping[int, Sequence[float]]
 ) -> Comparison:
     """Two sweeps of ddp on one replica: {batch size: throughput of every repetition}."""
-    return compare_sides(
+    return compare_speeds(
         side("before", *(runs(trial(batch_size=b), speeds) for b, speeds in baseline.items())),
         side("after", *(runs(trial(batch_size=b), speeds) for b, speeds in candidate.items())),
     )
@@ -274,26 +277,20 @@ def slower(throughputs: Sequence[float], share: float) -> list[float]:
     return [value / (1 + share) for value in throughputs]
 
 
-def judged(
-    before: Side, after: Side, tolerances: Mapping[str, float] | None = None
-) -> tuple[Verdict, ...]:
+def judged(before: Side, after: Side, tolerances: Mapping[str, float] | None = None) -> Comparison:
     limits = tolerances or {"images_per_second": 0.03}
-    return assess(before, after, limits, force=False, alpha=ALPHA)
+    return judge(compare_sides(before, after, limits), limits, alpha=ALPHA)
 
 
 def assessment(
     changes: Mapping[int, Sequence[float]],
     *extra: TrialRecord,
     tolerances: Mapping[str, float] | None = None,
-) -> tuple[Verdict, ...]:
+) -> Comparison:
     """A quiet baseline, and a candidate with these throughputs by batch size."""
     before = side("before", *(runs(trial(batch_size=batch), QUIET) for batch in changes))
     after = side("after", *(runs(trial(batch_size=b), v) for b, v in changes.items()), list(extra))
     return judged(before, after, tolerances)
-
-
-def under_load(verdicts: Sequence[Verdict], load: MachineLoad) -> list[Verdict]:
-    return [replace(one, compared=replace(one.compared, machine_load=load)) for one in verdicts]
 
 
 ALL_PASS = assessment({16: QUIET})

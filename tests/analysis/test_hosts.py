@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.comparison import compare_sides
 from dpbench.analysis.frames import row_frame
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.resources import peak_items_per_second
@@ -16,7 +15,7 @@ from dpbench.errors import NotComparable
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.configurations import cell
-from tests.analysis.builders import H100, machine, run, runs, side, trial
+from tests.analysis.builders import H100, compare_speeds, machine, run, runs, side, trial
 
 FIRST = machine()
 SECOND = replace(FIRST, hostname="other")
@@ -46,10 +45,10 @@ def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other()
     together = side("a", runs(trial(group_size=2), [100.0]))
     across = side("b", runs(trial(group_size=2, replicas_by_node=(1, 1)), [90.0]))
     with pytest.raises(NotComparable, match="they differ in nodes: one -> 1"):
-        compare_sides(together, across)
+        compare_speeds(together, across)
     chosen = (replace(together, where={"nodes": "one"}), replace(across, where={"nodes": "1+1"}))
-    (pair,) = compare_sides(*chosen).pairs
-    assert pair.label == "ddp/gloo ×2, batch 32"
+    (row,) = compare_speeds(*chosen).rows["images_per_second"]
+    assert row.label == "ddp/gloo ×2, batch 32"
 
 
 def test_hosts_that_are_alike_need_no_note_and_others_are_told() -> None:

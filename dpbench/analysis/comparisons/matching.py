@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.rows import by_configuration
@@ -45,7 +46,7 @@ def typed_value(name: str, configuration: Configuration) -> str:
     return as_typed(configuration.setting(name), AXES[name].none if name in AXES else "")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for cached values
 class Side:
     """One of the two compared things: the trials of a sweep, or some of them."""
 
@@ -54,11 +55,15 @@ class Side:
     where: Mapping[str, str] = field(default_factory=dict)
     """Selection of the records of the sweep: {"backend": "shm"}. Its keys are in `RUN_IDENTITY`."""
     run_id: str | None = None
-    """Name of the run in which it was measured, if others may have been measured in turn with it.
-    Sides of one run are compared within each repetition."""
+    """Name of the run in which it was measured, if others may have been measured in it."""
 
-    def selected(self) -> Records:
-        """The records of the side; raises UsageError if there are none."""
+    def ran_in_turn_with(self, other: Side) -> bool:
+        """Whether both were measured in one run, repetition by repetition."""
+        return self.run_id is not None and self.run_id == other.run_id
+
+    @cached_property
+    def records(self) -> Records:
+        """The records that the selection leaves; raises UsageError if there are none."""
         if not self.sweep.records:
             raise UsageError(f"{self.label} holds no trial that could be compared")
         chosen = self.sweep.records
@@ -76,7 +81,7 @@ class Side:
         """The repetitions of each of its configurations, by the values of these settings; raises
         UsageError if two of them have the same."""
         by_identity: dict[Identity, list[TrialRecord]] = {}
-        for configuration, repetitions in by_configuration(self.selected()).items():
+        for configuration, repetitions in by_configuration(self.records).items():
             identity = tuple(typed_value(key, configuration) for key in keys)
             if identity in by_identity:
                 earlier = by_identity[identity][0].configuration
@@ -89,19 +94,20 @@ class Side:
             by_identity[identity] = repetitions
         return by_identity
 
-    def used_environments(self) -> dict[str, Environment | None]:
+    @cached_property
+    def environments(self) -> dict[str, Environment | None]:
         """The environments of its trials by the comparable part of their ids; None for those that
         are not stored."""
         return {
             comparable_part(name): self.sweep.environments.get(name)
-            for record in self.selected()
+            for record in self.records
             for name in record.environment_ids
         }
 
     def group_classes(self) -> dict[str, str]:
         """torch's class of process group behind each backend, where ranks have a group."""
         classes = dict[str, str]()
-        for record in self.selected():
+        for record in self.records:
             if record.facts.group_class:
                 classes[record.configuration.backend] = record.facts.group_class
         return classes

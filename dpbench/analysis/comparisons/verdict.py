@@ -1,4 +1,6 @@
-"""The verdicts of a check: regressed, pass or inconclusive, over all rows of a metric at once.
+"""What changes mean: the outcome of each row in `compare`, and the verdicts of `check`.
+
+A verdict is regressed, pass or inconclusive, over all rows of a metric at once.
 
 One number decides: the mean change over the rows of each repetition of the sweep, as a logarithm.
 What disturbs one repetition disturbs all of its rows, and the mean of r rows is √r times as precise
@@ -25,95 +27,108 @@ the sides ran in turn and both were under such load: else the load may have come
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
 
-from dpbench.analysis.change import Change, change_between, mean_per_repetition
-from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, Outcome, compare_sides
-from dpbench.analysis.comparisons.matching import Side
+from dpbench.analysis.change import ALPHA, Change, change_between, holm, mean_per_repetition
+from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, Outcome, Verdict
+from dpbench.analysis.metrics import COMPARED_METRICS
 
 INTERIM_ALPHA = 0.015
 """Level of each one-sided test, for data that is analyzed again as it grows."""
 OUTCOMES_WORST_FIRST: tuple[Outcome, ...] = ("regressed", "inconclusive", "pass")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """The verdict on a metric, over all rows."""
+def classify(compared: Comparison, *, within: float) -> Comparison:
+    """The comparison with the outcome of each row in `compare`. A difference of `within` counts as
+    the same: 0.03 is 3 %.
 
-    compared: Comparison
-    metric: str
-    tolerance: float
-    regress_level: float
-    """Level of the tests for a regression, which all metrics of the check share."""
-    change: Change | None
-    """The mean change of the cost over all rows; None if no runs can be compared."""
-    outcome: Outcome
-    """Regressed if a single row is; else that of the mean change."""
-    rows: tuple[ComparedRow, ...]
-    """A row for each pair, with an outcome of its own."""
-
-    @property
-    def repetitions_needed(self) -> int | None:
-        """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
-        tolerance; None if out of reach."""
-        if self.change is None:
-            return None
-        return self.change.repetitions_to_settle(1 + self.tolerance, self.regress_level / 2)
-
-
-def deciding(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict of a check with several metrics: the first one with the worst outcome, preferably
-    one with inconclusive rows."""
-    worst = min(verdicts, key=lambda verdict: OUTCOMES_WORST_FIRST.index(verdict.outcome))
-    as_bad = [verdict for verdict in verdicts if verdict.outcome == worst.outcome]
-    return next((bad for bad in as_bad if any(row.is_open for row in bad.rows)), worst)
-
-
-def assess(
-    baseline: Side, candidate: Side, tolerances: Mapping[str, float], *, force: bool, alpha: float
-) -> tuple[Verdict, ...]:
-    """Judge the candidate by the tolerance of each metric: {"images_per_second": 0.03}, with
-    one-sided tests at the level `alpha`.
-
-    Raises NotComparable as `compare_sides` and `Pair.unit` do.
+    The outcome is "same" if the whole interval of the change lies between 1 / (1 + within) and
+    1 + within; else better or worse if the p-value, corrected for all rows, is below 0.05; else
+    it is inconclusive.
     """
-    compared = compare_sides(baseline, candidate, force=force)
+    rows = {
+        metric: [
+            replace(row, outcome=_outcome_of_difference(row, within))
+            for row in with_p_values(of_metric, attrgetter("p_value"))
+        ]
+        for metric, of_metric in compared.rows.items()
+    }
+    return replace(compared, rows=rows)
+
+
+def _outcome_of_difference(row: ComparedRow, within: float) -> Outcome:
+    if row.change is None or row.p_value_corrected is None:
+        return "inconclusive"
+    low, high = row.change.estimate.ends
+    if 1 / (1 + within) <= low and high <= 1 + within:
+        return "same"
+    if row.p_value_corrected >= ALPHA:
+        return "inconclusive"
+    is_speed = COMPARED_METRICS[row.metric].is_speed
+    if row.change.log_ratio < 0:
+        return "faster" if is_speed else "better"
+    return "slower" if is_speed else "worse"
+
+
+def with_p_values(
+    rows: Sequence[ComparedRow], p_value: Callable[[Change], float]
+) -> list[ComparedRow]:
+    """The rows of a metric with the p-value of each change that can be tested."""
+    p_values = [
+        p_value(row.change) if row.change and row.change.is_tested else None for row in rows
+    ]
+    return [
+        replace(row, p_value=p, p_value_corrected=corrected)
+        for row, p, corrected in zip(rows, p_values, holm(p_values), strict=True)
+    ]
+
+
+def judge(compared: Comparison, tolerances: Mapping[str, float], *, alpha: float) -> Comparison:
+    """The comparison with the verdict of `check` on each metric, by its tolerance, and with the
+    outcome of each row: {"images_per_second": 0.03}. `alpha` is the level of one-sided tests."""
     share = alpha / len(tolerances)
-    return tuple(
-        judge(compared, metric, tolerance, pass_level=alpha, regress_level=share)
+    judged = [
+        _judge_metric(compared, metric, tolerance, pass_level=alpha, regress_level=share)
         for metric, tolerance in tolerances.items()
+    ]
+    return replace(
+        compared,
+        rows={verdict.metric: rows for verdict, rows in judged},
+        verdicts=tuple(verdict for verdict, _ in judged),
     )
 
 
-def judge(
-    compared: Comparison, name: str, tolerance: float, *, pass_level: float, regress_level: float
-) -> Verdict:
+def _judge_metric(
+    compared: Comparison, metric: str, tolerance: float, *, pass_level: float, regress_level: float
+) -> tuple[Verdict, list[ComparedRow]]:
     """Judge the mean of all rows of a metric, and each of them. A single row is its own mean."""
     limit = 1 + tolerance
-    undecided = compared.rows(name, lambda change: change.p_above(limit))
-    mean = mean_change([row.change for row in undecided])
-    mean_is_slower = mean is not None and mean.is_above(limit, regress_level)
-    mean_outcome = _outcome(compared, mean, limit, pass_level, is_slower=mean_is_slower)
-    rows = []
-    for row in undecided:
-        p = row.p_value_corrected
-        is_slower = p is not None and p < regress_level / 2
-        outcome = _outcome(compared, row.change, limit, pass_level, is_slower=is_slower)
-        rows.append(replace(row, outcome=mean_outcome if len(undecided) == 1 else outcome))
-    has_regressed = any(row.outcome == "regressed" for row in rows)
-    return Verdict(
-        compared=compared,
-        metric=name,
+    rows = with_p_values(compared.rows[metric], lambda change: change.p_above(limit))
+    mean = mean_change([row.change for row in rows])
+    is_slower = mean is not None and mean.is_above(limit, regress_level)
+    mean_outcome = _outcome_of_check(compared, mean, limit, pass_level, is_slower=is_slower)
+    outcomes = [mean_outcome]
+    if len(rows) > 1:
+        corrected = [row.p_value_corrected for row in rows]
+        are_slower = [p is not None and p < regress_level / 2 for p in corrected]
+        outcomes = [
+            _outcome_of_check(compared, row.change, limit, pass_level, is_slower=is_slower)
+            for row, is_slower in zip(rows, are_slower, strict=True)
+        ]
+    verdict = Verdict(
+        metric=metric,
         tolerance=tolerance,
         regress_level=regress_level,
         change=mean,
-        outcome="regressed" if has_regressed else mean_outcome,
-        rows=tuple(rows),
+        outcome="regressed" if "regressed" in outcomes else mean_outcome,
     )
+    with_outcomes = zip(rows, outcomes, strict=True)
+    return verdict, [replace(row, outcome=outcome) for row, outcome in with_outcomes]
 
 
-def _outcome(
+def _outcome_of_check(
     compared: Comparison, change: Change | None, limit: float, pass_level: float, *, is_slower: bool
 ) -> Outcome:
     """The outcome of a change, which a test may have called slower; inconclusive if heavy load on
@@ -131,7 +146,18 @@ def mean_change(changes: Iterable[Change | None]) -> Change | None:
     These may be too few for pairs where rows failed in some.
     """
     tested = [change for change in changes if change and change.is_tested]
-    before = mean_per_repetition([change.baseline for change in tested])
-    after = mean_per_repetition([change.candidate for change in tested])
-    ran_in_turn = any(change.is_paired for change in tested)
-    return change_between(before, after, ran_in_turn=ran_in_turn)
+    return change_between(
+        mean_per_repetition([change.baseline for change in tested]),
+        mean_per_repetition([change.candidate for change in tested]),
+        ran_in_turn=any(change.is_paired for change in tested),
+    )
+
+
+def deciding(compared: Comparison) -> Verdict:
+    """The verdict of a check with several metrics: the first one with the worst outcome, preferably
+    one with inconclusive rows."""
+    verdicts = compared.verdicts
+    worst = min(verdicts, key=lambda verdict: OUTCOMES_WORST_FIRST.index(verdict.outcome))
+    as_bad = [verdict for verdict in verdicts if verdict.outcome == worst.outcome]
+    open_ones = (bad for bad in as_bad if any(row.is_open for row in compared.rows[bad.metric]))
+    return next(open_ones, worst)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any
 
 from dpbench import units
 from dpbench.analysis.change import Change
-from dpbench.analysis.comparisons.comparison import ComparedRow
-from dpbench.analysis.comparisons.verdict import Verdict, deciding
+from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, Verdict
+from dpbench.analysis.comparisons.verdict import deciding
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.formatting import decimals, percent
 from dpbench.analysis.noise import FREE_THE_MACHINE, repetitions_advice
@@ -23,17 +22,16 @@ from dpbench.report.table import MISSING, Column, Table
 MOST_NAMED = 3
 EQUAL_RUNS_PERCENT = 1e-6
 """Percent; runs that differ by less are equal."""
+JUNIT_TAGS = {"pass": "", "regressed": "failure", "inconclusive": "skipped"}
+"""The element of JUnit for each outcome."""
 
 
-def check_answer(
-    verdicts: Sequence[Verdict], notes: Sequence[str] = (), *, exit_status: int
-) -> Answer:
+def check_answer(compared: Comparison, notes: Sequence[str] = (), *, exit_status: int) -> Answer:
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
-    summary = summary_of(verdicts)
-    compared = verdicts[0].compared
-    remarks = all_notes(verdicts, notes)
+    summary = summary_of(compared)
+    remarks = all_notes(compared, notes)
     reading = [f"+ is worse; ranges are {percent(CONFIDENCE)} intervals over repetitions"]
-    rows = [row for verdict in verdicts for row in verdict.rows]
+    rows = [row for of_metric in compared.rows.values() for row in of_metric]
     if len(rows) > 1:  # the headline has the reason of a single one
         reading.insert(
             0,
@@ -41,17 +39,17 @@ def check_answer(
             "makes it regressed",
         )
         for reason in dict.fromkeys(row.reason for row in rows if row.reason):
-            named = dict.fromkeys(row.pair.label for row in rows if row.reason == reason)
+            named = dict.fromkeys(row.label for row in rows if row.reason == reason)
             reading.append(f"{reason}: {units.some_of([*named], MOST_NAMED)}")
     sides = {"baseline": compared.baseline.label, "candidate": compared.candidate.label}
     return Answer(
         paragraphs=(
             f"{summary}\n{sides['candidate']} (candidate) against {sides['baseline']} (baseline)",
-            *_tables(verdicts),
+            *_tables(compared),
             [*reading, *remarks],
         ),
         data={
-            "outcome": deciding(verdicts).outcome,
+            "outcome": deciding(compared).outcome,
             "summary": summary,
             **sides,
             "metrics": [
@@ -63,12 +61,12 @@ def check_answer(
                     "repetitions": verdict.change.repetitions if verdict.change else (0, 0),
                     "repetitions_needed": verdict.repetitions_needed,
                 }
-                for verdict in verdicts
+                for verdict in compared.verdicts
             ],
             "rows": [
                 plain_comparison(row) | {"tolerance": verdict.tolerance}
-                for verdict in verdicts
-                for row in verdict.rows
+                for verdict in compared.verdicts
+                for row in compared.rows[verdict.metric]
             ],
             "environment_differences": list(compared.differences),
             "notes": remarks,
@@ -78,11 +76,11 @@ def check_answer(
     )
 
 
-def summary_of(verdicts: Sequence[Verdict]) -> str:
+def summary_of(compared: Comparison) -> str:
     """Says "regressed: time per image, mean of 2 rows: +5.2 % (+4.1 to +6.4 %), tolerance 3 %" of
     the verdict that decides."""
-    worst = deciding(verdicts)
-    rows, compared, word = worst.rows, worst.compared, str(worst.outcome)
+    worst = deciding(compared)
+    rows, word = compared.rows[worst.metric], str(worst.outcome)
     quantity = quantity_of(rows) + (f", mean of {len(rows)} rows" if len(rows) > 1 else "")
     parts = [_change_text(quantity, worst.change, worst.tolerance)]
     if len(rows) > 1:
@@ -98,12 +96,12 @@ def summary_of(verdicts: Sequence[Verdict]) -> str:
     if is_doubtful and compared.machine_load.spoils_speeds:
         parts.append(FREE_THE_MACHINE)
     elif worst.outcome == "inconclusive":
-        parts.append(_what_would_decide(worst))
+        parts.append(_what_would_decide(compared, worst))
     if compared.differences:
         changed = ", ".join(text.removeprefix("versions: ") for text in compared.differences)
         parts.append(f"differs: {changed.replace(' -> ', ' → ')}")
-    if len(verdicts) > 1:
-        parts.append(f"{len(verdicts)} verdicts in all: see below")
+    if len(compared.verdicts) > 1:
+        parts.append(f"{len(compared.verdicts)} verdicts in all: see below")
     return f"{word}: {'; '.join(parts)}"
 
 
@@ -125,14 +123,14 @@ def _change_text(quantity: str, change: Change | None, tolerance: float) -> str:
 
 def _rows_words(some: Sequence[ComparedRow], rows: Sequence[ComparedRow]) -> str:
     """Writes "1 of 2 rows (gloo ×2, batch 64)"; nothing for none."""
-    names = [row.pair.label for row in some]
+    names = [row.label for row in some]
     return f"{len(names)} of {len(rows)} rows ({units.some_of(names, MOST_NAMED)})" if names else ""
 
 
-def _what_would_decide(verdict: Verdict) -> str:
+def _what_would_decide(compared: Comparison, verdict: Verdict) -> str:
     """How many repetitions would settle it, and how long they take; or what else would."""
     change, needed = verdict.change, verdict.repetitions_needed
-    reasons = [row.reason for row in verdict.rows if row.outcome == "inconclusive"]
+    reasons = [row.reason for row in compared.rows[verdict.metric] if row.outcome == "inconclusive"]
     if reasons and all(reasons):
         return str(reasons[0])
     if change is None or not change.is_tested:
@@ -142,20 +140,20 @@ def _what_would_decide(verdict: Verdict) -> str:
     now = min(change.repetitions)
     if needed <= now:
         return "the change is close to the tolerance: add repetitions"
-    return repetitions_advice(needed, now, fmean(verdict.compared.repetition_seconds))
+    return repetitions_advice(needed, now, fmean(compared.repetition_seconds))
 
 
-def _tables(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
+def _tables(compared: Comparison) -> Iterator[str | Table]:
     """The table of each metric, after its name and tolerance if there are several."""
-    for verdict in verdicts:
-        metric, rows = verdict.metric, verdict.rows
-        if len(verdicts) > 1:
+    for verdict in compared.verdicts:
+        metric, rows = verdict.metric, compared.rows[verdict.metric]
+        if len(compared.verdicts) > 1:
             yield f"{metric}, tolerance {percent(verdict.tolerance, 3)}"
         subject = one_line(quantity_of(rows))
         change = "Change" if subject == metric else f"Change\nin {subject}"
         yield Table(
             columns=(
-                Column("Configuration", [row.pair.label for row in rows], is_text=True),
+                Column("Configuration", [row.label for row in rows], is_text=True),
                 *side_columns(rows, ("Baseline", "Candidate"), gap="\n"),
                 Column(
                     change.replace(" per", "\nper"),
@@ -167,11 +165,10 @@ def _tables(verdicts: Sequence[Verdict]) -> Iterator[str | Table]:
         )
 
 
-def all_notes(verdicts: Sequence[Verdict], notes: Sequence[str]) -> list[str]:
+def all_notes(compared: Comparison, notes: Sequence[str]) -> list[str]:
     """Failures, load on the machine if it matters, these notes, and those on the two sides."""
-    compared = verdicts[0].compared
     failed = [f"{label}: {how}" for label, how in compared.failures.items()]
-    load_matters = compared.load_may_explain(deciding(verdicts).outcome)
+    load_matters = compared.load_may_explain(deciding(compared).outcome)
     load = [compared.machine_load.note] if load_matters else []
     return [*failed, *filter(None, load), *notes, *compared.notes]
 
@@ -189,7 +186,7 @@ def change_words(change: Change) -> str:
 
 
 def junit(
-    verdicts: Sequence[Verdict], notes: Sequence[str] = (), *, strict: bool, started_utc: str
+    compared: Comparison, notes: Sequence[str] = (), *, strict: bool, started_utc: str
 ) -> str:
     """JUnit: a testcase for all rows of a metric together, and one for each row if
     there are several.
@@ -197,32 +194,32 @@ def junit(
     A regression is a failure, and what is inconclusive is skipped, or, if `strict`, a failure of
     all rows. What could not be measured is an error. `started_utc` is ISO 8601 without fractions.
     """
-    cases: list[dict[str, Any]] = []
-
-    def add(about: str, name: str, outcome: str, details: str, if_open: str = "skipped") -> None:
-        tags = {"pass": "", "regressed": "failure", "inconclusive": if_open, "error": "error"}
-        message = one_line(f"{outcome}: {details}")
-        case = {"about": about, "name": one_line(name), "message": message, "type": outcome}
-        cases.append({**case, "tag": tags[outcome]})
-
-    compared = verdicts[0].compared
-    for verdict in verdicts:
+    cases = []
+    for verdict in compared.verdicts:
+        rows = compared.rows[verdict.metric]
         name = f"all rows of {compared.candidate.label}"
-        details = _change_text(quantity_of(verdict.rows), verdict.change, verdict.tolerance)
-        is_single = len(verdict.rows) == 1
-        if is_single:
-            name = verdict.rows[0].pair.label
-            details = verdict.rows[0].reason or details
-        add(verdict.metric, name, verdict.outcome, details, "failure" if strict else "skipped")
-        for row in () if is_single else verdict.rows:
-            change = _change_text(quantity_of([row]), row.change, verdict.tolerance)
-            add(row.metric, row.pair.label, row.outcome, row.reason or change)
+        details = _change_text(quantity_of(rows), verdict.change, verdict.tolerance)
+        if len(rows) == 1:
+            name = rows[0].label
+            details = rows[0].reason or details
+        is_failure = strict and verdict.outcome == "inconclusive"
+        tag = "failure" if is_failure else JUNIT_TAGS[verdict.outcome]
+        cases.append(_testcase(verdict.metric, name, verdict.outcome, details, tag))
+        for row in rows if len(rows) > 1 else ():
+            details = row.reason or _change_text(quantity_of([row]), row.change, verdict.tolerance)
+            tag = JUNIT_TAGS[row.outcome]
+            cases.append(_testcase(row.metric, row.label, row.outcome, details, tag))
     for label, how in compared.failures.items():
-        add("measuring", label, "error", how)
+        cases.append(_testcase("measuring", label, "error", how, "error"))
     return render_template(
         "junit.xml",
         cases=cases,
         tags=[case["tag"] for case in cases],
         started_utc=started_utc,
-        summary=[*map(one_line, (summary_of(verdicts), *all_notes(verdicts, notes)))],
+        summary=[*map(one_line, (summary_of(compared), *all_notes(compared, notes)))],
     )
+
+
+def _testcase(about: str, name: str, outcome: str, details: str, tag: str) -> dict[str, str]:
+    message = one_line(f"{outcome}: {details}")
+    return {"about": about, "name": one_line(name), "message": message, "type": outcome, "tag": tag}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, classify
+from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.formatting import percent, plus_minus, rate_with_unit
 from dpbench.analysis.metrics import COMPARED_METRICS, ITEM_PLACEHOLDER, Metric, PlainValue
@@ -15,19 +15,18 @@ from dpbench.report.answer import Answer, Paragraph, with_ends
 from dpbench.report.table import MISSING, Column, Table, or_missing
 
 
-def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: float) -> Answer:
+def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     """A table of each metric, a count of its outcomes, and how to read it.
 
     As data, an object with the labels of both sides, the rows and the notes.
     """
-    by_metric = {name: classify(compared, name, within=within) for name in metrics}
     different = [f"environments differ: {difference}" for difference in compared.differences]
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
-    for name, rows in by_metric.items():
+    for name, rows in compared.rows.items():
         metric = COMPARED_METRICS[name]
         measured = [row for row in rows if any(row.repetitions)] or rows
-        others = [row.pair.label for row in rows if row not in measured]
+        others = [row.label for row in rows if row not in measured]
         paragraphs += [
             f"A (baseline):  {compared.baseline.label}\n"
             f"B (candidate): {compared.candidate.label}\n"
@@ -45,7 +44,7 @@ def comparison_answer(compared: Comparison, metrics: Sequence[str], *, within: f
         data={
             "baseline": compared.baseline.label,
             "candidate": compared.candidate.label,
-            "rows": [plain_comparison(row) for rows in by_metric.values() for row in rows],
+            "rows": [plain_comparison(row) for rows in compared.rows.values() for row in rows],
             "notes": notes,
         },
     )
@@ -56,7 +55,7 @@ def _comparison_table(rows: Sequence[ComparedRow], metric: Metric[Row], within: 
     p_values = [row.p_value_corrected for row in rows]
     return Table(
         columns=(
-            Column("Configuration", [row.pair.label for row in rows], is_text=True),
+            Column("Configuration", [row.label for row in rows], is_text=True),
             *side_columns(rows, ("A", "B")),
             Column(
                 "Speedup" if metric.is_speed else "B ÷ A",
@@ -106,7 +105,7 @@ def sample_sizes(row: ComparedRow) -> str:
 def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     return {
-        "configuration": row.pair.label,
+        "configuration": row.label,
         "metric": row.metric,
         "unit": row.unit,
         **with_ends("baseline", row.baseline),

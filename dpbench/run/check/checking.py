@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -13,8 +13,9 @@ from time import monotonic
 
 from dpbench import folders, units
 from dpbench.analysis.change import ALPHA
+from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
 from dpbench.analysis.comparisons.matching import Side
-from dpbench.analysis.comparisons.verdict import INTERIM_ALPHA, Verdict, assess, deciding
+from dpbench.analysis.comparisons.verdict import INTERIM_ALPHA, deciding, judge
 from dpbench.errors import (
     INCONCLUSIVE,
     PASSED,
@@ -40,7 +41,7 @@ from dpbench.run.interrupts import interruptible
 from dpbench.run.results_folders import results_folder
 from dpbench.run.sweep.measuring import exit_status
 from dpbench.run.sweep.plan import plan_sweep
-from dpbench.specs import Labels, TrialSpec
+from dpbench.specs import Configuration, Labels, TrialSpec
 from dpbench.specs.sweep import palindrome
 from dpbench.specs.traits import SINGLE
 
@@ -57,26 +58,26 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     """
     notes: list[str] = []
     if options.subject is Subject.RESULTS:
-        baseline, candidate, notes = stored_sides(str(options.candidate), str(options.baseline))
-        verdicts = assess(baseline, candidate, options.tolerances, force=options.force, alpha=ALPHA)
+        (baseline, candidate), notes = stored_sides(str(options.baseline), str(options.candidate))
+        compared = assess(options, baseline, candidate, alpha=ALPHA)
     elif options.against is not None:
-        verdicts = check_implementations(options, options.against, progress)
+        compared = check_implementations(options, options.against, progress)
     else:
-        verdicts = check_versions(options, progress)
-    status = exit_status_of(verdicts, strict=options.strict)
-    outcome = deciding(verdicts).outcome
+        compared = check_versions(options, progress)
+    status = exit_status_of(compared, strict=options.strict)
+    outcome = deciding(compared).outcome
     if not status and outcome == "inconclusive":
         notes.append("inconclusive is an error only with --strict")
-    answer = check_answer(verdicts, notes, exit_status=status)
+    answer = check_answer(compared, notes, exit_status=status)
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        write_output(options.junit, junit(verdicts, notes, strict=options.strict, started_utc=now))
+        write_output(options.junit, junit(compared, notes, strict=options.strict, started_utc=now))
     if options.markdown is not None:
         write_output(options.markdown, f"### dpbench check: {outcome}\n\n{answer.markdown}")
     return answer
 
 
-def stored_sides(candidate: str, baseline: str) -> tuple[Side, Side, list[str]]:
+def stored_sides(baseline: str, candidate: str) -> tuple[list[Side], list[str]]:
     """Stored results, both folders or parts of them, as in compare; and notes on them.
 
     Raises NotComparable if there is no baseline, as before the first run of a CI job.
@@ -84,85 +85,146 @@ def stored_sides(candidate: str, baseline: str) -> tuple[Side, Side, list[str]]:
     folder = split_selection(baseline)[0]
     if not (folders.holds_sweep(folder) or folder.is_file()):
         raise NotComparable(f"--baseline {baseline}: {folder} has no sweep to compare with")
-    (before, now), notes = load_sides(baseline, candidate)
-    if before.run_id != now.run_id:
+    sides, notes = load_sides(baseline, candidate)
+    if not sides[0].ran_in_turn_with(sides[1]):
         notes.append(
             "two sweeps: what changed on the machine between them counts as a change; "
             "--against-ref REV measures both versions of your code in turn"
         )
-    return before, now, notes
+    return sides, notes
+
+
+def assess(options: CheckOptions, baseline: Side, candidate: Side, *, alpha: float) -> Comparison:
+    """Compare the sides, and judge each metric by its tolerance, at the level `alpha`.
+
+    Raises NotComparable and UsageError as `compare_sides` does.
+    """
+    is_forced = options.force or options.against_python is not None  # which is another environment
+    compared = compare_sides(baseline, candidate, options.tolerances, force=is_forced)
+    return judge(compared, options.tolerances, alpha=alpha)
 
 
 def check_implementations(
     options: CheckOptions, against: str, progress: TrialProgress
-) -> tuple[Verdict, ...]:
+) -> Comparison:
     """Measure the candidate and another implementation in turn, in one sweep, and judge them."""
     folder = results_folder(options.results_dir, options.name, otherwise="check", is_new=True)
-    wanted = sweep_of_check(options, folder, against)
     (checked,) = options.measured_implementations
+
+    def measure(repetitions: range) -> tuple[Side, Side]:
+        sweep = run.measure(progress, repetitions.stop)
+        baseline, candidate = (
+            Side(label=name, sweep=sweep, where={"implementation": name}, run_id=str(folder))
+            for name in (against, checked)
+        )
+        return baseline, candidate
+
+    wanted = sweep_of_check(options, folder, against)
     with plan_sweep(wanted, options.command("check"), only_speeds=True) as run:
-        analyses = InterimAnalyses(options)
-        while analyses.repetitions:
-            sweep = run.measure(progress, analyses.repetitions)
-            measured = partial(Side, sweep=sweep, run_id=str(folder))
-            baseline = measured(label=against, where={"implementation": against})
-            candidate = measured(label=checked, where={"implementation": checked})
-            analyses.judge(baseline, candidate)
+        compared = measure_until_clear(options, measure)
     keep_records(folder)
-    return analyses.verdicts
+    return compared
 
 
-def check_versions(options: CheckOptions, progress: TrialProgress) -> tuple[Verdict, ...]:
+def check_versions(options: CheckOptions, progress: TrialProgress) -> Comparison:
     """Measure the code as it stands, in this Python, and the other version in turn, and judge them.
 
-    What disturbs the machine disturbs both, and they are compared repetition by repetition; which
-    of them goes first alternates. Raises UsageError if they cannot be measured.
+    Raises UsageError if they cannot be measured.
     """
     folder = results_folder(options.results_dir, options.name, otherwise="check", is_new=True)
-    before = folder.with_name(f"{folder.name}-baseline")
-    if (excess := len(before.name.encode()) - folders.MAX_NAME) > 0:
+    baseline_folder = folder.with_name(f"{folder.name}-baseline")
+    if (excess := len(baseline_folder.name.encode()) - folders.MAX_NAME) > 0:
         raise UsageError(
             f"{option_words('name')}: expected a name that is {units.counted(excess, 'byte')} "
             "shorter, as the other version is stored in NAME-baseline"
         )
-    require_free(before, folders.RESUME_REMEDY)
+    require_free(baseline_folder, folders.RESUME_REMEDY)
     # Absolute, as a revision has another working directory.
     sweep = sweep_of_check(options, folder.absolute())
-    sweep_before = sweep_of_check(options, before.absolute())
+    baseline_sweep = sweep_of_check(options, baseline_folder.absolute())
     command = options.command("check")
     label = "the working directory" if options.against_python is None else "this Python"
     said = set[str]()
-
-    def interrupted_words() -> str:
-        return f"no verdict{f'; records are in {folder} and {before}' if before.exists() else ''}"
-
     with ExitStack() as stack:
-        stack.enter_context(interruptible(interrupted_words))
-        then = stack.enter_context(baseline_version(options, sweep_before, before, said))
-        say(f"starting {label} and {then.label}, each in a process of its own")
-        planned = then.plan(sweep_before, command)
+        stack.enter_context(interruptible(partial(_no_verdict, folder, baseline_folder)))
+        baseline = stack.enter_context(
+            baseline_version(options, baseline_sweep, baseline_folder, said)
+        )
+        say(f"starting {label} and {baseline.label}, each in a process of its own")
+        planned = baseline.plan(baseline_sweep, command)
         # Not before, so that neither takes the start of the other for load on the machine.
-        now = stack.enter_context(VersionProcess(label, folder, said))
-        now.plan(sweep, command)
+        candidate = stack.enter_context(VersionProcess(label, folder, said))
+        candidate.plan(sweep, command)
         stack.enter_context(progress)
-        trials = [TrialSpec(configuration=each) for each in planned]
-        analyses = InterimAnalyses(options)
-        done = 0
-        while analyses.repetitions:
-            goal = analyses.repetitions
-            progress.planned(trials * 2 * (goal - done), Labels.among(planned))
-            # Ranks inherit the layout of memory of their server, which alone may make a version
-            # some percent slower. So another one forks the second half of the first repetitions,
-            # and others those that are added.
-            renewed_at = done or math.ceil(goal / 2)
-            for version, number in palindrome((then, now), range(done, goal)):
-                is_renewed = number == renewed_at
-                for record in version.measure(number + 1, with_new_server=is_renewed):
-                    progress.finished(record, version.label)
-            done = goal
-            analyses.judge(then.side(), now.side())
-    keep_records(folder, before)
-    return analyses.verdicts
+        measure = partial(measure_in_turn, baseline, candidate, planned, progress)
+        compared = measure_until_clear(options, measure)
+    keep_records(folder, baseline_folder)
+    return compared
+
+
+def _no_verdict(folder: Path, baseline_folder: Path) -> str:
+    """Says that there is no verdict, and where the records are."""
+    is_stored = baseline_folder.exists()
+    return f"no verdict{f'; records are in {folder} and {baseline_folder}' if is_stored else ''}"
+
+
+def measure_in_turn(
+    baseline: VersionProcess,
+    candidate: VersionProcess,
+    planned: Sequence[Configuration],
+    progress: TrialProgress,
+    repetitions: range,
+) -> tuple[Side, Side]:
+    """Measure these repetitions of both versions, and return all that was measured.
+
+    What disturbs the machine disturbs both, and they are compared repetition by repetition; which
+    of them goes first alternates.
+    """
+    trials = [TrialSpec(configuration=each) for each in planned]
+    progress.planned(trials * 2 * len(repetitions), Labels.among(planned))
+    # Ranks inherit the layout of memory of their server, which alone may make a version some
+    # percent slower. So another one forks the second half of the first repetitions, and others
+    # those that are added.
+    renewed_at = repetitions.start or math.ceil(repetitions.stop / 2)
+    for version, number in palindrome((baseline, candidate), repetitions):
+        is_renewed = number == renewed_at
+        for record in version.measure(number + 1, with_new_server=is_renewed):
+            progress.finished(record, version.label)
+    return baseline.side(), candidate.side()
+
+
+def measure_until_clear(
+    options: CheckOptions, measure: Callable[[range], tuple[Side, Side]]
+) -> Comparison:
+    """Judge all that was measured whenever `measure` has added some repetitions, until the verdict
+    is clear, more of them cannot change it, or they would end after the budget.
+
+    It is a group-sequential test, whose few analyses are planned ahead: a verdict that stopped at
+    the first lucky repetition would be wrong more often than stated.
+    """
+    started = monotonic()
+    repetitions = range(options.repetitions)
+    for analyses in range(1, MAX_ANALYSES + 1):
+        compared = assess(options, *measure(repetitions), alpha=INTERIM_ALPHA)
+        verdict = deciding(compared)
+        can_change = verdict.outcome == "inconclusive" and verdict.change is not None
+        if not can_change or compared.machine_load.spoils_differences or analyses == MAX_ANALYSES:
+            break
+        seconds = compared.repetition_seconds
+        usual = median(seconds)
+        spent = monotonic() - started
+        # What a round takes beside its repetitions, as the start of new servers of ranks.
+        overhead = max(0.0, spent - sum(seconds)) / analyses
+        done = repetitions.stop
+        goal = math.ceil(REPETITIONS_GROWTH * done)
+        more = min(goal - done, math.floor((options.budget - spent - overhead) / usual))
+        so_far = f"inconclusive after {done} repetitions"
+        if more < 1:
+            say(f"{so_far}: one more would end after the budget of {units.seconds(options.budget)}")
+            break
+        say(f"{so_far}: measuring {more} more, about {units.seconds(overhead + more * usual)}")
+        repetitions = range(done, done + more)
+    return compared
 
 
 def sweep_of_check(options: CheckOptions, folder: Path, *against: str) -> SweepOptions:
@@ -195,78 +257,27 @@ def keep_records(*kept: Path) -> None:
     say(f"records are in {' and '.join(map(str, kept))}")
 
 
-class InterimAnalyses:
-    """The interim analyses of a group-sequential test, from now on: a verdict that stopped at the
-    first lucky repetition would be wrong more often than stated."""
-
-    def __init__(self, options: CheckOptions) -> None:
-        self.repetitions = options.repetitions
-        """Repetitions that the next analysis needs; 0 after the last one."""
-        self.verdicts: tuple[Verdict, ...] = ()
-        """The verdicts of the latest analysis."""
-        self._options = options
-        self._started = monotonic()
-        self._count = 0
-
-    def judge(self, baseline: Side, candidate: Side) -> None:
-        """Judge the sides, which have as many repetitions as were needed."""
-        options = self._options
-        self.verdicts = assess(
-            baseline,
-            candidate,
-            options.tolerances,
-            force=options.force or options.against_python is not None,  # which is another one
-            alpha=INTERIM_ALPHA,
-        )
-        self._count += 1
-        more = self._repetitions_to_add(deciding(self.verdicts))
-        self.repetitions = self.repetitions + more if more else 0
-
-    def _repetitions_to_add(self, verdict: Verdict) -> int:
-        """How many repetitions to add to those of the verdict: none if it is clear, if more of them
-        cannot change it, or would end after the budget."""
-        can_change = verdict.outcome == "inconclusive" and verdict.change is not None
-        is_spoiled = verdict.compared.machine_load.spoils_differences
-        if self._count == MAX_ANALYSES or is_spoiled or not can_change:
-            return 0
-        seconds = verdict.compared.repetition_seconds
-        usual = median(seconds)
-        budget = self._options.budget
-        spent = monotonic() - self._started
-        # What a round takes beside its repetitions, as the start of new servers of ranks.
-        overhead = max(0.0, spent - sum(seconds)) / self._count
-        grown = math.ceil(REPETITIONS_GROWTH * self.repetitions)
-        more = min(grown - self.repetitions, math.floor((budget - spent - overhead) / usual))
-        so_far = f"{verdict.outcome} after {self.repetitions} repetitions"
-        if more < 1:
-            say(f"{so_far}: one more would end after the budget of {units.seconds(budget)}")
-            return 0
-        say(f"{so_far}: measuring {more} more, about {units.seconds(overhead + more * usual)}")
-        return more
-
-
-def exit_status_of(verdicts: Sequence[Verdict], *, strict: bool) -> int:
+def exit_status_of(compared: Comparison, *, strict: bool) -> int:
     """The exit status: what failed goes before the outcome, and wrong gradients before all else.
 
     Raises NotComparable if not a single row has a number on both sides, but the candidate did not
     fail.
     """
-    compared = verdicts[0].compared
-    baseline, candidate = compared.baseline.selected(), compared.candidate.selected()
+    baseline, candidate = compared.baseline.records, compared.candidate.records
     status = exit_status(candidate)
     if exit_status(baseline) == WRONG_GRADIENTS:  # they void a baseline as well
         status = WRONG_GRADIENTS
     is_idle = all(record.status is Status.SKIPPED for record in candidate)
-    is_compared = any(row.change for verdict in verdicts for row in verdict.rows)
+    rows = [row for of_metric in compared.rows.values() for row in of_metric]
+    is_compared = any(row.change for row in rows)
     if (is_idle or not status) and not is_compared:
-        row = verdicts[0].rows[0]
         reasons = [
             f" ({record.status.words}: {record.reason})"
             for record in (*candidate, *baseline)
             if record.status is not Status.COMPLETED and record.reason
         ]
         why = reasons[0] if reasons else ""
-        raise NotComparable(f"nothing could be compared: {row.pair.label}: {row.reason}{why}")
+        raise NotComparable(f"nothing could be compared: {rows[0].label}: {rows[0].reason}{why}")
     open_end = INCONCLUSIVE if strict else PASSED
     ends = {"pass": PASSED, "regressed": REGRESSED, "inconclusive": open_end}
-    return status or ends[deciding(verdicts).outcome]
+    return status or ends[deciding(compared).outcome]

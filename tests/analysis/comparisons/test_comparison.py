@@ -10,21 +10,31 @@ import pytest
 from dpbench.analysis.comparisons.comparison import (
     ComparedRow,
     Comparison,
-    classify,
     compare_sides,
 )
+from dpbench.analysis.comparisons.verdict import classify
 from dpbench.errors import NotComparable
 from dpbench.records.environment import Environment
 from dpbench.records.trial import MemoryPeaks
-from tests.analysis.builders import rank, record, runs, side, throughputs, trial, varied, window
+from tests.analysis.builders import (
+    compare_speeds,
+    rank,
+    record,
+    runs,
+    side,
+    throughputs,
+    trial,
+    varied,
+    window,
+)
 from tests.builders import HERE
 
 QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
 NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
 
 
-def only(compared: Comparison, metric: str = "images_per_second") -> ComparedRow:
-    (row,) = classify(compared, metric, within=0.03)
+def only(compared: Comparison, within: float = 0.03) -> ComparedRow:
+    ((row,),) = classify(compared, within=within).rows.values()
     return row
 
 
@@ -34,7 +44,7 @@ def test_one_sweep_is_compared_within_its_repetitions(run_id: str | None, outcom
     ours = [x * f for x, f in zip(drifting, (1.10, 1.11, 1.09, 1.10, 1.10), strict=True)]
     sweep = side("x", runs(trial("torch-ddp"), drifting), runs(trial("ddp"), ours), run_id=run_id)
     theirs = replace(sweep, where={"implementation": "torch-ddp"})
-    row = only(compare_sides(theirs, replace(sweep, label="y", where={"implementation": "ddp"})))
+    row = only(compare_speeds(theirs, replace(sweep, label="y", where={"implementation": "ddp"})))
     assert row.outcome == outcome
     assert row.change is not None
     assert row.change.estimate.value == pytest.approx(1 / 1.1, rel=1e-3)
@@ -46,20 +56,18 @@ def test_one_sweep_is_compared_within_its_repetitions(run_id: str | None, outcom
 def test_the_same_is_an_interval_inside_the_limits() -> None:
     compared = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
     assert only(compared).outcome == "same"
-    (row,) = classify(compared, "images_per_second", within=0.01)
-    assert row.outcome == "inconclusive"
+    assert only(compared, within=0.01).outcome == "inconclusive"
 
 
 def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
-    compared = throughputs({16: QUIET}, {16: QUIET})
-    assert only(compared, "peak_memory_bytes").outcome == "same"
-    (pair,) = compared.pairs
-    doubled = tuple(
+    same = runs(trial(), QUIET)
+    doubled = [
         replace(r, ranks=(replace(r.ranks[0], peaks=MemoryPeaks(host_bytes=2**30 + i)),))
-        for i, r in enumerate(pair.candidate)
-    )
-    worse = replace(compared, pairs=(replace(pair, candidate=doubled),))
-    assert only(worse, "peak_memory_bytes").outcome == "worse"
+        for i, r in enumerate(same)
+    ]
+    for candidate, outcome in ((same, "same"), (doubled, "worse")):
+        sides = side("a", same), side("b", candidate)
+        assert only(compare_sides(*sides, ["peak_memory_bytes"])).outcome == outcome
 
 
 def compared(*environments: Environment, force: bool = False) -> Comparison:
@@ -71,7 +79,7 @@ def compared(*environments: Environment, force: bool = False) -> Comparison:
         )
         for label, environment in zip("ab", environments, strict=True)
     )
-    return compare_sides(first, second, force=force)
+    return compare_speeds(first, second, force=force)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +92,8 @@ def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said(
         varied(trial(), architecture="model.py:build", files_sha256=letter * 64)
         for letter in ("a", now)
     )
-    found = compare_sides(*(side("", runs(one, QUIET[:3])) for one in trials))
-    assert len(found.pairs) == 1
+    found = compare_speeds(*(side("", runs(one, QUIET[:3])) for one in trials))
+    assert only(found).repetitions == (3, 3)
     assert found.notes == notes
 
 
@@ -100,7 +108,7 @@ def test_speeds_in_other_items_are_refused() -> None:
         side(item, runs(trial(), (100.0, 101.0), item=item)) for item in ("samples", "steps")
     )
     with pytest.raises(NotComparable, match=r"the sides count different items: samples, steps$"):
-        only(compare_sides(before, after))
+        only(compare_speeds(before, after))
 
 
 def test_another_machine_is_refused_and_the_difference_named() -> None:
@@ -120,7 +128,7 @@ def test_another_class_of_process_group_is_named_beside_the_version() -> None:
         ranks, ids = [rank(0, window([0.1], 32))], (one.environment_id,)
         measured = record(trial(), ranks, environment_ids=ids, group_class=name)
         sides.append(side(name, [measured], environments={one.environment_id: one}))
-    assert compare_sides(*sides, force=True).differences == (
+    assert compare_speeds(*sides, force=True).differences == (
         "versions: torch 2.14.0 -> 2.15.0",
         "process group ProcessGroupNCCL -> ProcessGroupNCCL2",
     )

@@ -6,12 +6,12 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dpbench.analysis.comparisons.comparison import Comparison, compare_sides
+from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.comparisons.matching import RUN_IDENTITY, Side, typed_value
 from dpbench.errors import NotComparable, UsageError
 from dpbench.records.trial import Status
 from dpbench.specs import Configuration, WorkloadSpec
-from tests.analysis.builders import WRONG, record, run, runs, side, trial, varied
+from tests.analysis.builders import WRONG, compare_speeds, record, run, runs, side, trial, varied
 
 SPEEDS = (100.0, 101.0, 99.0)
 NOT_IDENTITY = {
@@ -41,7 +41,7 @@ def grid(label: str, **changes: object) -> Side:
 
 
 def labels(compared: Comparison) -> list[str]:
-    return [pair.label for pair in compared.pairs]
+    return [row.label for row in compared.rows["images_per_second"]]
 
 
 def test_every_setting_is_either_what_was_run_or_how_it_was_measured() -> None:
@@ -51,7 +51,7 @@ def test_every_setting_is_either_what_was_run_or_how_it_was_measured() -> None:
 
 
 def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> None:
-    compared = compare_sides(
+    compared = compare_speeds(
         side("a", runs(trial("torch-ddp"), SPEEDS), runs(trial(group_size=2), SPEEDS)),
         side("b", runs(trial(group_size=2), SPEEDS), runs(trial("torch-ddp"), SPEEDS)),
     )
@@ -63,7 +63,7 @@ def test_a_selection_settles_what_it_names_for_both_sides() -> None:
     whole = grid("x")
     ours = replace(whole, label="ours", where={"implementation": "ddp"})
     theirs = replace(whole, label="theirs", where={"implementation": "torch-ddp"})
-    compared = compare_sides(theirs, ours)
+    compared = compare_speeds(theirs, ours)
     assert labels(compared) == [
         "gloo ×1, batch 32",
         "gloo ×2, batch 32",
@@ -71,7 +71,7 @@ def test_a_selection_settles_what_it_names_for_both_sides() -> None:
         "shm ×2, batch 32",
     ]
     assert compared.had_load_together
-    across = compare_sides(
+    across = compare_speeds(
         replace(ours, where={"implementation": "ddp", "backend": "shm"}),
         replace(theirs, where={"implementation": "torch-ddp", "backend": "gloo"}),
     )
@@ -81,13 +81,13 @@ def test_a_selection_settles_what_it_names_for_both_sides() -> None:
 def test_sides_that_share_trials_are_refused() -> None:
     whole = grid("x")
     with pytest.raises(UsageError, match="trials in common"):
-        compare_sides(whole, replace(whole, label="y"))
+        compare_speeds(whole, replace(whole, label="y"))
 
 
 def test_configurations_that_cannot_be_told_apart_are_refused() -> None:
     whole = grid("x")
     with pytest.raises(UsageError, match=r"more than one configuration .* differ in backend") as it:
-        compare_sides(replace(whole, where={"backend": "gloo"}), side("y", whole.sweep.records))
+        compare_speeds(replace(whole, where={"backend": "gloo"}), side("y", whole.sweep.records))
     assert str(it.value).endswith("; select one with DIR:key=value")
 
 
@@ -95,9 +95,10 @@ def test_only_repetitions_that_may_be_believed_count() -> None:
     failed = record(trial(repetition=1), status=Status.FAILED)
     wrong = run(trial(repetition=2), 100.0, verification=WRONG)
     good = runs(trial(), SPEEDS)
-    for other, usable in ((failed, [good[0]]), (wrong, [])):
-        (pair,) = compare_sides(side("a", good), side("b", [good[0], other])).pairs
-        assert [*pair.candidate] == usable
+    for other, usable in ((failed, 1), (wrong, 0)):
+        compared = compare_speeds(side("a", good), side("b", [good[0], other]))
+        (row,) = compared.rows["images_per_second"]
+        assert row.repetitions == (3, usable)
 
 
 def test_nothing_in_common_is_not_comparable_and_says_why() -> None:
@@ -108,7 +109,7 @@ def test_nothing_in_common_is_not_comparable_and_says_why() -> None:
     baseline = side("a", runs(trial(workload=slow), SPEEDS))
     candidate = side("b", runs(trial(workload=fast), SPEEDS))
     with pytest.raises(NotComparable, match=r"lr: 0\.01 -> 0\.1; seed: 0 -> 1") as error:
-        compare_sides(baseline, candidate)
+        compare_speeds(baseline, candidate)
     assert error.value.exit_status == 5
 
 
@@ -118,21 +119,21 @@ def test_a_selection_of_one_implementation_on_both_sides_leaves_its_settings_com
     small = runs(trial(bucket_cap_mb=2.0), SPEEDS)
     ours = side("a", runs(trial(), SPEEDS), where=where)
     with pytest.raises(NotComparable, match="bucket_cap_mb: auto -> 2"):
-        compare_sides(ours, side("b", small, where=where))
+        compare_speeds(ours, side("b", small, where=where))
     chosen = side("b", small, where={**where, "bucket_cap_mb": "2"})
-    assert labels(compare_sides(ours, chosen)) == ["ddp/gloo ×1, batch 32"]
+    assert labels(compare_speeds(ours, chosen)) == ["ddp/gloo ×1, batch 32"]
 
 
 def test_a_selection_is_compared_with_settings_as_they_are_typed() -> None:
     rates = side("a", *(runs(varied(trial(), lr=rate), SPEEDS) for rate in (1.0, 2.0)))
     one, two = (replace(rates, label=f"a:lr={text}", where={"lr": text}) for text in "12")
-    assert labels(compare_sides(one, two)) == ["ddp/gloo ×1, batch 32"]
+    assert labels(compare_speeds(one, two)) == ["ddp/gloo ×1, batch 32"]
 
 
 def test_a_window_that_fills_a_time_is_not_named_by_its_fewest_steps() -> None:
     filling = side("a", runs(trial(window_seconds=1.0), SPEEDS), where={"steps": "1000"})
     with pytest.raises(UsageError, match="no trial has steps '1000'; there is fill 1 s"):
-        filling.selected()
+        assert filling.records
 
 
 def test_a_learning_rate_that_a_script_chooses_is_not_known() -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dpbench.analysis.change import Change, change_between
-from dpbench.analysis.comparisons.comparison import Pair
+from dpbench.analysis.change import change_between
+from dpbench.analysis.comparisons.comparison import ComparedRow
 from dpbench.analysis.comparisons.verdict import INTERIM_ALPHA, deciding, judge
 from dpbench.analysis.estimate import Floats
-from dpbench.analysis.metrics import Metric
-from dpbench.analysis.rows import Row
 from dpbench.records.trial import HostLoad, Status
 from tests.analysis.builders import (
     ALL_PASS,
@@ -34,22 +32,13 @@ THREE_LOOKS = LOOKS[:3]
 TOLERANCE = 0.05
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Simulated(Pair):
-    simulated: Change | None
-
-    def change(self, metric: Metric[Row]) -> Change | None:
-        return self.simulated
-
-
-def changed(before: Floats, after: Floats) -> tuple[Pair, ...]:
-    """Pairs of one sweep from the logarithms of their costs, (rows, repetitions)."""
+def changed(baseline: Floats, candidate: Floats) -> list[ComparedRow]:
+    """Rows of one sweep from the logarithms of their costs, (rows, repetitions)."""
     changes = (
         change_between(*map(dict, map(enumerate, sides)), ran_in_turn=True)
-        for sides in zip(np.exp(before).tolist(), np.exp(after).tolist(), strict=True)
+        for sides in zip(np.exp(baseline).tolist(), np.exp(candidate).tolist(), strict=True)
     )
-    empty = {"label": "", "baseline": (), "candidate": (), "ran_in_turn": True}
-    return tuple(Simulated(**empty, simulated=one) for one in changes)
+    return [replace(ALL_PASS.rows["images_per_second"][0], change=one) for one in changes]
 
 
 def frequencies(
@@ -78,13 +67,13 @@ def frequencies(
             of_processes = layouts.normal(scale=layout, size=(2, 1, len(lengths)))
             noise += np.repeat(of_processes, lengths, axis=2)
         for passes in looks:
-            verdicts = []
-            levels = {"pass_level": INTERIM_ALPHA, "regress_level": INTERIM_ALPHA / len(sides)}
-            for metric, (before, after) in sides.items():
-                pairs = changed(before[:, :passes], after[:, :passes])
-                compared = replace(ALL_PASS[0].compared, pairs=pairs)
-                verdicts.append(judge(compared, metric, TOLERANCE, **levels))
-            found = deciding(verdicts).outcome
+            rows = {
+                metric: changed(before[:, :passes], after[:, :passes])
+                for metric, (before, after) in sides.items()
+            }
+            tolerances = dict.fromkeys(sides, TOLERANCE)
+            judged = judge(replace(ALL_PASS, rows=rows), tolerances, alpha=INTERIM_ALPHA)
+            found = deciding(judged).outcome
             if found != "inconclusive":
                 break
         outcomes.append(found)
@@ -127,17 +116,17 @@ def test_each_of_several_metrics_is_judged_at_its_share_of_the_level() -> None:
     """t is 2.6 on 8 degrees of freedom, p = 0.016: enough for one metric, not for three."""
     tolerances = {**SPEED, "step_seconds_p50": 0.03, "peak_memory_bytes": 0.5}
     changes = {16: slower(QUIET, 0.0435)}
-    speed, *_ = assessment(changes, tolerances=tolerances)
-    assert speed.outcome == "inconclusive"
-    (alone,) = assessment(changes, tolerances=SPEED)
-    assert alone.outcome == "regressed"
+    assert assessment(changes, tolerances=tolerances).verdicts[0].outcome == "inconclusive"
+    assert deciding(assessment(changes, tolerances=SPEED)).outcome == "regressed"
 
 
 def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
-    (verdict,) = assessment({16: slower(QUIET, 0.1), 32: QUIET})
+    found = assessment({16: slower(QUIET, 0.1), 32: QUIET})
+    verdict = deciding(found)
     assert verdict.outcome == "regressed"
-    assert [row.outcome for row in verdict.rows] == ["regressed", "pass"]
-    for row in verdict.rows:  # the p-value is that of the test that decided
+    rows = found.rows["images_per_second"]
+    assert [row.outcome for row in rows] == ["regressed", "pass"]
+    for row in rows:  # the p-value is that of the test that decided
         assert row.change
         assert row.p_value == row.change.p_above(1.03)
     assert verdict.change is not None
@@ -148,23 +137,22 @@ def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
 def test_every_metric_has_its_own_tolerance() -> None:
     tolerances = {"images_per_second": 0.20, "step_seconds_p50": 0.03}
     found = assessment({16: slower(QUIET, 0.10)}, tolerances=tolerances)
-    assert [one.outcome for one in found] == ["pass", "regressed"]
-    assert deciding(found) is found[1]
+    assert [one.outcome for one in found.verdicts] == ["pass", "regressed"]
+    assert deciding(found) is found.verdicts[1]
 
 
 def test_what_has_no_partner_or_failed_is_named() -> None:
     extra = runs(trial(batch_size=64), QUIET)
-    (verdict,) = assessment({16: QUIET}, *extra)
-    assert verdict.compared.notes == ("only in after, not compared: ddp/gloo ×1, batch 64",)
+    found = assessment({16: QUIET}, *extra)
+    assert found.notes == ("only in after, not compared: ddp/gloo ×1, batch 64",)
     killed = record(trial(batch_size=64), status=Status.FAILED, reason="rank 1 was killed")
     base = side("before", runs(trial(), QUIET), [killed])
-    (verdict,) = judged(base, side("after", runs(trial(), QUIET)))
+    found = judged(base, side("after", runs(trial(), QUIET)))
     failed = {"ddp/gloo ×1, batch 64 (baseline)": "failed: rank 1 was killed"}
-    assert verdict.compared.failures == failed
-    (verdict,) = judged(side("before", extra), side("after", [killed]))
+    assert found.failures == failed
+    verdict = deciding(judged(side("before", extra), side("after", [killed])))
     assert (verdict.outcome, verdict.change) == ("inconclusive", None)
-    (verdict,) = assessment({16: QUIET}, killed, *extra)
-    assert verdict.compared.failures == {}  # it was run again
+    assert assessment({16: QUIET}, killed, *extra).failures == {}  # it was run again
 
 
 @pytest.mark.parametrize(
@@ -190,5 +178,6 @@ def test_under_heavy_load_only_a_regression_of_sides_that_had_it_together_is_dec
         )
         for label, speeds, during in zip("ab", (QUIET, slower(QUIET, share)), loads, strict=True)
     )
-    (verdict,) = judged(before, after)
-    assert {verdict.outcome, *(row.outcome for row in verdict.rows)} == {outcome}
+    found = judged(before, after)
+    (row,) = found.rows["images_per_second"]
+    assert {deciding(found).outcome, row.outcome} == {outcome}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.verdict import Verdict
+from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.noise import MachineLoad
 from dpbench.records.trial import Status
 from dpbench.report.answers.check import change_words, check_answer, junit, quantity_of, summary_of
@@ -25,7 +24,6 @@ from tests.analysis.builders import (
     side,
     slower,
     trial,
-    under_load,
 )
 
 
@@ -37,22 +35,21 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     advice = "; about 30 repetitions (now 5), 1 min: --repetitions 30"
     assert summary_of(found).endswith(advice)
     busy = MachineLoad(spoils_speeds=True)
-    assert summary_of(under_load(found, busy)).endswith("free it and measure again")
+    assert summary_of(replace(found, machine_load=busy)).endswith("free it and measure again")
     before, after = (
         side(label, runs(trial(), speeds[:3]), run_id="one sweep")  # too few to be paired
         for label, speeds in (("before", QUIET), ("after", slower(QUIET, 0.5)))
     )
     for settled in (ALL_PASS, judged(before, after)):
-        assert "busy" not in summary_of(under_load(settled, busy))
+        assert "busy" not in summary_of(replace(settled, machine_load=busy))
 
 
 def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive() -> None:
     faster = [value / 0.8 for value in QUIET]
     found = assessment({16: faster, 32: [1080.0, 920.0, 1060.0, 940.0, 1000.0]})
-    (verdict,) = found
     assert summary_of(found).startswith("pass on average: time per image, mean of 2 rows: ")
     assert "; inconclusive in 1 of 2 rows (ddp/gloo ×1, batch 32)" in summary_of(found)
-    assert [row.outcome for row in verdict.rows] == ["pass", "inconclusive"]
+    assert [row.outcome for row in found.rows["images_per_second"]] == ["pass", "inconclusive"]
 
 
 def test_the_change_says_of_what_it_is() -> None:
@@ -64,7 +61,7 @@ def test_the_change_says_of_what_it_is() -> None:
     assert "in time" in speeds
     assert {"Baseline", "Candidate"} <= {*speeds.split()}, "at 80 columns"
     assert "in time" not in steps
-    (row,) = both[0].rows
+    (row,) = both.rows["images_per_second"]
     for item, one in (("speech", "speech"), ("boxes", "box")):
         assert quantity_of([replace(row, unit=f"{item}/s")]) == f"time per {one}"
 
@@ -73,16 +70,14 @@ def test_the_change_says_of_what_it_is() -> None:
 def test_large_changes_have_the_digits_that_their_interval_supports(
     share: float, words: str
 ) -> None:
-    (verdict,) = assessment({16: slower(QUIET, share)})
+    (verdict,) = assessment({16: slower(QUIET, share)}).verdicts
     assert verdict.change is not None
     assert change_words(verdict.change).startswith(words)
 
 
 def test_names_in_markdown_are_no_markup_and_notes_are_folded() -> None:
-    compared = REGRESSED[0].compared
-    evil = replace(compared, baseline=replace(compared.baseline, label="a_b"))
-    verdicts = [replace(one, compared=evil) for one in REGRESSED]
-    answer = check_answer(verdicts, ["a note"], exit_status=3)
+    evil = replace(REGRESSED, baseline=replace(REGRESSED.baseline, label="a_b"))
+    answer = check_answer(evil, ["a note"], exit_status=3)
     first, second, *lines = answer.markdown.split("\n\n")
     assert first.endswith("regressed in 1 of 2 rows (ddp/gloo ×1, batch 32)")
     assert second == "after (candidate) against a\\_b (baseline)"
@@ -107,9 +102,9 @@ SCHEMA = {
 """The elements in Jenkins' junit-10.xsd that are used, with their elements and attributes."""
 
 
-def suite(verdicts: Sequence[Verdict], *, strict: bool = False) -> ElementTree.Element:
+def suite(compared: Comparison, *, strict: bool = False) -> ElementTree.Element:
     """The inner element, after a look at every name."""
-    text = junit(verdicts, strict=strict, started_utc="2025-01-01T00:00:00")
+    text = junit(compared, strict=strict, started_utc="2025-01-01T00:00:00")
     whole = ElementTree.fromstring(text.encode())
     for element in whole.iter():
         assert {*element.attrib, *(child.tag for child in element)} <= SCHEMA[element.tag]

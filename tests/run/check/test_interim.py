@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.comparisons.verdict import Verdict
+from dpbench.analysis.comparisons.comparison import Comparison
+from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.noise import MachineLoad
 from dpbench.messages import said_to
 from dpbench.options.check import CheckOptions
 from dpbench.run.check import checking
-from dpbench.run.check.checking import MAX_ANALYSES, InterimAnalyses
-from tests.analysis.builders import ALL_PASS, INCONCLUSIVE, side, under_load
+from dpbench.run.check.checking import MAX_ANALYSES, measure_until_clear
+from tests.analysis.builders import ALL_PASS, INCONCLUSIVE, side
 
 BUSY = MachineLoad(note="others used 90 % of 2 cores", spoils_speeds=True, spoils_differences=True)
-BLOCKED = under_load(INCONCLUSIVE, BUSY)
+BLOCKED = replace(INCONCLUSIVE, machine_load=BUSY)
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "budget", "counts", "said"),
+    ("found", "budget", "counts", "said"),
     [
         ([ALL_PASS], 200.0, [2], ""),
         ([INCONCLUSIVE, INCONCLUSIVE, ALL_PASS], 200.0, [2, 3, 5], "measuring 2 more, about 4 s"),
@@ -30,21 +31,23 @@ BLOCKED = under_load(INCONCLUSIVE, BUSY)
     ],
 )
 def test_repetitions_grow_until_more_cannot_decide_or_have_no_time(
-    verdicts: list[Sequence[Verdict]],
+    found: list[Comparison],
     budget: float,
     counts: list[int],
     said: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each repetition takes a second on each side, and nothing else does."""
-    now, messages, given = 0.0, [""], iter(verdicts)
-    monkeypatch.setattr(checking, "monotonic", lambda: now)
+    reached, messages, given = [0], [""], iter(found)
+
+    def measure(repetitions: range) -> tuple[Side, Side]:
+        assert repetitions.start == reached[-1]
+        reached.append(repetitions.stop)
+        return side("a"), side("b")
+
+    monkeypatch.setattr(checking, "monotonic", lambda: 2.0 * reached[-1])
     monkeypatch.setattr(checking, "assess", lambda *_, **__: next(given))
-    analyses = InterimAnalyses(CheckOptions(against="dp", repetitions=2, budget=budget))
     with said_to(messages.append):
-        for count in counts:
-            assert analyses.repetitions == count
-            now = 2.0 * count
-            analyses.judge(side("a"), side("b"))
-    assert not analyses.repetitions
+        measure_until_clear(CheckOptions(against="dp", repetitions=2, budget=budget), measure)
+    assert reached[1:] == counts
     assert said in messages[-1]
