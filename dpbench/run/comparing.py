@@ -40,7 +40,7 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
         if path not in loaded:
             loaded[path] = load_sweep(folder)
             warnings += loaded[path].warnings
-        sides.append(Side(label=text, sweep=loaded[path], where=where, run_id=str(path)))
+        sides.append(Side(label=text, sweep=loaded[path], where=where))
     return sides, warnings
 
 

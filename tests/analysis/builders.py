@@ -277,9 +277,15 @@ def slower(throughputs: Sequence[float], share: float) -> list[float]:
     return [value / (1 + share) for value in throughputs]
 
 
-def judged(before: Side, after: Side, tolerances: Mapping[str, float] | None = None) -> Comparison:
+def judged(
+    before: Side,
+    after: Side,
+    tolerances: Mapping[str, float] | None = None,
+    *,
+    in_turn: bool = False,
+) -> Comparison:
     limits = tolerances or {"images_per_second": 0.03}
-    return judge(compare_sides(before, after, limits), limits, alpha=ALPHA)
+    return judge(compare_sides(before, after, limits, ran_in_turn=in_turn), limits, alpha=ALPHA)
 
 
 def assessment(

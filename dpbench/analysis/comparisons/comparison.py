@@ -10,7 +10,7 @@ from itertools import chain, product
 from operator import attrgetter
 from typing import Literal
 
-from dpbench.analysis.change import Change, PerRepetition, change_between
+from dpbench.analysis.change import Change, change_between
 from dpbench.analysis.comparisons.matching import Identity, Records, Side, settings_to_match
 from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.metrics import COMPARED_METRICS, Metric
@@ -42,6 +42,8 @@ class ComparedRow:
     """The mean of the candidate."""
     change: Change | None
     """The change of the cost, which is time or memory; None if a side lacks the metric."""
+    repetitions: tuple[int, int]
+    """Number of compared repetitions of the baseline and of the candidate."""
     reason: str | None
     """Why it cannot be tested; None if it can."""
     outcome: Outcome = "inconclusive"
@@ -50,14 +52,6 @@ class ComparedRow:
     (`check`); None if it was not tested."""
     p_value_corrected: float | None = None
     """The same, corrected for the number of rows (Holm)."""
-
-    @property
-    def repetitions(self) -> tuple[int, int]:
-        """Number of compared repetitions of the baseline and of the candidate."""
-        if self.change is not None:
-            return self.change.repetitions
-        baseline, candidate = self.baseline, self.candidate
-        return baseline.sample_size if baseline else 0, candidate.sample_size if candidate else 0
 
     @property
     def is_open(self) -> bool:
@@ -118,9 +112,15 @@ class Comparison:
 
 
 def compare_sides(
-    baseline: Side, candidate: Side, metrics: Iterable[str], *, force: bool = False
+    baseline: Side,
+    candidate: Side,
+    metrics: Iterable[str],
+    *,
+    ran_in_turn: bool = False,
+    force: bool = False,
 ) -> Comparison:
-    """Compare the configurations of two sides that ran the same thing, by these metrics.
+    """Compare the configurations of two sides that ran the same thing, by these metrics, and within
+    each repetition if they are parts of one sweep or two sweeps that `ran_in_turn`.
 
     Settings that a selection fixes on either side are not compared, nor are repetitions. Raises
     NotComparable if no configuration is on both sides, naming the settings in which they have
@@ -129,19 +129,19 @@ def compare_sides(
     distinguished so, or if the sides share trials.
     """
     labels = Labels.among(r.configuration for r in (*baseline.records, *candidate.records))
-    ran_in_turn = baseline.ran_in_turn_with(candidate)
-    if ran_in_turn and {*map(id, baseline.records)} & {*map(id, candidate.records)}:
+    is_one_sweep = baseline.sweep is candidate.sweep
+    if is_one_sweep and {*map(id, baseline.records)} & {*map(id, candidate.records)}:
         raise UsageError(
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
         )
-    keys = settings_to_match(baseline, candidate)
-    in_baseline, in_candidate = baseline.configurations(keys), candidate.configurations(keys)
+    names = settings_to_match(baseline, candidate)
+    in_baseline, in_candidate = baseline.configurations(names), candidate.configurations(names)
     in_both = in_baseline.keys() & in_candidate.keys()
     if not in_both:
         raise NotComparable(
             f"no configuration is in both {baseline.label} and {candidate.label}; "
-            f"{_why_none(keys, in_baseline, in_candidate)}"
+            f"{_why_none(names, in_baseline, in_candidate)}"
         )
     differences = _environment_differences(baseline, candidate)
     if differences and not force:
@@ -149,36 +149,33 @@ def compare_sides(
             f"{baseline.label} and {candidate.label} come from different environments: "
             f"{'; '.join(differences)}. --force compares them nevertheless"
         )
-    found = in_candidate | in_baseline
-    settings = {identity: repetitions[0].configuration for identity, repetitions in found.items()}
-    names = {identity: labels.implementation(one) for identity, one in settings.items()}
-    in_order = sorted(settings, key=lambda identity: order_of(settings[identity], names[identity]))
+    found = {key: records[0].configuration for key, records in (in_candidate | in_baseline).items()}
+    in_order = sorted(
+        found, key=lambda key: order_of(found[key], labels.implementation(found[key]))
+    )
     shared = {
-        identity: _common_label(settings[identity], in_candidate[identity][0].configuration, labels)
-        for identity in in_order
-        if identity in in_both
+        key: _common_label(found[key], in_candidate[key][0].configuration, labels)
+        for key in in_order
+        if key in in_both
     }
-    of_baseline = {identity: usable_repetitions(in_baseline[identity]) for identity in shared}
-    of_candidate = {identity: usable_repetitions(in_candidate[identity]) for identity in shared}
+    of_baseline = {key: usable_repetitions(in_baseline[key]) for key in shared}
+    of_candidate = {key: usable_repetitions(in_candidate[key]) for key in shared}
     notes = [*_edited_files(of_baseline, of_candidate), *_other_hosts(baseline, candidate)]
-    for side, own in ((baseline, in_baseline), (candidate, in_candidate)):
-        alone = [
-            labels.label(settings[key]) for key in in_order if key in own and key not in in_both
-        ]
+    for side, other in ((baseline, in_candidate), (candidate, in_baseline)):
+        alone = [labels.label(found[key]) for key in in_order if key not in other]
         notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
     seconds = defaultdict[int, float](float)
     for record in chain(*of_baseline.values(), *of_candidate.values()):
         seconds[record.trial.repetition] += record.duration_seconds
+    ran_in_turn = ran_in_turn or is_one_sweep
     loads = {machine_load(side.records).spoils_differences for side in (baseline, candidate)}
     return Comparison(
         baseline=baseline,
         candidate=candidate,
         rows={
             metric: [
-                compared_row(
-                    metric, label, of_baseline[identity], of_candidate[identity], ran_in_turn
-                )
-                for identity, label in shared.items()
+                compared_row(metric, label, of_baseline[key], of_candidate[key], ran_in_turn)
+                for key, label in shared.items()
             ]
             for metric in metrics
         },
@@ -206,28 +203,30 @@ def compared_row(
     unit = metric.counting(items or ["samples"]).unit
     sides = {"baseline": baseline, "candidate": candidate}
     values = {side: _readings(metric, records) for side, records in sides.items()}
-    means = {
-        side: geometric_mean([*of_side.values()], unit) if of_side else None
-        for side, of_side in values.items()
-    }
-    missing = [
+    means = {side: geometric_mean([*v.values()], unit) if v else None for side, v in values.items()}
+    costs = values
+    if metric.better == "higher":
+        costs = {side: {n: 1 / value for n, value in v.items()} for side, v in values.items()}
+    change = change_between(costs["baseline"], costs["candidate"], ran_in_turn=ran_in_turn)
+    reasons = [
         f"{'not measured in' if sides[side] else 'no completed repetition of'} the {side}"
         for side in sides
         if not values[side]
     ]
-    single = " and the ".join(side for side in sides if len(values[side]) == 1)
+    single = [side for side in sides if len(values[side]) == 1]
+    if single:
+        reasons.append(f"one repetition of the {' and the '.join(single)}")
     return ComparedRow(
         label=label,
         metric=name,
         unit=unit,
         baseline=means["baseline"],
         candidate=means["candidate"],
-        change=change_between(
-            _costs(metric, values["baseline"]),
-            _costs(metric, values["candidate"]),
-            ran_in_turn=ran_in_turn,
-        ),
-        reason=missing[0] if missing else f"one repetition of the {single}" if single else None,
+        change=change,
+        repetitions=change.repetitions
+        if change
+        else (len(values["baseline"]), len(values["candidate"])),
+        reason=reasons[0] if reasons else None,
     )
 
 
@@ -236,13 +235,6 @@ def _readings(metric: Metric[Row], records: Records) -> dict[int, float]:
     read = metric.of_trial
     values = ((record.trial.repetition, read(record)) for record in records if read)
     return {repetition: value for repetition, value in values if isinstance(value, int | float)}
-
-
-def _costs(metric: Metric[Row], values: PerRepetition) -> PerRepetition:
-    """Values of which more is worse: the time of an item in place of a rate."""
-    if metric.better == "lower":
-        return values
-    return {repetition: 1 / value for repetition, value in values.items()}
 
 
 def _failures(side: Side, labels: Labels, role: str) -> dict[str, str]:
@@ -256,15 +248,15 @@ def _failures(side: Side, labels: Labels, role: str) -> dict[str, str]:
 
 
 def _why_none(
-    keys: Sequence[str], baseline: Iterable[Identity], candidate: Iterable[Identity]
+    names: Sequence[str], baseline: Iterable[Identity], candidate: Iterable[Identity]
 ) -> str:
     """The settings of which the sides have no value in common."""
     listed = list[str]()
-    for number, key in enumerate(keys):
+    for number, name in enumerate(names):
         in_baseline = dict.fromkeys(identity[number] for identity in baseline)
         in_candidate = dict.fromkeys(identity[number] for identity in candidate)
         if not in_baseline.keys() & in_candidate.keys():
-            listed.append(f"{key}: {', '.join(in_baseline)} -> {', '.join(in_candidate)}")
+            listed.append(f"{name}: {', '.join(in_baseline)} -> {', '.join(in_candidate)}")
     if listed:
         return f"they differ in {'; '.join(listed)}"
     return "each setting occurs on both sides, but never in the same combination"

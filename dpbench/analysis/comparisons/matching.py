@@ -54,12 +54,6 @@ class Side:
     sweep: Sweep
     where: Mapping[str, str] = field(default_factory=dict)
     """Selection of the records of the sweep: {"backend": "shm"}. Its keys are in `RUN_IDENTITY`."""
-    run_id: str | None = None
-    """Name of the run in which it was measured, if others may have been measured in it."""
-
-    def ran_in_turn_with(self, other: Side) -> bool:
-        """Whether both were measured in one run, repetition by repetition."""
-        return self.run_id is not None and self.run_id == other.run_id
 
     @cached_property
     def records(self) -> Records:
@@ -106,11 +100,11 @@ class Side:
 
     def group_classes(self) -> dict[str, str]:
         """torch's class of process group behind each backend, where ranks have a group."""
-        classes = dict[str, str]()
-        for record in self.records:
-            if record.facts.group_class:
-                classes[record.configuration.backend] = record.facts.group_class
-        return classes
+        return {
+            record.configuration.backend: record.facts.group_class
+            for record in self.records
+            if record.facts.group_class
+        }
 
 
 def settings_to_match(*sides: Side) -> list[str]:

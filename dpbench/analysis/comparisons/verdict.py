@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 
 from dpbench.analysis.change import ALPHA, Change, change_between, holm, mean_per_repetition
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, Outcome, Verdict
@@ -50,15 +50,15 @@ def classify(compared: Comparison, *, within: float) -> Comparison:
     """
     rows = {
         metric: [
-            replace(row, outcome=_outcome_of_difference(row, within))
-            for row in with_p_values(of_metric, attrgetter("p_value"))
+            replace(row, outcome=_difference(row, within))
+            for row in with_p_values(untested, attrgetter("p_value"))
         ]
-        for metric, of_metric in compared.rows.items()
+        for metric, untested in compared.rows.items()
     }
     return replace(compared, rows=rows)
 
 
-def _outcome_of_difference(row: ComparedRow, within: float) -> Outcome:
+def _difference(row: ComparedRow, within: float) -> Outcome:
     if row.change is None or row.p_value_corrected is None:
         return "inconclusive"
     low, high = row.change.estimate.ends
@@ -72,6 +72,52 @@ def _outcome_of_difference(row: ComparedRow, within: float) -> Outcome:
     return "slower" if is_speed else "worse"
 
 
+def judge(compared: Comparison, tolerances: Mapping[str, float], *, alpha: float) -> Comparison:
+    """The comparison with the verdict of `check` on each metric, and the outcome of each row.
+
+    Args:
+        tolerances: by metric: {"images_per_second": 0.03}.
+        alpha: level of the one-sided tests.
+    """
+    rows, verdicts = dict(compared.rows), list[Verdict]()
+    regress_level = alpha / len(tolerances)
+    for metric, tolerance in tolerances.items():
+        limit = 1 + tolerance
+        tested = with_p_values(rows[metric], methodcaller("p_above", limit))
+        mean = mean_change(row.change for row in tested)
+        is_slower = mean is not None and mean.is_above(limit, regress_level)
+        of_mean = _judgment(compared, mean, limit, alpha, is_slower=is_slower)
+        for number, row in enumerate(tested):
+            p = row.p_value_corrected
+            is_slower = p is not None and p < regress_level / 2
+            of_row = _judgment(compared, row.change, limit, alpha, is_slower=is_slower)
+            # A single row is its own mean.
+            tested[number] = replace(row, outcome=of_mean if len(tested) == 1 else of_row)
+        rows[metric] = tested
+        has_regressed = any(row.outcome == "regressed" for row in tested)
+        verdicts.append(
+            Verdict(
+                metric=metric,
+                tolerance=tolerance,
+                regress_level=regress_level,
+                change=mean,
+                outcome="regressed" if has_regressed else of_mean,
+            )
+        )
+    return replace(compared, rows=rows, verdicts=tuple(verdicts))
+
+
+def _judgment(
+    compared: Comparison, change: Change | None, limit: float, pass_level: float, *, is_slower: bool
+) -> Outcome:
+    """The outcome of a change, which a test may have called slower; inconclusive if heavy load on
+    the machine may explain it."""
+    passes = change is not None and change.is_below(limit, pass_level)
+    outcome: Outcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
+    is_spoiled = compared.machine_load.spoils_differences and compared.load_may_explain(outcome)
+    return "inconclusive" if is_spoiled else outcome
+
+
 def with_p_values(
     rows: Sequence[ComparedRow], p_value: Callable[[Change], float]
 ) -> list[ComparedRow]:
@@ -83,60 +129,6 @@ def with_p_values(
         replace(row, p_value=p, p_value_corrected=corrected)
         for row, p, corrected in zip(rows, p_values, holm(p_values), strict=True)
     ]
-
-
-def judge(compared: Comparison, tolerances: Mapping[str, float], *, alpha: float) -> Comparison:
-    """The comparison with the verdict of `check` on each metric, by its tolerance, and with the
-    outcome of each row: {"images_per_second": 0.03}. `alpha` is the level of one-sided tests."""
-    share = alpha / len(tolerances)
-    judged = [
-        _judge_metric(compared, metric, tolerance, pass_level=alpha, regress_level=share)
-        for metric, tolerance in tolerances.items()
-    ]
-    return replace(
-        compared,
-        rows={verdict.metric: rows for verdict, rows in judged},
-        verdicts=tuple(verdict for verdict, _ in judged),
-    )
-
-
-def _judge_metric(
-    compared: Comparison, metric: str, tolerance: float, *, pass_level: float, regress_level: float
-) -> tuple[Verdict, list[ComparedRow]]:
-    """Judge the mean of all rows of a metric, and each of them. A single row is its own mean."""
-    limit = 1 + tolerance
-    rows = with_p_values(compared.rows[metric], lambda change: change.p_above(limit))
-    mean = mean_change([row.change for row in rows])
-    is_slower = mean is not None and mean.is_above(limit, regress_level)
-    mean_outcome = _outcome_of_check(compared, mean, limit, pass_level, is_slower=is_slower)
-    outcomes = [mean_outcome]
-    if len(rows) > 1:
-        corrected = [row.p_value_corrected for row in rows]
-        are_slower = [p is not None and p < regress_level / 2 for p in corrected]
-        outcomes = [
-            _outcome_of_check(compared, row.change, limit, pass_level, is_slower=is_slower)
-            for row, is_slower in zip(rows, are_slower, strict=True)
-        ]
-    verdict = Verdict(
-        metric=metric,
-        tolerance=tolerance,
-        regress_level=regress_level,
-        change=mean,
-        outcome="regressed" if "regressed" in outcomes else mean_outcome,
-    )
-    with_outcomes = zip(rows, outcomes, strict=True)
-    return verdict, [replace(row, outcome=outcome) for row, outcome in with_outcomes]
-
-
-def _outcome_of_check(
-    compared: Comparison, change: Change | None, limit: float, pass_level: float, *, is_slower: bool
-) -> Outcome:
-    """The outcome of a change, which a test may have called slower; inconclusive if heavy load on
-    the machine may explain it."""
-    passes = change is not None and change.is_below(limit, pass_level)
-    outcome: Outcome = "regressed" if is_slower else "pass" if passes else "inconclusive"
-    is_spoiled = compared.machine_load.spoils_differences and compared.load_may_explain(outcome)
-    return "inconclusive" if is_spoiled else outcome
 
 
 def mean_change(changes: Iterable[Change | None]) -> Change | None:

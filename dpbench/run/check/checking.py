@@ -58,8 +58,8 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     """
     notes: list[str] = []
     if options.subject is Subject.RESULTS:
-        (baseline, candidate), notes = stored_sides(str(options.baseline), str(options.candidate))
-        compared = assess(options, baseline, candidate, alpha=ALPHA)
+        sides, notes = stored_sides(str(options.baseline), str(options.candidate))
+        compared = assess(options, *sides, alpha=ALPHA)
     elif options.against is not None:
         compared = check_implementations(options, options.against, progress)
     else:
@@ -86,7 +86,7 @@ def stored_sides(baseline: str, candidate: str) -> tuple[list[Side], list[str]]:
     if not (folders.holds_sweep(folder) or folder.is_file()):
         raise NotComparable(f"--baseline {baseline}: {folder} has no sweep to compare with")
     sides, notes = load_sides(baseline, candidate)
-    if not sides[0].ran_in_turn_with(sides[1]):
+    if sides[0].sweep is not sides[1].sweep:
         notes.append(
             "two sweeps: what changed on the machine between them counts as a change; "
             "--against-ref REV measures both versions of your code in turn"
@@ -99,8 +99,13 @@ def assess(options: CheckOptions, baseline: Side, candidate: Side, *, alpha: flo
 
     Raises NotComparable and UsageError as `compare_sides` does.
     """
-    is_forced = options.force or options.against_python is not None  # which is another environment
-    compared = compare_sides(baseline, candidate, options.tolerances, force=is_forced)
+    compared = compare_sides(
+        baseline,
+        candidate,
+        options.tolerances,
+        ran_in_turn=options.subject is not Subject.RESULTS,
+        force=options.force or options.against_python is not None,  # which is another environment
+    )
     return judge(compared, options.tolerances, alpha=alpha)
 
 
@@ -109,18 +114,15 @@ def check_implementations(
 ) -> Comparison:
     """Measure the candidate and another implementation in turn, in one sweep, and judge them."""
     folder = results_folder(options.results_dir, options.name, otherwise="check", is_new=True)
-    (checked,) = options.measured_implementations
-
-    def measure(repetitions: range) -> tuple[Side, Side]:
-        sweep = run.measure(progress, repetitions.stop)
-        baseline, candidate = (
-            Side(label=name, sweep=sweep, where={"implementation": name}, run_id=str(folder))
-            for name in (against, checked)
-        )
-        return baseline, candidate
+    names = (against, *options.measured_implementations)
 
     wanted = sweep_of_check(options, folder, against)
     with plan_sweep(wanted, options.command("check"), only_speeds=True) as run:
+
+        def measure(repetitions: range) -> list[Side]:
+            sweep = run.measure(progress, repetitions.stop)
+            return [Side(label=name, sweep=sweep, where={"implementation": name}) for name in names]
+
         compared = measure_until_clear(options, measure)
     keep_records(folder)
     return compared
@@ -174,7 +176,7 @@ def measure_in_turn(
     planned: Sequence[Configuration],
     progress: TrialProgress,
     repetitions: range,
-) -> tuple[Side, Side]:
+) -> list[Side]:
     """Measure these repetitions of both versions, and return all that was measured.
 
     What disturbs the machine disturbs both, and they are compared repetition by repetition; which
@@ -190,11 +192,11 @@ def measure_in_turn(
         is_renewed = number == renewed_at
         for record in version.measure(number + 1, with_new_server=is_renewed):
             progress.finished(record, version.label)
-    return baseline.side(), candidate.side()
+    return [baseline.side(), candidate.side()]
 
 
 def measure_until_clear(
-    options: CheckOptions, measure: Callable[[range], tuple[Side, Side]]
+    options: CheckOptions, measure: Callable[[range], list[Side]]
 ) -> Comparison:
     """Judge all that was measured whenever `measure` has added some repetitions, until the verdict
     is clear, more of them cannot change it, or they would end after the budget.

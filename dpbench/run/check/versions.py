@@ -128,9 +128,8 @@ class VersionProcess(AbstractContextManager["VersionProcess"]):
         return list(answer["result"])
 
     def side(self) -> Side:
-        """The measurements as a side of one sweep, so that they are compared by repetition."""
-        sweep = folders.load_sweep(self._folder)
-        return Side(label=self.label, sweep=sweep, run_id="both versions")
+        """The measurements as a side of a comparison."""
+        return Side(label=self.label, sweep=folders.load_sweep(self._folder))
 
 
 def answer_messages() -> int:

@@ -38,18 +38,19 @@ def only(compared: Comparison, within: float = 0.03) -> ComparedRow:
     return row
 
 
-@pytest.mark.parametrize(("run_id", "outcome"), [("results/x", "faster"), (None, "inconclusive")])
-def test_one_sweep_is_compared_within_its_repetitions(run_id: str | None, outcome: str) -> None:
+@pytest.mark.parametrize(("in_turn", "outcome"), [(True, "faster"), (False, "inconclusive")])
+def test_sides_that_ran_in_turn_are_compared_within_their_repetitions(
+    in_turn: bool, outcome: str
+) -> None:
     drifting = (100.0, 150.0, 80.0, 130.0, 90.0)
     ours = [x * f for x, f in zip(drifting, (1.10, 1.11, 1.09, 1.10, 1.10), strict=True)]
-    sweep = side("x", runs(trial("torch-ddp"), drifting), runs(trial("ddp"), ours), run_id=run_id)
-    theirs = replace(sweep, where={"implementation": "torch-ddp"})
-    row = only(compare_speeds(theirs, replace(sweep, label="y", where={"implementation": "ddp"})))
+    sides = side("a", runs(trial(), drifting)), side("b", runs(trial(), ours))
+    row = only(compare_sides(*sides, ["images_per_second"], ran_in_turn=in_turn))
     assert row.outcome == outcome
     assert row.change is not None
     assert row.change.estimate.value == pytest.approx(1 / 1.1, rel=1e-3)
-    assert row.change.is_paired == (run_id is not None)
-    if run_id:
+    assert row.change.is_paired == in_turn
+    if in_turn:
         assert row.change.degrees_of_freedom == 4
 
 

@@ -36,7 +36,6 @@ def grid(label: str, **changes: object) -> Side:
             for backend in ("gloo", "shm")
             for group_size in (1, 2)
         ),
-        run_id="sweep",
     )
 
 

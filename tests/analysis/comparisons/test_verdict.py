@@ -174,10 +174,9 @@ def test_under_heavy_load_only_a_regression_of_sides_that_had_it_together_is_dec
         side(
             label,
             runs(trial(), speeds, host_load=HostLoad(cores=2, during=during, stolen=0.0)),
-            run_id="one" if in_turn else None,
         )
         for label, speeds, during in zip("ab", (QUIET, slower(QUIET, share)), loads, strict=True)
     )
-    found = judged(before, after)
+    found = judged(before, after, in_turn=in_turn)
     (row,) = found.rows["images_per_second"]
     assert {deciding(found).outcome, row.outcome} == {outcome}

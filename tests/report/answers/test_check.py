@@ -37,10 +37,10 @@ def test_an_inconclusive_check_says_what_would_settle_it() -> None:
     busy = MachineLoad(spoils_speeds=True)
     assert summary_of(replace(found, machine_load=busy)).endswith("free it and measure again")
     before, after = (
-        side(label, runs(trial(), speeds[:3]), run_id="one sweep")  # too few to be paired
+        side(label, runs(trial(), speeds[:3]))  # too few to be paired
         for label, speeds in (("before", QUIET), ("after", slower(QUIET, 0.5)))
     )
-    for settled in (ALL_PASS, judged(before, after)):
+    for settled in (ALL_PASS, judged(before, after, in_turn=True)):
         assert "busy" not in summary_of(replace(settled, machine_load=busy))
 
 
