@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Literal
 
 from dpbench.analysis.change import Change, change_between
-from dpbench.analysis.comparisons.matching import Identity, Records, Side, settings_to_match
+from dpbench.analysis.comparisons.matching import Identity, Records, Side, matched_configurations
 from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.metrics import COMPARED_METRICS, Metric
 from dpbench.analysis.noise import MachineLoad, machine_load
@@ -33,9 +33,8 @@ class ComparedRow:
 
     label: str
     """The name that both sides give it, or what their names have in common, or both names."""
-    metric: str
-    unit: str
-    """Unit of both averages, such as "images/s"."""
+    metric: Metric[Row]
+    """The metric where the items of both sides are counted, as "images/s"."""
     baseline: Estimate | None
     """The mean over usable repetitions of the baseline; None if none has the metric."""
     candidate: Estimate | None
@@ -135,14 +134,7 @@ def compare_sides(
             f"{baseline.label} and {candidate.label} have trials in common; compare two folders, "
             "or two parts of one, e.g. DIR:backend=gloo DIR:backend=shm"
         )
-    names = settings_to_match(baseline, candidate)
-    in_baseline, in_candidate = baseline.configurations(names), candidate.configurations(names)
-    in_both = in_baseline.keys() & in_candidate.keys()
-    if not in_both:
-        raise NotComparable(
-            f"no configuration is in both {baseline.label} and {candidate.label}; "
-            f"{_why_none(names, in_baseline, in_candidate)}"
-        )
+    in_baseline, in_candidate = matched_configurations(baseline, candidate)
     differences = _environment_differences(baseline, candidate)
     if differences and not force:
         raise NotComparable(
@@ -156,7 +148,7 @@ def compare_sides(
     shared = {
         key: _common_label(found[key], in_candidate[key][0].configuration, labels)
         for key in in_order
-        if key in in_both
+        if key in in_baseline and key in in_candidate
     }
     of_baseline = {key: usable_repetitions(in_baseline[key]) for key in shared}
     of_candidate = {key: usable_repetitions(in_candidate[key]) for key in shared}
@@ -173,11 +165,13 @@ def compare_sides(
         baseline=baseline,
         candidate=candidate,
         rows={
-            metric: [
-                compared_row(metric, label, of_baseline[key], of_candidate[key], ran_in_turn)
+            name: [
+                compared_row(
+                    COMPARED_METRICS[name], label, of_baseline[key], of_candidate[key], ran_in_turn
+                )
                 for key, label in shared.items()
             ]
-            for metric in metrics
+            for name in metrics
         },
         differences=differences,
         notes=tuple(notes),
@@ -189,25 +183,28 @@ def compare_sides(
 
 
 def compared_row(
-    name: str, label: str, baseline: Records, candidate: Records, ran_in_turn: bool
+    metric: Metric[Row], label: str, baseline: Records, candidate: Records, ran_in_turn: bool
 ) -> ComparedRow:
     """Compare the repetitions of a configuration on both sides by a metric.
 
     Raises NotComparable for a speed if the sides count different items.
     """
-    metric = COMPARED_METRICS[name]
     items = sorted({record.facts.item for record in (*baseline, *candidate) if record.ranks})
     if metric.is_speed and len(items) > 1:
         counted = ", ".join(items)
         raise NotComparable(f"{label}: the sides count different items: {counted}")
-    unit = metric.counting(items or ["samples"]).unit
+    metric = metric.counting(items or ["samples"])
     sides = {"baseline": baseline, "candidate": candidate}
     values = {side: _readings(metric, records) for side, records in sides.items()}
-    means = {side: geometric_mean([*v.values()], unit) if v else None for side, v in values.items()}
+    means = {
+        side: geometric_mean([*v.values()], metric.unit) if v else None
+        for side, v in values.items()
+    }
     costs = values
     if metric.better == "higher":
         costs = {side: {n: 1 / value for n, value in v.items()} for side, v in values.items()}
-    change = change_between(costs["baseline"], costs["candidate"], ran_in_turn=ran_in_turn)
+    change = change_between(**costs, ran_in_turn=ran_in_turn)
+    counts = len(values["baseline"]), len(values["candidate"])
     reasons = [
         f"{'not measured in' if sides[side] else 'no completed repetition of'} the {side}"
         for side in sides
@@ -218,14 +215,11 @@ def compared_row(
         reasons.append(f"one repetition of the {' and the '.join(single)}")
     return ComparedRow(
         label=label,
-        metric=name,
-        unit=unit,
+        metric=metric,
         baseline=means["baseline"],
         candidate=means["candidate"],
         change=change,
-        repetitions=change.repetitions
-        if change
-        else (len(values["baseline"]), len(values["candidate"])),
+        repetitions=change.repetitions if change else counts,
         reason=reasons[0] if reasons else None,
     )
 
@@ -245,21 +239,6 @@ def _failures(side: Side, labels: Labels, role: str) -> dict[str, str]:
         if status.is_failure:
             failures[f"{labels.label(configuration)}{role}"] = f"{status.words}: {reason}"
     return failures
-
-
-def _why_none(
-    names: Sequence[str], baseline: Iterable[Identity], candidate: Iterable[Identity]
-) -> str:
-    """The settings of which the sides have no value in common."""
-    listed = list[str]()
-    for number, name in enumerate(names):
-        in_baseline = dict.fromkeys(identity[number] for identity in baseline)
-        in_candidate = dict.fromkeys(identity[number] for identity in candidate)
-        if not in_baseline.keys() & in_candidate.keys():
-            listed.append(f"{name}: {', '.join(in_baseline)} -> {', '.join(in_candidate)}")
-    if listed:
-        return f"they differ in {'; '.join(listed)}"
-    return "each setting occurs on both sides, but never in the same combination"
 
 
 def _environment_differences(baseline: Side, candidate: Side) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.analysis.rows import by_configuration
 from dpbench.codec import differing_fields
-from dpbench.errors import UsageError, unknown_name
+from dpbench.errors import NotComparable, UsageError, unknown_name
 from dpbench.messages import as_typed
 from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import TrialRecord
@@ -120,3 +120,29 @@ def settings_to_match(*sides: Side) -> list[str]:
         if any(trait.exchange != "ranks" for trait in traits):
             fixed.add("backend")
     return [name for name in RUN_IDENTITY if name not in fixed]
+
+
+def matched_configurations(
+    baseline: Side, candidate: Side
+) -> tuple[dict[Identity, list[TrialRecord]], dict[Identity, list[TrialRecord]]]:
+    """The repetitions of each configuration of both sides, by the settings to match.
+
+    Raises NotComparable if none is on both sides, naming the settings in which they have nothing in
+    common; and UsageError as `Side.configurations` does.
+    """
+    names = settings_to_match(baseline, candidate)
+    in_baseline, in_candidate = baseline.configurations(names), candidate.configurations(names)
+    if in_baseline.keys() & in_candidate.keys():
+        return in_baseline, in_candidate
+    differences = list[str]()
+    for number, name in enumerate(names):
+        of_baseline = dict.fromkeys(identity[number] for identity in in_baseline)
+        of_candidate = dict.fromkeys(identity[number] for identity in in_candidate)
+        if not of_baseline.keys() & of_candidate.keys():
+            differences.append(f"{name}: {', '.join(of_baseline)} -> {', '.join(of_candidate)}")
+    why = "each setting occurs on both sides, but never in the same combination"
+    if differences:
+        why = f"they differ in {'; '.join(differences)}"
+    raise NotComparable(
+        f"no configuration is in both {baseline.label} and {candidate.label}; {why}"
+    )

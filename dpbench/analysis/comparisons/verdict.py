@@ -33,7 +33,6 @@ from operator import attrgetter, methodcaller
 
 from dpbench.analysis.change import ALPHA, Change, change_between, holm, mean_per_repetition
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison, Outcome, Verdict
-from dpbench.analysis.metrics import COMPARED_METRICS
 
 INTERIM_ALPHA = 0.015
 """Level of each one-sided test, for data that is analyzed again as it grows."""
@@ -66,10 +65,9 @@ def _difference(row: ComparedRow, within: float) -> Outcome:
         return "same"
     if row.p_value_corrected >= ALPHA:
         return "inconclusive"
-    is_speed = COMPARED_METRICS[row.metric].is_speed
     if row.change.log_ratio < 0:
-        return "faster" if is_speed else "better"
-    return "slower" if is_speed else "worse"
+        return "faster" if row.metric.is_speed else "better"
+    return "slower" if row.metric.is_speed else "worse"
 
 
 def judge(compared: Comparison, tolerances: Mapping[str, float], *, alpha: float) -> Comparison:
@@ -79,22 +77,22 @@ def judge(compared: Comparison, tolerances: Mapping[str, float], *, alpha: float
         tolerances: by metric: {"images_per_second": 0.03}.
         alpha: level of the one-sided tests.
     """
-    rows, verdicts = dict(compared.rows), list[Verdict]()
+    rows, verdicts = dict[str, list[ComparedRow]](), list[Verdict]()
     regress_level = alpha / len(tolerances)
     for metric, tolerance in tolerances.items():
         limit = 1 + tolerance
-        tested = with_p_values(rows[metric], methodcaller("p_above", limit))
+        tested = with_p_values(compared.rows[metric], methodcaller("p_above", limit))
         mean = mean_change(row.change for row in tested)
         is_slower = mean is not None and mean.is_above(limit, regress_level)
         of_mean = _judgment(compared, mean, limit, alpha, is_slower=is_slower)
-        for number, row in enumerate(tested):
+        judged = rows[metric] = list[ComparedRow]()
+        for row in tested:
             p = row.p_value_corrected
             is_slower = p is not None and p < regress_level / 2
             of_row = _judgment(compared, row.change, limit, alpha, is_slower=is_slower)
             # A single row is its own mean.
-            tested[number] = replace(row, outcome=of_mean if len(tested) == 1 else of_row)
-        rows[metric] = tested
-        has_regressed = any(row.outcome == "regressed" for row in tested)
+            judged.append(replace(row, outcome=of_mean if len(tested) == 1 else of_row))
+        has_regressed = any(row.outcome == "regressed" for row in judged)
         verdicts.append(
             Verdict(
                 metric=metric,

@@ -26,10 +26,10 @@ JUNIT_TAGS = {"pass": "", "regressed": "failure", "inconclusive": "skipped"}
 """The element of JUnit for each outcome."""
 
 
-def check_answer(compared: Comparison, notes: Sequence[str] = (), *, exit_status: int) -> Answer:
+def check_answer(compared: Comparison, *, exit_status: int) -> Answer:
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
     summary = summary_of(compared)
-    remarks = all_notes(compared, notes)
+    remarks = all_notes(compared)
     reading = [f"+ is worse; ranges are {percent(CONFIDENCE)} intervals over repetitions"]
     rows = [row for of_metric in compared.rows.values() for row in of_metric]
     if len(rows) > 1:  # the headline has the reason of a single one
@@ -107,9 +107,9 @@ def summary_of(compared: Comparison) -> str:
 
 def quantity_of(rows: Sequence[ComparedRow]) -> str:
     """The quantity that changes; more of it is worse. Throughput is judged by "time per image"."""
-    if rows[0].metric != "images_per_second":
-        return rows[0].metric
-    used = {row.unit for row in rows if row.baseline or row.candidate}
+    if rows[0].metric.key != "images_per_second":
+        return rows[0].metric.key
+    used = {row.metric.unit for row in rows if row.baseline or row.candidate}
     unit = used.pop() if len(used) == 1 else "samples/s"
     item = re.sub(r"(x|ss|ch|sh)es$|s$", r"\1", unit.removesuffix("/s"))
     return f"time per {item}"
@@ -165,12 +165,12 @@ def _tables(compared: Comparison) -> Iterator[str | Table]:
         )
 
 
-def all_notes(compared: Comparison, notes: Sequence[str]) -> list[str]:
-    """Failures, load on the machine if it matters, these notes, and those on the two sides."""
+def all_notes(compared: Comparison) -> list[str]:
+    """Failures, load on the machine if it matters, and the notes on the comparison."""
     failed = [f"{label}: {how}" for label, how in compared.failures.items()]
     load_matters = compared.load_may_explain(deciding(compared).outcome)
     load = [compared.machine_load.note] if load_matters else []
-    return [*failed, *filter(None, load), *notes, *compared.notes]
+    return [*failed, *filter(None, load), *compared.notes]
 
 
 def change_words(change: Change) -> str:
@@ -185,9 +185,7 @@ def change_words(change: Change) -> str:
     return f"{percentage:+z,.{places}f} % ({ends} %)"
 
 
-def junit(
-    compared: Comparison, notes: Sequence[str] = (), *, strict: bool, started_utc: str
-) -> str:
+def junit(compared: Comparison, *, strict: bool, started_utc: str) -> str:
     """JUnit: a testcase for all rows of a metric together, and one for each row if
     there are several.
 
@@ -208,7 +206,7 @@ def junit(
         for row in rows if len(rows) > 1 else ():
             details = row.reason or _change_text(quantity_of([row]), row.change, verdict.tolerance)
             tag = JUNIT_TAGS[row.outcome]
-            cases.append(_testcase(row.metric, row.label, row.outcome, details, tag))
+            cases.append(_testcase(verdict.metric, row.label, row.outcome, details, tag))
     for label, how in compared.failures.items():
         cases.append(_testcase("measuring", label, "error", how, "error"))
     return render_template(
@@ -216,7 +214,7 @@ def junit(
         cases=cases,
         tags=[case["tag"] for case in cases],
         started_utc=started_utc,
-        summary=[*map(one_line, (summary_of(compared), *all_notes(compared, notes)))],
+        summary=[*map(one_line, (summary_of(compared), *all_notes(compared)))],
     )
 
 

@@ -8,8 +8,7 @@ from dpbench import units
 from dpbench.analysis.comparisons.comparison import ComparedRow, Comparison
 from dpbench.analysis.estimate import MIN_PAIRS, Estimate
 from dpbench.analysis.formatting import percent, plus_minus, rate_with_unit
-from dpbench.analysis.metrics import COMPARED_METRICS, ITEM_PLACEHOLDER, Metric, PlainValue
-from dpbench.analysis.rows import Row
+from dpbench.analysis.metrics import PlainValue
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, Paragraph, with_ends
 from dpbench.report.table import MISSING, Column, Table, or_missing
@@ -24,17 +23,16 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     notes = [*compared.notes, *different]
     paragraphs: list[Paragraph] = []
     for name, rows in compared.rows.items():
-        metric = COMPARED_METRICS[name]
         measured = [row for row in rows if any(row.repetitions)] or rows
         others = [row.label for row in rows if row not in measured]
         paragraphs += [
             f"A (baseline):  {compared.baseline.label}\n"
             f"B (candidate): {compared.candidate.label}\n"
             f"Metric:        {name}",
-            _comparison_table(measured, metric, within),
-            _summary(measured, metric, within),
+            _comparison_table(measured, within),
+            _summary(measured, within),
             [
-                *_reading(measured, metric),
+                *_reading(measured),
                 *([f"{name} was measured on neither side: {'; '.join(others)}"] if others else []),
                 *notes,
             ],
@@ -50,7 +48,7 @@ def comparison_answer(compared: Comparison, *, within: float) -> Answer:
     )
 
 
-def _comparison_table(rows: Sequence[ComparedRow], metric: Metric[Row], within: float) -> Table:
+def _comparison_table(rows: Sequence[ComparedRow], within: float) -> Table:
     """A row for each configuration; p, n and both values leave a narrow terminal."""
     p_values = [row.p_value_corrected for row in rows]
     return Table(
@@ -58,8 +56,8 @@ def _comparison_table(rows: Sequence[ComparedRow], metric: Metric[Row], within: 
             Column("Configuration", [row.label for row in rows], is_text=True),
             *side_columns(rows, ("A", "B")),
             Column(
-                "Speedup" if metric.is_speed else "B ÷ A",
-                [or_missing(_ratio(row, metric), plus_minus) for row in rows],
+                "Speedup" if rows[0].metric.is_speed else "B ÷ A",
+                [or_missing(_ratio(row), plus_minus) for row in rows],
             ),
             Column(
                 "p",
@@ -72,12 +70,12 @@ def _comparison_table(rows: Sequence[ComparedRow], metric: Metric[Row], within: 
     )
 
 
-def _ratio(row: ComparedRow, metric: Metric[Row]) -> Estimate | None:
+def _ratio(row: ComparedRow) -> Estimate | None:
     """The speed of B ÷ that of A, so that above 1 B is faster; B ÷ A of what is no speed."""
     if row.change is None:
         return None
     ratio = row.change.estimate
-    is_cost = not metric.is_speed and metric.better == "lower"
+    is_cost = not row.metric.is_speed and row.metric.better == "lower"
     return ratio if is_cost else ratio.mapped(lambda value: 1 / value, unit=ratio.unit)
 
 
@@ -86,14 +84,12 @@ def side_columns(
 ) -> Iterator[Column]:
     """A column for the baseline and one for the candidate. A rate in which all rows are measured,
     such as images/s, stands in both headers, after a `gap`."""
-    rates = {row.unit for row in rows if row.baseline or row.candidate}
-    rate = one_line(rates.pop()) if len(rates) == 1 and min(rates).endswith("/s") else ""
-    metric = COMPARED_METRICS[rows[0].metric]
-    needs_unit = not rate and ITEM_PLACEHOLDER in metric.unit
-    write = rate_with_unit if needs_unit else metric.write
+    units_used = {row.metric.unit for row in rows if row.baseline or row.candidate}
+    is_rate = len(units_used) == 1 and min(units_used).endswith("/s")
+    write = rate_with_unit if len(units_used) > 1 else rows[0].metric.write
     sides = [row.baseline for row in rows], [row.candidate for row in rows]
     for name, averages in zip(names, sides, strict=True):
-        header = f"{name}{gap}({rate})" if rate else name
+        header = f"{name}{gap}({one_line(min(units_used))})" if is_rate else name
         yield Column(header, [or_missing(average, write) for average in averages], priority=2)
 
 
@@ -106,8 +102,8 @@ def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     return {
         "configuration": row.label,
-        "metric": row.metric,
-        "unit": row.unit,
+        "metric": row.metric.key,
+        "unit": row.metric.unit,
         **with_ends("baseline", row.baseline),
         **with_ends("candidate", row.candidate),
         **with_ends("slowdown", row.change.estimate if row.change else None),
@@ -122,27 +118,24 @@ def plain_comparison(row: ComparedRow) -> dict[str, PlainValue]:
     }
 
 
-def _summary(rows: Sequence[ComparedRow], metric: Metric[Row], within: float) -> str:
+def _summary(rows: Sequence[ComparedRow], within: float) -> str:
     """Writes "B is faster in 3 of 8 rows (1.42–1.90 ×) and slower in 1 (0.81 ×); 4 are
     inconclusive."; of a single row "B is 1.25 ± 0.03 × as fast as A."."""
-    outcomes: dict[str, list[ComparedRow]] = {}
-    for row in rows:
-        outcomes.setdefault(row.outcome, []).append(row)
-    undecided = len(outcomes.pop("inconclusive", []))
+    undecided = sum(row.outcome == "inconclusive" for row in rows)
     verb = "is" if undecided == 1 else "are"
     total = units.counted(len(rows), "row")
-    if not outcomes:
+    if undecided == len(rows):
         which = f"{undecided} of {total}" if len(rows) > 1 else "the only row"
         return f"{which} {verb} inconclusive.".capitalize()
     parts: list[str] = []
     for outcome in ("faster", "slower", "better", "worse", "same"):
-        changed = outcomes.get(outcome, [])
-        ratios = [*filter(None, (_ratio(row, metric) for row in changed))]
+        changed = [row for row in rows if row.outcome == outcome]
+        ratios = [*filter(None, (_ratio(row) for row in changed))]
         if not ratios:
             continue
         what = _outcome_words(changed[0], within)
         if len(rows) == 1:
-            is_changed = metric.is_speed and outcome != "same"
+            is_changed = rows[0].metric.is_speed and outcome != "same"
             return f"B is {f'{plus_minus(ratios[0])} × as fast as A' if is_changed else what}."
         both = dict.fromkeys(f"{end(ratio.value for ratio in ratios):.2f}" for end in (min, max))
         ends = "" if outcome == "same" else f" ({'–'.join(both)} ×)"
@@ -159,8 +152,9 @@ def _outcome_words(row: ComparedRow, within: float) -> str:
     return row.outcome if row.reason is None else f"{row.outcome}: {row.reason}"
 
 
-def _reading(rows: Sequence[ComparedRow], metric: Metric[Row]) -> Iterable[str]:
+def _reading(rows: Sequence[ComparedRow]) -> Iterable[str]:
     """How the numbers of the table are to be read."""
+    metric = rows[0].metric
     if metric.is_speed:
         ratio = "B ÷ A" if metric.better == "higher" else "A ÷ B"
         yield f"speedup is {ratio}: 1.25 means that B is 1.25 × as fast as A"

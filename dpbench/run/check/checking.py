@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -68,10 +69,11 @@ def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
     outcome = deciding(compared).outcome
     if not status and outcome == "inconclusive":
         notes.append("inconclusive is an error only with --strict")
-    answer = check_answer(compared, notes, exit_status=status)
+    compared = replace(compared, notes=(*notes, *compared.notes))
+    answer = check_answer(compared, exit_status=status)
     if options.junit is not None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        write_output(options.junit, junit(compared, notes, strict=options.strict, started_utc=now))
+        write_output(options.junit, junit(compared, strict=options.strict, started_utc=now))
     if options.markdown is not None:
         write_output(options.markdown, f"### dpbench check: {outcome}\n\n{answer.markdown}")
     return answer

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.comparisons.comparison import Comparison
+from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.analysis.noise import MachineLoad
 from dpbench.records.trial import Status
 from dpbench.report.answers.check import change_words, check_answer, junit, quantity_of, summary_of
@@ -63,7 +64,8 @@ def test_the_change_says_of_what_it_is() -> None:
     assert "in time" not in steps
     (row,) = both.rows["images_per_second"]
     for item, one in (("speech", "speech"), ("boxes", "box")):
-        assert quantity_of([replace(row, unit=f"{item}/s")]) == f"time per {one}"
+        counted = COMPARED_METRICS["images_per_second"].counting([item])
+        assert quantity_of([replace(row, metric=counted)]) == f"time per {one}"
 
 
 @pytest.mark.parametrize(("share", "words"), [(-0.47, "-47.0 % ("), (11.0, "+1,100 % (+1,0")])
@@ -76,8 +78,8 @@ def test_large_changes_have_the_digits_that_their_interval_supports(
 
 
 def test_names_in_markdown_are_no_markup_and_notes_are_folded() -> None:
-    evil = replace(REGRESSED, baseline=replace(REGRESSED.baseline, label="a_b"))
-    answer = check_answer(evil, ["a note"], exit_status=3)
+    evil = replace(REGRESSED.baseline, label="a_b")
+    answer = check_answer(replace(REGRESSED, baseline=evil, notes=("a note",)), exit_status=3)
     first, second, *lines = answer.markdown.split("\n\n")
     assert first.endswith("regressed in 1 of 2 rows (ddp/gloo ×1, batch 32)")
     assert second == "after (candidate) against a\\_b (baseline)"
