@@ -22,7 +22,6 @@ NEEDS_THROUGHPUTS = (
     "expected a throughput at a fixed batch per replica (images_per_second or seconds_per_step), "
     "got times of a fixed amount of work or speedups"
 )
-NEEDS_COMMUNICATION = "single and independent exchange no gradients, so there is nothing to project"
 Origin = Literal["measured", "extrapolated", "next node", "projected", "refused"]
 """Where the numbers of a point come from; the strongest first."""
 
@@ -167,11 +166,11 @@ def scaling_curves(
     """
     if any(row.published and row.throughput is None for row in rows):
         return [], [NEEDS_THROUGHPUTS]
+    alone = [name for name, traits in IMPLEMENTATIONS.items() if not traits.communicates]
+    exchanging = [row for row in rows if wanted(row) and row.implementation not in alone]
     groups: dict[object, list[Row]] = {}
-    for row in rows:
-        traits = IMPLEMENTATIONS.get(row.implementation)
-        communicates = row.implementation != SINGLE if traits is None else traits.communicates
-        if row.throughput is not None and communicates and wanted(row):
+    for row in exchanging:
+        if row.throughput is not None:
             settings = row.configuration
             key = settings.of_one_replica if settings else (row.work, row.series, row.batch_size)
             groups.setdefault(key, []).append(row)
@@ -198,7 +197,9 @@ def scaling_curves(
         else:
             curves.append(curve)
     notes += noise_warnings(noisy, rows, "project")
-    if not groups:
-        has_speed = any(row.throughput for row in rows if wanted(row))
-        notes.append(NEEDS_COMMUNICATION if has_speed else "no trial has a speed yet")
+    if rows and not exchanging:
+        names = " and ".join(alone)
+        notes.append(f"{names} exchange no gradients, so there is nothing to project")
+    elif not groups:
+        notes.append("no trial has a speed yet")
     return curves, notes

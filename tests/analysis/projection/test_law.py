@@ -12,9 +12,9 @@ from dpbench.analysis.projection.curve import NEEDS_THROUGHPUTS, ProjectedPoint,
 from dpbench.analysis.projection.law import ACROSS_NODES, continued, crosses, project_by_law
 from dpbench.analysis.rows import published_rows, summarize
 from dpbench.errors import UsageError
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
-from tests.analysis.builders import run, runs, trial
+from tests.analysis.builders import record, run, runs, trial
 from tests.analysis.projection.sweeps import PUBLISHED, curve, ddp_curves, swept
 
 
@@ -92,6 +92,8 @@ def test_what_cannot_be_projected_is_refused_with_the_reason() -> None:
     speedups = published_rows(PUBLISHED / "tabtune_typical_speedups.csv")
     assert scaling_curves(speedups, lambda row: True) == ([], [NEEDS_THROUGHPUTS])
     records = runs(trial("single", "none"), (100, 1000, 400))
+    failed = summarize([*records, record(trial(group_size=2), status=Status.FAILED)])
+    assert scaling_curves(failed, lambda row: True) == ([], ["no trial has a speed yet"])
     for name in ("ddp", "torch-ddp"):
         records += runs(trial(name, group_size=2), (900, 1000, 950))
     none, [note] = scaling_curves(summarize(records), lambda row: True)
