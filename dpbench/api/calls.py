@@ -8,14 +8,16 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from signal import SIGINT
 from typing import Any, TypeVar
 
 from dpbench.errors import Interrupted, UsageError
 from dpbench.messages import said_to, to_stderr
-from dpbench.options.model import Options, options_of
+from dpbench.options.model import Options, Subject, options_of
+from dpbench.options.reading import read_options
 
+M = TypeVar("M", bound=Options)
 F = TypeVar("F", bound=Callable[..., Any])
 PYTHON_TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
 """Types of Python by those of JSON; null leaves an option out."""
@@ -23,11 +25,16 @@ _measuring = threading.Lock()
 
 
 @contextmanager
-def python_call(*, progress: bool) -> Iterator[None]:
-    """The block of one call: messages are on stderr if `progress`, and Ctrl-C says how to go on."""
+def python_call(
+    name: str, model: type[M], given: Mapping[str, Any], *, progress: bool
+) -> Iterator[M]:
+    """The block of one call, with its options: messages are on stderr if `progress`, Ctrl-C says
+    how to go on, and only one call measures or trains at a time."""
     try:
         with said_to(to_stderr if progress else lambda message: None):
-            yield
+            options = read_options(model, given, name)
+            with nullcontext() if options.subject is Subject.RESULTS else measuring(name):
+                yield options
     except Interrupted as error:
         if error.signal_number != SIGINT:
             raise

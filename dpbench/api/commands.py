@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from os import PathLike
 from typing import Any
 
-from dpbench.api.calls import as_path, measuring, python_call, takes_options
+from dpbench.api.calls import as_path, python_call, takes_options
 from dpbench.api.results import Results
 from dpbench.options.check import CheckOptions
 from dpbench.options.explain import ExplainOptions
-from dpbench.options.model import Subject
-from dpbench.options.reading import read_options
 from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
@@ -51,12 +48,14 @@ def sweep(
         KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to
             resume.
     """
-    with python_call(progress=progress), measuring("dpbench.sweep"):
-        measured = read_options(SweepOptions, {"arch": arch, **options}, "dpbench.sweep")
-        with launched_sweep(measured) as run:
-            if run is None:
-                return None
-            results = Results(run.measure(TrialProgress(quiet=not progress)))
+    given = {"arch": arch, **options}
+    with (
+        python_call("dpbench.sweep", SweepOptions, given, progress=progress) as measured,
+        launched_sweep(measured) as run,
+    ):
+        if run is None:
+            return None
+        results = Results(run.measure(TrialProgress(quiet=not progress)))
     if report:
         results.write_report(charts=measured.charts)
     return results
@@ -88,11 +87,8 @@ def explain(
         KeyboardInterrupt: After Ctrl-C.
     """
     options["results_or_script"] = as_path(results_or_script)
-    with python_call(progress=progress):
-        wanted = read_options(ExplainOptions, options, "dpbench.explain")
-        is_stored = wanted.subject is Subject.RESULTS
-        with nullcontext() if is_stored else measuring("dpbench.explain"):
-            return explaining.explain(wanted, TrialProgress(quiet=not progress))
+    with python_call("dpbench.explain", ExplainOptions, options, progress=progress) as wanted:
+        return explaining.explain(wanted, TrialProgress(quiet=not progress))
 
 
 @takes_options(CheckOptions)
@@ -125,8 +121,5 @@ def check(
         KeyboardInterrupt: After Ctrl-C.
     """
     options |= {"arch": arch, "candidate": as_path(candidate), "baseline": as_path(baseline)}
-    with python_call(progress=progress):
-        wanted = read_options(CheckOptions, options, "dpbench.check")
-        is_stored = wanted.subject is Subject.RESULTS
-        with nullcontext() if is_stored else measuring("dpbench.check"):
-            return run_check(wanted, TrialProgress(quiet=not progress))
+    with python_call("dpbench.check", CheckOptions, options, progress=progress) as wanted:
+        return run_check(wanted, TrialProgress(quiet=not progress))

@@ -11,10 +11,9 @@ from typing import Any, Literal
 import torch
 
 from dpbench import architecture
-from dpbench.api.calls import measuring, python_call, takes_options
+from dpbench.api.calls import python_call, takes_options
 from dpbench.errors import FileError, UsageError
 from dpbench.files import read_bytes
-from dpbench.options.reading import read_options
 from dpbench.options.train import TrainOptions
 from dpbench.run.training import ranks
 from dpbench.training import checkpoint
@@ -105,7 +104,7 @@ def train(arch: str | None = None, *, progress: bool = True, **options: Any) -> 
         TrainingFailed: A rank failed.
         KeyboardInterrupt: After Ctrl-C; the message says how to resume.
     """
-    with python_call(progress=progress), measuring("dpbench.train"):
-        training = read_options(TrainOptions, {"arch": arch, **options}, "dpbench.train")
+    given = {"arch": arch, **options}
+    with python_call("dpbench.train", TrainOptions, given, progress=progress) as training:
         folder, finished = ranks.train(training, sys.stderr if progress else None)
     return Trained(folder=folder, finished=finished)

@@ -50,18 +50,9 @@ def test_everything_after_the_script_is_the_scripts(
 def test_an_option_that_hardly_any_script_has_is_dpbenchs_after_the_script_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = [
-        "train.py",
-        "--lr",
-        "1",
-        "--against-ref",
-        "HEAD",
-        "--strict",
-        "--tolerance=5%",
-        "--json",
-    ]
+    words = ["train.py", "--lr", "1", "--against-ref", "A", "--strict", "--tolerance=5%", "--json"]
     given = commands().commands["check"].make_context("check", words).params
-    assert (given["against_ref"], given["tolerance"], given["as_json"]) == ("HEAD", "5%", True)
+    assert (given["against_ref"], given["tolerance"], given["as_json"]) == ("A", "5%", True)
     assert (given["candidate"], given["arguments"]) == ("train.py", ["--lr", "1", "--strict"])
     assert capsys.readouterr().err == (
         "dpbench: --against-ref, --tolerance, --json after train.py: options of dpbench; put -- "

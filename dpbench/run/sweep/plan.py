@@ -124,7 +124,7 @@ def prepared_datasets(spec: SweepSpec, data_dir: Path | None) -> Iterator[Path]:
                 replicas = units.counted(configuration.group_size, "replica")
                 raise UsageError(
                     f"{replicas} take {taken:,} samples in one step, and {dataset} has {size:,}; "
-                    "expected fewer --gpus, smaller --batch-sizes or --data synthetic"
+                    "expected fewer replicas, smaller --batch-sizes or another --data"
                 )
         yield cache
 
