@@ -60,8 +60,8 @@ class Analysis:
         return machine_load(self.sweep.records if self.sweep else ())
 
     @property
-    def by_work(self) -> tuple[Self, ...]:
-        """The analysis of each work of its rows, of which a sweep of one architecture has one."""
+    def by_work(self) -> dict[str, Self]:
+        """The analysis of each work of its rows; where there is one work, it is called ""."""
         configurations = [row.configuration for row in self.rows if row.configuration]
         labels = Labels.among(configurations).within_work
         groups: dict[str, list[Row]] = {}
@@ -71,19 +71,19 @@ class Analysis:
                 label = labels.implementation(row.configuration)
                 named = replace(row, implementation_label=label)
             groups.setdefault(row.work, []).append(named)
-        parts = list[Self]()
+        parts = dict[str, Self]()
         for work, rows in groups.items():
             explained = tuple(each for each in self.explanations if each.row.work == work)
-            parts.append(replace(self, rows=(*rows,), explanations=explained, work=work))
-        return tuple(parts) or (self,)
+            parts[work] = replace(self, rows=(*rows,), explanations=explained, work=work)
+        return parts or {"": self}
 
     @cached_property
     def fastest(self) -> tuple[Fastest, ...]:
         """The fastest row of each work and batch size of a sweep."""
         fastest = list[Fastest]()
         is_spoiled = self.machine_load.spoils_speeds
-        for part in self.by_work if self.sweep else ():
-            fastest += fastest_by_batch_size(part.rows, work=part.work, is_spoiled=is_spoiled)
+        for work, part in self.by_work.items() if self.sweep else ():
+            fastest += fastest_by_batch_size(part.rows, work=work, is_spoiled=is_spoiled)
         return tuple(fastest)
 
 
@@ -115,10 +115,3 @@ def read_results(path: Path) -> Analysis | Collectives:
         return Analysis(name=path.name, rows=published_rows(path))
     stored = load_stored(path)
     return analyze(stored) if isinstance(stored, Sweep) else stored
-
-
-def parts_by_work(results: Analysis | Collectives) -> Mapping[str, Analysis | Collectives]:
-    """What one chart can show, by work; "" if there is one work only, or none."""
-    if isinstance(results, Collectives):
-        return {"": results}
-    return {part.work: part for part in results.by_work}

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis import frames
-from dpbench.analysis.analyze import Analysis, analyze, parts_by_work
+from dpbench.analysis.analyze import Analysis, analyze
 from dpbench.analysis.rows import Row
 from dpbench.errors import UsageError, unknown_name
 from dpbench.folders import Collectives, Sweep, load_stored
@@ -23,6 +23,7 @@ from dpbench.report.answers.report import headline_sentences
 from dpbench.report.charts.figures import house_style
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.report.configurations import rows_text
+from dpbench.report.page import page_path, page_text, write_page
 from dpbench.specs import SweepSpec
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ class Results:
         """
         if kind not in CHARTS:
             raise unknown_name("chart", kind, CHARTS)
-        charts = parts_by_work(self._shown)
+        shown = self._shown
+        charts = shown.by_work if isinstance(shown, Analysis) else {"": shown}
         if work is None and len(charts) == 1:
             (work,) = charts
         if work is None or work not in charts:
@@ -124,9 +126,7 @@ class Results:
 
         Raises FileError if it cannot be written.
         """
-        from dpbench.report.page import page_path, write_page
-
-        return write_page(page_path(self.folder), self._shown, charts=charts)
+        return write_page(page_path(self.folder), page_text(self._shown, charts=charts))
 
     @property
     def warnings(self) -> tuple[str, ...]:

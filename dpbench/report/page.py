@@ -9,7 +9,7 @@ from itertools import islice, product
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.analyze import Analysis, parts_by_work
+from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import Explanation, fastest_by_work
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
@@ -19,7 +19,6 @@ from dpbench.report.answers.comm import collectives_table
 from dpbench.report.answers.explain import READING_NOTE, factors_table, what_to_try
 from dpbench.report.answers.report import headline_sentences, works_of
 from dpbench.report.answers.setup import environment_lines, environment_table
-from dpbench.report.charts.figures import house_style, inline_svg
 from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
 from dpbench.report.commands import next_command
 from dpbench.report.configurations import configurations_table
@@ -51,16 +50,8 @@ class Section:
     """A command as it is typed."""
 
 
-def write_page(
-    path: Path,
-    results: Analysis | Collectives,
-    *,
-    charts: bool = True,
-    last_command: CommandLine | None = None,
-) -> Path:
-    """Writes the page of results, with their `charts` or without, whole or not at all, and returns
-    its path; `next_command` explains `last_command`. Raises FileError."""
-    text = page_text(results, charts=charts, last_command=last_command)
+def write_page(path: Path, text: str) -> Path:
+    """Writes the text of a page, whole or not at all, and returns its path; raises FileError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return write_inside(path, text.encode())
@@ -96,15 +87,15 @@ def page_text(
     charts: bool = False,
     last_command: CommandLine | None = None,
 ) -> str:
-    """The page of results, with every chart that they have data for if `charts`. The template
-    escapes all text, as it may come from a record, but for charts."""
-    drawn = _draw(results) if charts else defaultdict(list)
+    """The page of results, with every chart that they have data for if `charts`; `next_command`
+    explains `last_command`. The template escapes all text, as it may come from a record, but for
+    charts."""
     if isinstance(results, Collectives):
         communication = Section(
             id="communication",
             title="Communication",
             is_open=True,
-            charts=drawn["communication"],
+            charts=_draw({"": results})["communication"] if charts else (),
             table=collectives_table(results.records),
         )
         return render_template(
@@ -114,6 +105,7 @@ def page_text(
             warnings=results.warnings,
             sections=[communication, *_how_measured(results)],
         )
+    drawn = _draw(results.by_work) if charts else defaultdict(list)
     scaling = drawn["scaling"]
     return render_template(
         "page.html",
@@ -142,11 +134,13 @@ def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
         )
 
 
-def _draw(results: Analysis | Collectives) -> dict[str, list[PageChart]]:
+def _draw(by_work: Mapping[str, Analysis | Collectives]) -> dict[str, list[PageChart]]:
     """Every chart that there is data for, one for each work, by section."""
+    from dpbench.report.charts.figures import house_style, inline_svg
+
     charts = defaultdict[str, list[PageChart]](list)
     with house_style():
-        for kind, (work, part) in product(CHARTS.values(), parts_by_work(results).items()):
+        for kind, (work, part) in product(CHARTS.values(), by_work.items()):
             rows = () if isinstance(part, Collectives) else part.rows
             if len({row.group_size for row in rows}) < kind.page_group_sizes:
                 continue

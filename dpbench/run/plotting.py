@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 
 from matplotlib.figure import Figure
 
-from dpbench.analysis.analyze import parts_by_work, read_results
+from dpbench.analysis.analyze import Analysis, read_results
 from dpbench.analysis.published import is_table
 from dpbench.errors import UsageError
 from dpbench.folders import Collectives
@@ -34,15 +35,16 @@ def plot(options: PlotOptions) -> str:
         )
     results = read_results(path)
     warn(*results.warnings)
+    by_work: Mapping[str, Analysis | Collectives]
     if isinstance(results, Collectives):
-        parts = parts_by_work(select_collectives(results, options))
+        by_work = {"": select_collectives(results, options)}
     else:
-        parts = parts_by_work(select_rows(results, options))
+        by_work = select_rows(results, options).by_work
     folder = options.output or charts_folder(path)
     drawn: dict[str, Figure] = {}
     empty = list[str]()
     with house_style():
-        for kind, (work, shown) in product(kinds, parts.items()):
+        for kind, (work, shown) in product(kinds, by_work.items()):
             stem = first_free(stem_of(kind.name, work), lambda free: free in drawn)
             try:
                 drawn[stem] = kind.draw(shown)

@@ -24,6 +24,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.answers.comm import collectives_answer
 from dpbench.report.answers.report import report_answer
 from dpbench.report.configurations import frame_text, plain_rows, rows_text
+from dpbench.report.page import page_path, page_path_in, page_text, write_page
 from dpbench.run.results_folders import last_measured, latest_folder
 from dpbench.specs.command_line import CommandLine
 
@@ -38,7 +39,8 @@ def measured_answer(
     """What a command has measured, of which it writes the page; see `report_answer`. Says where the
     records and the output of failures are."""
     results = analyze(stored) if isinstance(stored, Sweep) else stored
-    page = _write_page(stored.folder, results, charts=options.charts, last_command=last_command)
+    text = page_text(results, charts=options.charts, last_command=last_command)
+    page = _write_page(stored.folder, text)
     logs = stored.folder / LOGS_FOLDER
     if logs.is_dir() and any(record.status.is_failure for record in stored.records):
         say(f"the output of trials that failed is in {logs}")
@@ -113,8 +115,6 @@ def _report_page(
     answer: Callable[..., Answer],
 ) -> Answer:
     """The `answer`, which takes the path of the page; that is written, and opened."""
-    from dpbench.report.page import page_path, page_path_in, write_page
-
     page = None
     if options.output is not None:
         page = options.file or page_path_in(options.output)
@@ -125,9 +125,9 @@ def _report_page(
     # A page that is newer than all measurements may have charts; any other may show another sweep.
     is_current = page and is_there and page.stat().st_mtime >= last_measured(path)
     if page and options.output:
-        write_page(page, results, charts=options.charts)
+        write_page(page, page_text(results, charts=options.charts))
     elif page and (options.charts or not is_current):
-        page = _write_page(path, results, charts=options.charts)
+        page = _write_page(path, page_text(results, charts=options.charts))
         shown = shown if page else answer()
     if page and options.open:
         address = page.resolve().as_uri()
@@ -136,19 +136,11 @@ def _report_page(
     return shown
 
 
-def _write_page(
-    folder: Path,
-    results: Analysis | Collectives,
-    *,
-    charts: bool,
-    last_command: CommandLine | None = None,
-) -> Path | None:
+def _write_page(folder: Path, text: str) -> Path | None:
     """Write the page into a results folder and return its path; None, with a warning that says why,
     if it cannot be written."""
-    from dpbench.report.page import page_path, write_page
-
     try:
-        return write_page(page_path(folder), results, charts=charts, last_command=last_command)
+        return write_page(page_path(folder), text)
     except FileError as error:
         warn(f"no page was written: {error}")
         return None

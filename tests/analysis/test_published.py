@@ -134,7 +134,7 @@ def test_speeds_that_count_different_items_are_not_compared(tmp_path: Path) -> N
     assert speedups["tokens", 2] is None
     (tokens,) = (row for row in rows if row.item == "tokens")
     assert tokens.notes == ("no speedup, no row at group size 1 that counts tokens",)
-    assert [part.work for part in Analysis(name="", rows=rows).by_work] == ["images", "tokens"]
+    assert [*Analysis(name="", rows=rows).by_work] == ["images", "tokens"]
     curves, _ = scaling_curves(rows, lambda row: True)
     assert {one.group_sizes for one in curves} == {(1, 2), (2,)}
     alone = read(tmp_path, header + "1,100,images,32\n2,180,images,32\n")

@@ -183,11 +183,12 @@ def test_equal_data_gives_equal_pages_and_one_that_cannot_be_written_is_an_error
     tmp_path: Path,
 ) -> None:
     one = replace(read_results(PUBLISHED / "tabtune_tabicl.csv"), name="published")
-    pages = [write_page(tmp_path / name / "index.html", one) for name in "ab"]
-    assert pages[0].read_bytes() == pages[1].read_bytes()
-    assert 'data-kind="efficiency"' in pages[0].read_text()
+    first, second = page_text(one, charts=True), page_text(one, charts=True)
+    assert first == second
+    assert 'data-kind="efficiency"' in first
+    page = write_page(tmp_path / "a" / "index.html", first)
     with pytest.raises(FileError, match="cannot write"):
-        write_page(pages[0] / "index.html", analysis([]), charts=False)
+        write_page(page / "index.html", first)
 
 
 def test_the_markup_is_sound_and_needs_nothing_from_elsewhere() -> None:

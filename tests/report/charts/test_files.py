@@ -54,7 +54,7 @@ def test_a_chart_of_several_works_is_one_for_each_whose_title_says_which() -> No
     titles = []
     for work in analysis(
         [run(spec, 100.0 * spec.configuration.group_size) for spec in specs]
-    ).by_work:
+    ).by_work.values():
         figure = CHARTS["speedup"].draw(work)
         titles.append(figure.get_suptitle())
         assert "ddp/gloo" in figure.axes[0].get_legend_handles_labels()[1]
