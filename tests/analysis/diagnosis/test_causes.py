@@ -181,9 +181,8 @@ def test_each_work_has_its_own_fastest_row() -> None:
     found = Analysis(name="", rows=rows, explanations=explain_rows(rows))
     best = fastest_by_work(found.explanations)
     assert [one.row.label.split("/")[0] for one in best] == ["ddp(strong)", "ddp(weak)"]
-    explained = {
-        part.work: {one.row.work for one in part.explanations} for part in found.by_work.values()
-    }
+    parts = found.by_work.items()
+    explained = {work: {one.row.work for one in part.explanations} for work, part in parts}
     assert explained == {"strong": {"strong"}, "weak": {"weak"}}
 
 
