@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice, product
+from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 
 from dpbench import units
@@ -31,23 +30,6 @@ REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
 of `dpbench plot`."""
 GENERATOR, HEAD_BYTES = b'<meta name="generator" content="dpbench ', 2000
 """A tag in the beginning of each page, and the length of that beginning."""
-PageChart = tuple[ChartKind, str]
-"""A chart of the page: its kind, and markup that is safe to put into a page as it is."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    """Charts, a table and notes under one heading."""
-
-    id: str
-    title: str
-    is_open: bool = False
-    """Whether a reader sees more than its title before they open it."""
-    charts: Sequence[PageChart] = ()
-    table: Table | None = None
-    notes: Sequence[str] = ()
-    code: str = ""
-    """A command as it is typed."""
 
 
 def write_page(path: Path, text: str) -> Path:
@@ -91,22 +73,21 @@ def page_text(
     explains `last_command`. The template escapes all text, as it may come from a record, but for
     charts."""
     if isinstance(results, Collectives):
-        communication = Section(
-            id="communication",
-            title="Communication",
-            is_open=True,
-            charts=_draw({"": results})["communication"] if charts else (),
-            table=collectives_table(results.records),
-        )
         return render_template(
             "page.html",
             title=results.name,
             about=_measured_on(results),
             warnings=results.warnings,
-            sections=[communication, *_how_measured(results)],
+            charts=_draw({"": results}) if charts else {},
+            collectives=collectives_table(results.records),
+            environment=_environment(results),
+            command=results.command.text,
         )
-    drawn = _draw(results.by_work) if charts else defaultdict(list)
-    scaling = drawn["scaling"]
+    drawn = _draw(results.by_work) if charts else {}
+    scaling = drawn.get("scaling", [])
+    sweep = results.sweep
+    command = sweep.command if sweep else None
+    factors = factors_table([e for e in results.explanations if not e.row.noisy_estimates])
     return render_template(
         "page.html",
         title=results.name,
@@ -116,7 +97,13 @@ def page_text(
         advice=what_to_try([*_fastest_explained(results)]),
         next_command=next_command(results, last_command),
         first_chart=scaling.pop(0) if scaling and results.fastest else None,
-        sections=[*_sections(results, drawn)],
+        charts=drawn,
+        rows=configurations_table(results.rows, command=command),
+        notes=results.notes,
+        factors=factors if factors.lines else None,
+        reading_note=READING_NOTE,
+        environment=_environment(sweep) if sweep else None,
+        command=command.text if command else "",
     )
 
 
@@ -134,11 +121,13 @@ def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
         )
 
 
-def _draw(by_work: Mapping[str, Analysis | Collectives]) -> dict[str, list[PageChart]]:
-    """Every chart that there is data for, one for each work, by section."""
+def _draw(
+    by_work: Mapping[str, Analysis | Collectives],
+) -> dict[str, list[tuple[ChartKind, str]]]:
+    """Every chart that there is data for, one for each work, by section: its kind and markup."""
     from dpbench.report.charts.figures import house_style, inline_svg
 
-    charts = defaultdict[str, list[PageChart]](list)
+    charts = defaultdict[str, list[tuple[ChartKind, str]]](list)
     with house_style():
         for kind, (work, part) in product(CHARTS.values(), by_work.items()):
             rows = () if isinstance(part, Collectives) else part.rows
@@ -152,39 +141,10 @@ def _draw(by_work: Mapping[str, Analysis | Collectives]) -> dict[str, list[PageC
     return charts
 
 
-def _sections(analysis: Analysis, charts: Mapping[str, Sequence[PageChart]]) -> Iterator[Section]:
-    """All sections with content, in their order."""
-    sweep = analysis.sweep
-    if analysis.rows:
-        table = configurations_table(analysis.rows, command=sweep.command if sweep else None)
-        notes = analysis.notes
-        yield Section(id="results", title="Results", is_open=True, table=table, notes=notes)
-    if drawn := charts["scaling"]:
-        yield Section(id="scaling", title="Scaling", is_open=True, charts=drawn)
-    clear = [each for each in analysis.explanations if not each.row.noisy_estimates]
-    factors = factors_table(clear)
-    has_factors = bool(factors.lines)
-    if has_factors or charts["time"]:
-        yield Section(
-            id="time",
-            title="Where the time goes",
-            charts=charts["time"],
-            table=factors if has_factors else None,
-            notes=[READING_NOTE] if has_factors else [],
-        )
-    if drawn := charts["learning"]:
-        yield Section(id="learning", title="Loss curves", charts=drawn)
-    if sweep:
-        yield from _how_measured(sweep)
-
-
-def _how_measured(stored: Sweep | Collectives) -> Iterator[Section]:
-    """The machine and the command."""
-    # Warnings tell how other environments differ from the first.
-    for environment in islice(stored.environments.values(), 1):
-        table = environment_table(environment_lines(environment))
-        yield Section(id="environment", title="Environment", table=table)
-    yield Section(id="reproduce", title="Reproduce", code=stored.command.text)
+def _environment(stored: Sweep | Collectives) -> Table | None:
+    """The first environment; warnings tell how others differ from it."""
+    first = next(iter(stored.environments.values()), None)
+    return environment_table(environment_lines(first)) if first else None
 
 
 def _about(analysis: Analysis) -> Iterator[str]:
