@@ -35,7 +35,7 @@ from dpbench.files import (
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import SCHEMA_VERSION, SchemaVersion, Status, TrialRecord
-from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs import Configuration, SweepSpec
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -86,22 +86,22 @@ class Sweep(Stored):
     records: tuple[TrialRecord, ...] = ()
 
     @property
-    def missing(self) -> tuple[TrialSpec, ...]:
+    def missing(self) -> tuple[tuple[Configuration, int], ...]:
         """The planned trials without a record, in the order in which they run."""
-        done = {record.trial.trial_id for record in self.records}
-        return tuple(trial for trial in self.spec.trials if trial.trial_id not in done)
+        done = {(record.configuration, record.repetition) for record in self.records}
+        return tuple(trial for trial in self.spec.trials if trial not in done)
 
     @property
     def trials_run(self) -> int:
         """The number of trials that have run, which those that were skipped have not."""
-        return len({one.trial.trial_id for one in self.records if one.status is not Status.SKIPPED})
+        return len({one.trial_id for one in self.records if one.status is not Status.SKIPPED})
 
     @property
     def unfinished_warning(self) -> str | None:
         """The warning that trials are missing, with the command that runs them; None if none are.
         Trials of a configuration that was skipped are not missing."""
         skipped = {one.configuration for one in self.records if one.status is Status.SKIPPED}
-        left = sum(trial.configuration not in skipped for trial in self.missing)
+        left = sum(configuration not in skipped for configuration, _ in self.missing)
         if not left:
             return None
         planned = units.counted(self.trials_run + left, "trial")

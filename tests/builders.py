@@ -7,7 +7,7 @@ from typing import Any
 
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Environment
-from dpbench.specs import AXES, Configuration, SweepSpec, TrialSpec, WorkloadSpec
+from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.trial import DEFAULTS
 
@@ -49,11 +49,6 @@ def configuration(**changes: Any) -> Configuration:
     values.update(changes)
     values.setdefault("devices", ("cpu",) * values["group_size"])
     return Configuration(**values)
-
-
-def trial_spec(*, repetition: int = 0, **changes: Any) -> TrialSpec:
-    """A repetition of such a configuration."""
-    return TrialSpec(configuration=configuration(**changes), repetition=repetition)
 
 
 def script_configuration(

@@ -129,7 +129,7 @@ def test_a_part_runs_and_leaves_what_it_has_to(part: dict[str, Any]) -> None:
         stored = folders.load_sweep(FOLDER / part["name"])
         assert stored.records
         for record in stored.records:
-            assert record.status is wanted, f"{record.trial}: {record.reason}"
+            assert record.status is wanted, f"{record.configuration}: {record.reason}"
             assert_recorded(record)
         if not REHEARSED:
             used = {rank.device for record in stored.records for rank in record.ranks}
@@ -147,7 +147,7 @@ def assert_recorded(record: TrialRecord) -> None:
             assert rank.peaks.device_bytes
         if record.configuration.workload.script:
             continue
-        if record.trial.repetition == 0 and record.configuration.is_instrumented:
+        if record.repetition == 0 and record.configuration.is_instrumented:
             assert rank.phases
         if record.configuration.has_unsynced_window:
             assert "unsynced" in rank.windows

@@ -41,8 +41,8 @@ PANDAS_DTYPES: dict[ValueType, str] = {
     "estimate": "float64",
 }
 TRIAL_COLUMNS: tuple[Metric[TrialRecord], ...] = (
-    Metric("trial_id", attrgetter("trial.trial_id"), "text"),
-    Metric("repetition", attrgetter("trial.repetition"), "integer"),
+    Metric("trial_id", attrgetter("trial_id"), "text"),
+    Metric("repetition", attrgetter("repetition"), "integer"),
     Metric("dataset", lambda record: record.configuration.workload.dataset or None, "text"),
     Metric("environment_id", lambda record: next(iter(record.environment_ids), None), "text"),
     Metric("started_utc", attrgetter("started_utc"), "text"),

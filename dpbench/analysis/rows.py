@@ -195,7 +195,7 @@ def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list
     """
     groups: dict[Configuration, dict[int, TrialRecord]] = {}
     for record in records:
-        groups.setdefault(record.configuration, {})[record.trial.repetition] = record
+        groups.setdefault(record.configuration, {})[record.repetition] = record
     return {configuration: list(group.values()) for configuration, group in groups.items()}
 
 
@@ -262,8 +262,7 @@ def summarize(
             configuration=configuration,
             trials=tuple(group),
             throughputs={
-                record.trial.repetition: items_per_second(record)
-                for record in usable_repetitions(group)
+                record.repetition: items_per_second(record) for record in usable_repetitions(group)
             },
         )
         for configuration, group in groups.items()

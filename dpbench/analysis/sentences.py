@@ -126,7 +126,7 @@ def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
     if needed is None:
         return f"more than {MAX_ADVISED_REPETITIONS} repetitions (now {now})"
     trials = [record for row in rows for record in row.records]
-    passes = 1 + max(record.trial.repetition for record in trials)
+    passes = 1 + max(record.repetition for record in trials)
     return repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)
 
 

@@ -27,13 +27,13 @@ from dpbench.launch.failures import RankFailure, RanksFailed
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks, scratch_folder
 from dpbench.launch.signed_store import ARRIVAL_SECONDS, SignedStore
-from dpbench.launch.trial_runner import TrialRunner, failed_record, record_of_ranks
+from dpbench.launch.trial_runner import TrialRunner, record_of_ranks
 from dpbench.messages import say
 from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.rendezvous.barrier import POLL_SECONDS, wait_until
 from dpbench.rendezvous.placement import Placement, endpoint_text
 from dpbench.rendezvous.store import tcp_store
-from dpbench.specs import Configuration, TrialSpec, plain_label
+from dpbench.specs import Configuration, plain_label
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 BEAT_SECONDS = 1.0
@@ -232,7 +232,7 @@ class ClusterRunner(TrialRunner):
     def __init__(
         self,
         cluster: Cluster,
-        plan: Sequence[TrialSpec],
+        plan: Sequence[tuple[Configuration, int]],
         logs: Path,
         prepared: Path | None = None,
     ) -> None:
@@ -259,15 +259,18 @@ class ClusterRunner(TrialRunner):
                 return f"{node.name}: {reason}"
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
+    def run(
+        self, configuration: Configuration, repetition: int, time_limit_seconds: float
+    ) -> TrialRecord:
         """Run the trial as node 0. Raises NodeLost."""
-        configuration, cluster = trial.configuration, self._cluster
         if configuration.node_count == 1:
-            return super().run(trial, time_limit_seconds)
+            return super().run(configuration, repetition, time_limit_seconds)
+        cluster = self._cluster
         self._order += 1
-        # An order names a trial of the plan, so `trial` must be one of it. Over several nodes no
+        # An order names a trial of the plan, so this one must be of it. Over several nodes no
         # trial fills a window, whose repetitions get the number of steps that the first chose.
-        cluster.set_state(order=self._order, trial=self._plan.index(trial))
+        number = self._plan.index((configuration, repetition))
+        cluster.set_state(order=self._order, trial=number)
 
         def ended() -> list[NodeState]:
             """The states of the other nodes whose ranks have ended."""
@@ -277,7 +280,7 @@ class ClusterRunner(TrialRunner):
         def some_failed() -> bool:
             return not all(state.measurements for state in ended())
 
-        ranks, failures = self._run_here(trial, time_limit_seconds, some_failed)
+        ranks, failures = self._run_here(number, time_limit_seconds, some_failed)
 
         def all_ended() -> bool:
             if not ranks or some_failed():
@@ -290,12 +293,12 @@ class ClusterRunner(TrialRunner):
         for state in ended():
             ranks, failures = ranks + state.measurements, failures + state.failures
         if len(ranks) == configuration.process_count:
-            return record_of_ranks(trial, ranks)
+            return record_of_ranks(configuration, ranks)
         node_of_rank = [cluster.nodes[number].name for number, _ in configuration.node_devices]
         failed = RanksFailed(
             failures, time_limit_seconds, name=lambda rank: f"rank {rank} on {node_of_rank[rank]}"
         )
-        return failed_record(trial, failed)
+        return TrialRecord(configuration=configuration, **failed.outcome)
 
     def follow(self, time_limit_seconds: float) -> None:
         """Run this node's ranks of all trials that node 0 orders, until it has no more.
@@ -314,24 +317,25 @@ class ClusterRunner(TrialRunner):
                 continue
             self._order = lead.order
             cluster.set_state(measurements=(), failures=())  # the state is small while ranks run
-            # Without a trial the one that was ordered has failed already.
-            trial = None if lead.trial is None else self._plan[lead.trial]
-            if trial is not None and trial.configuration.node_count > cluster.this_node.number:
-                ranks, failures = self._run_here(trial, time_limit_seconds, has_changed)
+            if lead.trial is not None:  # else the one that was ordered has failed already
+                configuration, _ = self._plan[lead.trial]
+                ranks, failures = self._run_here(lead.trial, time_limit_seconds, has_changed)
                 cluster.set_state(measurements=ranks, failures=failures)
                 if failures:
-                    label = plain_label(trial.configuration)
+                    label = plain_label(configuration)
                     say(f"{label} failed; what the ranks here have written is in {self.logs}")
             cluster.set_state(order=self._order)
         say(f"{cluster.nodes[0].name} has no more to run")
 
     def _run_here(
-        self, trial: TrialSpec, time_limit_seconds: float, stop: Callable[[], bool]
+        self, number: int, time_limit_seconds: float, stop: Callable[[], bool]
     ) -> tuple[tuple[RankMeasurement, ...], tuple[RankFailure, ...]]:
         """What this node's ranks of the ordered trial have measured, or how they failed; both are
-        empty where all were stopped. Raises what `stop` raises."""
-        configuration, placement = trial.configuration, self._cluster.placement
-        sizes = configuration.replicas_by_node
+        empty where it has none, or all were stopped. Raises what `stop` raises."""
+        configuration, repetition = self._plan[number]
+        placement, sizes = self._cluster.placement, configuration.replicas_by_node
+        if placement.node >= configuration.node_count:
+            return (), ()
         first = replace(
             placement,
             rank=sum(sizes[: placement.node]),
@@ -344,7 +348,7 @@ class ClusterRunner(TrialRunner):
         try:
             with scratch_folder(self.logs, plain_label(configuration)) as scratch:
                 measurements = run_ranks(
-                    self.rank_function(trial),
+                    self.rank_function(configuration, repetition),
                     first.local_size,
                     scratch,
                     time_limit_seconds,

@@ -30,9 +30,7 @@ def run_collective(
         with scratch_folder(logs, spec.label) as scratch:
             ranks = run_ranks(call, spec.group_size, scratch, time_limit_seconds)
     except RanksFailed as failed:
-        return CollectiveRecord(
-            spec=spec, status=failed.status, reason=str(failed), killed=failed.killed
-        )
+        return CollectiveRecord(spec=spec, **failed.outcome)
     return CollectiveRecord(spec=spec, status=Status.COMPLETED, ranks=tuple(ranks))
 
 

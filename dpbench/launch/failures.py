@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -97,8 +98,7 @@ class RanksFailed(DpbenchError):
     Attributes:
         failures: of the ranks that were not ended because of another.
         cause: the failure that the others follow from, by `FailureKind`; None without any.
-        status: the status of the trial of these ranks.
-        killed: whether something outside ended the rank that is the cause.
+        outcome: the fields of a `Record` of these ranks that say how they ended.
     """
 
     def __init__(
@@ -118,8 +118,11 @@ class RanksFailed(DpbenchError):
         where = "; ".join(f"{name(failure.rank)} {failure.predicate}" for failure in named)
         super().__init__(f"{late}{where}" if named else "the ranks left no trace")
         self.cause = cause
-        self.status = cause.status if cause else Status.FAILED
-        self.killed = bool(cause and cause.killed)
+        self.outcome: dict[str, Any] = {
+            "status": cause.status if cause else Status.FAILED,
+            "reason": str(self),
+            "killed": bool(cause and cause.killed),
+        }
 
 
 def failure_of_exception(rank: int, error: BaseException, started: float) -> RankFailure:

@@ -24,7 +24,7 @@ from dpbench.records.environment import core_numbers
 from dpbench.records.trial import HostLoad, RankMeasurement, Record, Status, TrialRecord
 from dpbench.rendezvous.placement import Placement
 from dpbench.rendezvous.store import serve_store
-from dpbench.specs import Configuration, TrialSpec, plain_label
+from dpbench.specs import Configuration, plain_label
 
 R = TypeVar("R", bound=Record)
 
@@ -54,26 +54,30 @@ class TrialRunner:
         """Why this machine cannot run the configuration; None if it can."""
         return self.machines[0].unusable_reason(configuration)
 
-    def rank_function(self, trial: TrialSpec) -> Callable[[int], RankMeasurement]:
+    def rank_function(
+        self, configuration: Configuration, repetition: int
+    ) -> Callable[[int], RankMeasurement]:
         """The function that each rank of the trial on this node runs."""
-        return partial(measure_trial, trial, self._prepared)
+        return partial(measure_trial, configuration, repetition, self._prepared)
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
-        """Run the trial in separate processes, and leave none behind; see `recorded` for what its
-        record lacks."""
-        configuration, deadline = trial.configuration, monotonic() + time_limit_seconds
-        meter = LoadMeter()
+    def run(
+        self, configuration: Configuration, repetition: int, time_limit_seconds: float
+    ) -> TrialRecord:
+        """Run the trial in separate processes, and leave none behind. Its record lacks the
+        repetition, and what `recorded` adds."""
+        deadline, meter = monotonic() + time_limit_seconds, LoadMeter()
         try:
             with scratch_folder(self.logs, plain_label(configuration)) as scratch:
-                call, place, count = self.rank_function(trial), None, configuration.process_count
+                call, place = self.rank_function(configuration, repetition), None
+                count = configuration.process_count
                 if configuration.workload.script:
                     call = partial(measure_script, configuration, scratch.absolute(), deadline)
                     store = serve_store()  # until the ranks have ended
                     place = Placement.first_of(count, store.port)
                 ranks = run_ranks(call, count, scratch, time_limit_seconds, place=place)
-            record = record_of_ranks(trial, ranks)
+            record = record_of_ranks(configuration, ranks)
         except RanksFailed as failed:
-            record = failed_record(trial, failed)
+            record = TrialRecord(configuration=configuration, **failed.outcome)
         return replace(record, host_load=meter.load())
 
 
@@ -100,17 +104,12 @@ def recorded(label: str, run: Callable[[], R], environment_ids: Sequence[str]) -
     )
 
 
-def failed_record(trial: TrialSpec, failed: RanksFailed) -> TrialRecord:
-    """The record of a trial whose ranks failed."""
-    return TrialRecord(trial=trial, status=failed.status, reason=str(failed), killed=failed.killed)
-
-
-def record_of_ranks(trial: TrialSpec, ranks: Sequence[RankMeasurement]) -> TrialRecord:
+def record_of_ranks(configuration: Configuration, ranks: Sequence[RankMeasurement]) -> TrialRecord:
     """The record: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
-    record = TrialRecord(trial=trial, status=Status.COMPLETED, ranks=tuple(ranks))
+    record = TrialRecord(configuration=configuration, status=Status.COMPLETED, ranks=tuple(ranks))
     verification = record.facts.verification
-    traits = trial.configuration.traits
+    traits = configuration.traits
     checksums = {rank.final_checksum for rank in ranks}
     losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))
     diverged = [step for step, loss in losses if not math.isfinite(loss)]

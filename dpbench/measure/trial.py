@@ -49,16 +49,18 @@ from dpbench.measure.verification import checksum, verify
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import MemoryPeaks, Mode, RankMeasurement, TrialFacts, Window
 from dpbench.rendezvous.process_group import default_group_class, rank_group
-from dpbench.specs import Configuration, TrialSpec
+from dpbench.specs import Configuration
 
 
-def measure_trial(trial: TrialSpec, prepared: Path | None, rank: int) -> RankMeasurement:
-    """Run `trial` as `rank`; `prepared` is the folder of the datasets, None if samples are made.
+def measure_trial(
+    configuration: Configuration, repetition: int, prepared: Path | None, rank: int
+) -> RankMeasurement:
+    """Run a trial as `rank`; `prepared` is the folder of the datasets, None if samples are made.
 
     The first repetition of a configuration also traces and verifies its gradients and counts
     operations: another repetition would find the same.
     """
-    started, configuration, is_first = perf_counter(), trial.configuration, trial.repetition == 0
+    started, is_first = perf_counter(), repetition == 0
     devices = set_devices_and_threads(configuration, rank)
     set_tf32(configuration.workload.dtype)
     architecture = load_architecture(configuration.workload.architecture)

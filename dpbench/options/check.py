@@ -22,7 +22,7 @@ from dpbench.options.types import (
     OutputFile,
     Percent,
 )
-from dpbench.specs import MAX_REPETITIONS
+from dpbench.specs.sweep import MAX_REPETITIONS
 from dpbench.specs.traits import SCRIPT
 
 

@@ -25,7 +25,7 @@ from dpbench.options.types import (
     Gpus,
     one_of,
 )
-from dpbench.specs import MAX_REPETITIONS
+from dpbench.specs.sweep import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 

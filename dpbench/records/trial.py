@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal, Self
 
-from dpbench.codec import Float
-from dpbench.specs import Configuration, TrialSpec
+from dpbench.codec import Float, content_hash, encode
+from dpbench.specs import Configuration
 
-SchemaVersion = Literal[13]
+SchemaVersion = Literal[14]
 """The version of what is stored; files of another one are refused."""
-SCHEMA_VERSION: SchemaVersion = 13
+SCHEMA_VERSION: SchemaVersion = 14
 
 
 class Status(enum.Enum):
@@ -300,14 +300,17 @@ class Record:
 class TrialRecord(Record):
     """The record of one trial: a line of trials.jsonl."""
 
-    trial: TrialSpec
+    configuration: Configuration
+    repetition: int = 0
     ranks: tuple[RankMeasurement, ...] = ()
     """Measurements of each rank, whatever was wrong with them; () if a rank did not end well."""
 
     @property
-    def configuration(self) -> Configuration:
-        """The settings of the trial."""
-        return self.trial.configuration
+    def trial_id(self) -> str:
+        """The hash of what ran. Fields at their default are left out, so that a new setting changes
+        no id."""
+        repetition = {"repetition": self.repetition} if self.repetition else {}
+        return content_hash({"configuration": encode(self.configuration), **repetition})
 
     @property
     def facts(self) -> TrialFacts:

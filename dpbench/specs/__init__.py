@@ -6,7 +6,5 @@ from dpbench.specs.labels import plain_label as plain_label
 from dpbench.specs.labels import series_name as series_name
 from dpbench.specs.parallel import ParallelSpec as ParallelSpec
 from dpbench.specs.sweep import SweepSpec as SweepSpec
-from dpbench.specs.trial import MAX_REPETITIONS as MAX_REPETITIONS
 from dpbench.specs.trial import Configuration as Configuration
-from dpbench.specs.trial import TrialSpec as TrialSpec
 from dpbench.specs.workload import WorkloadSpec as WorkloadSpec

@@ -13,10 +13,13 @@ from pydantic import AfterValidator, Field
 from dpbench.specs.axes import AXES
 from dpbench.specs.nodes import ReplicaCount, fill_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.trial import DEFAULTS, MAX_REPETITIONS, Configuration, TrialSpec
+from dpbench.specs.trial import DEFAULTS, Configuration
 from dpbench.specs.workload import WorkloadSpec
 
 T = TypeVar("T")
+
+MAX_REPETITIONS = 10_000
+"""A plan of more would fill the memory."""
 
 
 def _with_later_axes(stored: dict[str, Any]) -> dict[str, Any]:
@@ -109,10 +112,9 @@ class SweepSpec:
                 }
 
     @cached_property
-    def trials(self) -> tuple[TrialSpec, ...]:
-        """The repetitions of all configurations, in the order in which they run."""
-        passes = palindrome(self.configurations, range(self.repetitions))
-        return tuple(TrialSpec(configuration=each, repetition=number) for each, number in passes)
+    def trials(self) -> tuple[tuple[Configuration, int], ...]:
+        """Each configuration with the number of each repetition, in the order in which they run."""
+        return tuple(palindrome(self.configurations, range(self.repetitions)))
 
 
 def palindrome(first_pass: Sequence[T], repetitions: Iterable[int]) -> Iterator[tuple[T, int]]:

@@ -1,8 +1,4 @@
-"""What a sweep measures: trials, of which several repeat one configuration.
-
-All specifications are frozen values. A trial is identified by the hash of its canonical JSON
-without the fields that are at their default, so a new option orphans no old result.
-"""
+"""A configuration, of which each repetition is a trial."""
 
 from __future__ import annotations
 
@@ -11,15 +7,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Self
 
-from dpbench.codec import content_hash
 from dpbench.messages import as_typed
 from dpbench.specs.axes import PLACEHOLDER
 from dpbench.specs.parallel import ParallelSpec
 from dpbench.specs.traits import OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_FIELDS, WorkloadSpec
 
-MAX_REPETITIONS = 10_000
-"""A plan of more would fill the memory."""
 MAX_FILLING_STEPS = 1000
 """Most steps of a window that fills a time: more would only make records larger."""
 
@@ -118,18 +111,6 @@ class Configuration(ParallelSpec):
         if not self.prefetch and not self.workload.script:
             without_effect.add("data_workers")
         return replace(self, **{name: DEFAULTS[name] for name in without_effect})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrialSpec:
-    """One run of a configuration in processes of its own."""
-
-    configuration: Configuration
-    repetition: int = 0
-
-    @property
-    def trial_id(self) -> str:
-        return content_hash(self)
 
 
 DEFAULTS = {

@@ -22,8 +22,8 @@ from dpbench.records.trial import (
     Verification,
     Window,
 )
-from dpbench.specs import Configuration, TrialSpec
-from tests.builders import HERE, command, sweep_spec, trial_spec
+from dpbench.specs import Configuration
+from tests.builders import HERE, command, configuration, sweep_spec
 
 PASSED = Verification(passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8)
 WRONG = Verification(
@@ -52,19 +52,17 @@ def trial(
     group_size: int = 1,
     batch_size: int | None = 32,
     **changes: Any,
-) -> TrialSpec:
+) -> Configuration:
     values = {"warmup": 2, "steps": STEPS, **changes}
     values |= {"group_size": group_size, "batch_size": batch_size}
-    return trial_spec(implementation=implementation, backend=backend, **values)
+    return configuration(implementation=implementation, backend=backend, **values)
 
 
-def varied(spec: TrialSpec, **settings: Any) -> TrialSpec:
-    """The trial with other values of these settings."""
-    values = {
-        field.name: getattr(spec.configuration, field.name) for field in fields(Configuration)
-    }
+def varied(spec: Configuration, **settings: Any) -> Configuration:
+    """The configuration with other values of these settings."""
+    values = {field.name: getattr(spec, field.name) for field in fields(Configuration)}
     workload = values.pop("workload")
-    return replace(spec, configuration=Configuration.of(workload, values | settings))
+    return Configuration.of(workload, values | settings)
 
 
 def window(step_seconds: Sequence[float], samples: int, losses: Sequence[float] = ()) -> Window:
@@ -95,10 +93,12 @@ def rank(
     return RankMeasurement(**{**values, **changes})
 
 
-def record(spec: TrialSpec, ranks: Sequence[RankMeasurement] = (), **changes: Any) -> TrialRecord:
+def record(
+    spec: Configuration, ranks: Sequence[RankMeasurement] = (), **changes: Any
+) -> TrialRecord:
     """`changes` are fields of the record, of its facts, or of all its ranks."""
     values: dict[str, Any] = {
-        "trial": spec,
+        "configuration": spec,
         "environment_ids": ("e0",),
         "status": Status.COMPLETED if ranks else Status.FAILED,
         "started_utc": "2025-01-01T00:00:00.000Z",
@@ -149,7 +149,7 @@ def two_ranks(**changes: Any) -> TrialRecord:
 
 
 def run(
-    spec: TrialSpec,
+    spec: Configuration,
     throughput: float,
     *,
     losses: Sequence[float] = (2.0, 1.8, 1.7, 1.5),
@@ -160,9 +160,8 @@ def run(
 
     `unsynced` is the step time in seconds without gradient synchronization.
     """
-    settings = spec.configuration
-    steps, size = settings.steps, settings.group_size
-    per_rank = (settings.batch_size or 1) * steps
+    steps, size = spec.steps, spec.group_size
+    per_rank = (spec.batch_size or 1) * steps
     timed = window((per_rank * size / throughput / steps,) * steps, per_rank, losses)
     bare = None if unsynced is None else window((unsynced,) * steps, per_rank)
     ranks = [
@@ -172,17 +171,19 @@ def run(
     return record(spec, ranks, **{"verification": PASSED, **changes})
 
 
-def loss_run(losses: Sequence[float], *, step_seconds: float = 0.1, **spec: Any) -> TrialRecord:
-    """One rank with a constant step; `spec` changes the trial."""
+def loss_run(
+    losses: Sequence[float], *, step_seconds: float = 0.1, repetition: int = 0, **spec: Any
+) -> TrialRecord:
+    """One rank with a constant step; `spec` changes the configuration."""
     steps = len(losses)
     timed = window([step_seconds] * steps, 32 * steps, losses)
-    return record(trial(steps=steps, **spec), [rank(0, timed)])
+    return record(trial(steps=steps, **spec), [rank(0, timed)], repetition=repetition)
 
 
-def runs(spec: TrialSpec, throughputs: Sequence[float], **changes: Any) -> list[TrialRecord]:
+def runs(spec: Configuration, throughputs: Sequence[float], **changes: Any) -> list[TrialRecord]:
     """A repetition for every throughput."""
     return [
-        run(replace(spec, repetition=repetition), throughput, **changes)
+        run(spec, throughput, repetition=repetition, **changes)
         for repetition, throughput in enumerate(throughputs)
     ]
 
@@ -237,6 +238,7 @@ def steps_of(
     unsynced: Sequence[float] | None = None,
     *,
     backend: str | None = None,
+    repetition: int = 0,
     **changes: Any,
 ) -> TrialRecord:
     """A completed trial whose ranks took so many seconds for every step.
@@ -245,16 +247,15 @@ def steps_of(
     """
     values = {"group_size": len(timed), "batch_size": 32, "steps": STEPS, **changes}
     spec = trial(implementation, backend or BACKENDS.get(implementation, "gloo"), **values)
-    taken = spec.configuration.sample_range
     ranks = [
         rank(
             number,
-            window([seconds] * STEPS, len(taken(number)) * STEPS, [1.0] * STEPS),
+            window([seconds] * STEPS, len(spec.sample_range(number)) * STEPS, [1.0] * STEPS),
             unsynced=None if unsynced is None else window([unsynced[number]] * STEPS, 1),
         )
         for number, seconds in enumerate(timed)
     ]
-    return record(spec, ranks, verification=PASSED)
+    return record(spec, ranks, repetition=repetition, verification=PASSED)
 
 
 def weak_sweep(repetition: int = 0, slower: float = 1.0) -> list[TrialRecord]:

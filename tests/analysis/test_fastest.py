@@ -62,7 +62,7 @@ def test_repetitions_in_turn_show_a_lead_that_the_intervals_hide() -> None:
     assert (nearest.series, ratio.value) == ("torch-ddp/gloo", pytest.approx(1 / 0.95))
     equal = of(runs(trial("ddp"), [0.9495 * speed for speed in reversed(PASSES)]), SECOND)
     assert [row.series for row in equal.rivals] == ["ddp/gloo"]
-    few = of([one for one in (*FIRST, *SECOND) if one.trial.repetition < 4])
+    few = of([one for one in (*FIRST, *SECOND) if one.repetition < 4])
     assert (few.lead, len(few.rivals)) == (None, 1)
 
 
@@ -97,7 +97,7 @@ def test_single_is_not_the_fastest_where_what_was_asked_for_failed(
     fastest = of(single, copies).row
     assert fastest is not None
     assert fastest.implementation == "single"
-    failed = replace(TIMED_OUT, trial=trial(workload=workload))
+    failed = replace(TIMED_OUT, configuration=trial(workload=workload))
     found = of(single, [failed])
     assert found.reason == "no configuration but single completed (timed out)"
 

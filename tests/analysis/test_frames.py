@@ -29,7 +29,7 @@ def test_a_rank_row_has_the_means_of_its_own_steps() -> None:
 
 
 def test_a_step_row_for_every_step_of_every_window_of_every_rank() -> None:
-    diverged = record(trial(repetition=1), [rank(0, window([0.3, 0.4], 33, [1.0, math.inf]))])
+    diverged = record(trial(), [rank(0, window([0.3, 0.4], 33, [1.0, math.inf]))], repetition=1)
     frame = step_frame([two_ranks(), diverged, FAILED])
     assert [*zip(frame["rank"], frame["window"], frame["step"], strict=True)][:12] == [
         (number, name, step)

@@ -67,7 +67,7 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     assert not [*environment_warnings([wide], ENVIRONMENTS)]
     gpus = machine(H100)
     spec = trial(group_size=2, replicas_by_node=(1, 1), devices=("cuda:0", "cuda:0"))
-    peak, _ = peak_items_per_second(spec.configuration, 6.7e10, [gpus, gpus])
+    peak, _ = peak_items_per_second(spec, 6.7e10, [gpus, gpus])
     assert peak == pytest.approx(2000)
     unlike = {"a": gpus, "b": machine("Slow GPU")}
     record = run(spec, 100.0, unsynced=0.1, environment_ids=("a", "b"))

@@ -118,7 +118,7 @@ def test_memory_of_devices_goes_before_memory_of_the_host() -> None:
 def test_repetitions_are_combined_as_each_metric_says() -> None:
     records = [
         record(
-            trial(group_size=2, repetition=repetition),
+            trial(group_size=2),
             [
                 rank(
                     number,
@@ -128,6 +128,7 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
                 )
                 for number in range(2)
             ],
+            repetition=repetition,
         )
         for repetition, (slower, traffic) in enumerate([(0.1, 300), (0.0, 200)])
     ]

@@ -20,7 +20,7 @@ def load(during: float, stolen: float = 0.0) -> HostLoad:
 
 def trials(loads: Sequence[HostLoad | None], **changes: object) -> list[TrialRecord]:
     return [
-        run(trial(repetition=number, **changes), 1000.0, host_load=one)
+        run(trial(**changes), 1000.0, host_load=one, repetition=number)
         for number, one in enumerate(loads)
     ]
 

@@ -25,7 +25,7 @@ def test_the_part_of_the_peak_is_that_of_all_devices() -> None:
         "MFU: of 134.0 TFLOP/s in float32 without tensor cores, which convolutions in TF32 can "
         "exceed (NVIDIA H100 data sheet (SXM), 2023)"
     )
-    shared = replace(spec.configuration, devices=("cuda:0",) * 2)
+    shared = replace(spec, devices=("cuda:0",) * 2)
     peak, _ = peak_items_per_second(shared, 6.7e10, [machine(H100)])
     assert peak == pytest.approx(1000)
 
@@ -44,7 +44,7 @@ def test_a_count_holds_for_all_trials_of_its_workload() -> None:
     """One repetition of one configuration counted; the failed one beside it did not."""
     timed = [rank(0, window([0.1], 32))]
     ours, torch = (trial(name, devices=("cuda:0",)) for name in ("ddp", "torch-ddp"))
-    counted = record(replace(ours, repetition=1), timed, flops_per_item=6.7e9)
+    counted = record(ours, timed, flops_per_item=6.7e9, repetition=1)
     rows = summarize(
         [record(ours, status=Status.FAILED), counted, record(torch, timed)],
         environments={counted.environment_ids[0]: machine(H100)},

@@ -34,9 +34,9 @@ def test_repetitions_become_one_row() -> None:
 
 def test_trials_that_were_tried_again_are_counted_with_the_reason() -> None:
     again = {"tried_again_after": "rank 1 was killed by SIGKILL"}
-    completed = [run(trial(repetition=r), 100.0, **again) for r in range(2)]
+    completed = [run(trial(), 100.0, repetition=r, **again) for r in range(2)]
     failed = [record(trial(batch_size=64), reason="rank 0 was killed by SIGKILL", **again)]
-    first, second = summarize([*completed, run(trial(repetition=2), 100.0), *failed])
+    first, second = summarize([*completed, run(trial(), 100.0, repetition=2), *failed])
     words = "tried again, as the first try was ended: rank 1 was killed by SIGKILL"
     assert [f"2 trials {words}" in note for note in first.notes] == [True]
     assert [f"1 trial {words}" in note for note in second.notes] == [True]
@@ -83,7 +83,7 @@ def test_a_missing_reference_is_noted() -> None:
 
 
 def ended(status: Status, reason: str, repetition: int = 0) -> TrialRecord:
-    return record(trial(repetition=repetition), status=status, reason=reason)
+    return record(trial(), status=status, reason=reason, repetition=repetition)
 
 
 def test_the_worst_repetition_decides_and_the_others_are_still_shown() -> None:
@@ -99,14 +99,14 @@ def test_skipped_only_if_all_are_skipped() -> None:
     first, second = (ended(Status.SKIPPED, "no CUDA device", number) for number in range(2))
     (row,) = summarize([first, second])
     assert (row.status, row.reason) == (Status.SKIPPED, "no CUDA device")
-    (row,) = summarize([first, run(trial(repetition=1), 100.0)])
+    (row,) = summarize([first, run(trial(), 100.0, repetition=1)])
     assert row.status is Status.COMPLETED
     assert row.reason == "1 of 2 repetitions skipped: no CUDA device"
 
 
 def test_wrong_gradients_never_have_a_speed() -> None:
     reason = "gradients differ in conv1.weight"
-    wrong = run(trial(repetition=1), 900.0, verification=WRONG, reason=reason)
+    wrong = run(trial(), 900.0, verification=WRONG, reason=reason, repetition=1)
     (row,) = summarize([run(trial(), 100.0), wrong])
     assert (row.status, row.verified) == (Status.WRONG_GRADIENTS, False)
     assert reason in str(row.reason)

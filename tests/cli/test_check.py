@@ -15,7 +15,7 @@ import pytest
 from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.records.trial import Status, TrialRecord, Window
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from tests.analysis.builders import NOISY, QUIET, WRONG, record, runs, slower, trial
 from tests.cli.stored import stored
 from tests.launch import synthetic
@@ -61,11 +61,13 @@ def test_the_largest_group_alternates_with_its_baseline_until_the_verdict_is_cle
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     window, sequence = synthetic.window, random.Random(6)
-    factors = defaultdict[str, float](lambda: sequence.lognormvariate(0.0, 0.04))
+    factors = defaultdict[tuple[Configuration, int], float](
+        lambda: sequence.lognormvariate(0.0, 0.04)
+    )
 
-    def noisy(trial: TrialSpec, rank: int, seconds: float, *rest: Any) -> Window:
+    def noisy(trial: tuple[Configuration, int], rank: int, seconds: float, *rest: Any) -> Window:
         """Every run takes its own factor of time."""
-        return window(trial, rank, seconds * factors[trial.trial_id], *rest)
+        return window(trial, rank, seconds * factors[trial], *rest)
 
     monkeypatch.setattr(synthetic, "window", noisy)
     target = ("--name", "now", "--tolerance", "6%", "--strict")

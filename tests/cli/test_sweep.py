@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen
+from typing import Any
 
 import psutil
 import pytest
@@ -24,7 +25,7 @@ from dpbench.launch.machine import Machine
 from dpbench.records.environment import Accelerator
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.init import MODEL_TEMPLATE
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from tests.cli.command import dpbench, start
 from tests.launch import synthetic
 from tests.launch.synthetic import SyntheticRunner
@@ -135,7 +136,7 @@ def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finish
         assert run(["sweep", *THREE_TRIALS, "--resume"]) == 0
     assert f"resuming: {units.stored(count, 3)}" in capfd.readouterr().err
     assert trials.read_bytes().startswith(first)
-    identifiers = [record.trial.trial_id for record in folders.load_sweep(trials.parent).records]
+    identifiers = [record.trial_id for record in folders.load_sweep(trials.parent).records]
     assert len(identifiers) == len(set(identifiers)) == 3
 
 
@@ -145,12 +146,11 @@ def test_resuming_runs_what_failed_again_and_nothing_else(
 ) -> None:
     original = SyntheticRunner.run
 
-    def failing(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
-        if trial.configuration.implementation == "dp":
-            return TrialRecord(
-                trial=trial, status=Status.FAILED, reason="rank 0 was killed by SIGKILL"
-            )
-        return original(self, trial, limit)
+    def failing(self: SyntheticRunner, settings: Configuration, *rest: Any) -> TrialRecord:
+        if settings.implementation == "dp":
+            reason = "rank 0 was killed by SIGKILL"
+            return TrialRecord(configuration=settings, status=Status.FAILED, reason=reason)
+        return original(self, settings, *rest)
 
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]
     arguments += ["--no-charts", "--implementations", "dp,ddp"]
@@ -179,10 +179,12 @@ def test_a_sweep_is_not_finished_with_other_files(
     model, original = here / "model.py", SyntheticRunner.run
     model.write_text(MODEL_TEMPLATE.read_text())
 
-    def run_and_edit(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
-        if trial.repetition:
+    def run_and_edit(
+        self: SyntheticRunner, settings: Configuration, repetition: int, limit: float
+    ) -> TrialRecord:
+        if repetition:
             model.write_text(f"{MODEL_TEMPLATE.read_text()}# edited")
-        return original(self, trial, limit)
+        return original(self, settings, repetition, limit)
 
     monkeypatch.setattr(SyntheticRunner, "run", run_and_edit)
     words = ["sweep", "--arch", "model.py:make", "--implementations", "ddp", "--gpus", "1"]

@@ -6,7 +6,6 @@ import pytest
 
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import TrialSpec
 from tests.builders import MACHINE, script_configuration
 
 pytestmark = pytest.mark.full
@@ -19,8 +18,8 @@ def run(folder: Path, implementation: str, name: str, *arguments: str) -> TrialR
     size = 1 if implementation == "single" else 2
     script = SCRIPTS / f"{name}.py"
     settings = {"implementation": implementation, "group_size": size}
-    trial = TrialSpec(configuration=script_configuration(script, *arguments, **settings))
-    return TrialRunner(MACHINE, folder / "logs").run(trial, 300.0)
+    configuration = script_configuration(script, *arguments, **settings)
+    return TrialRunner(MACHINE, folder / "logs").run(configuration, 0, 300.0)
 
 
 @pytest.mark.timeout(1200)

@@ -29,8 +29,8 @@ from dpbench.errors import FileError
 from dpbench.launch.rank_process import output_path
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Status
-from dpbench.specs import TrialSpec
-from tests.builders import MACHINE, WORKLOAD, trial_spec
+from dpbench.specs import Configuration
+from tests.builders import MACHINE, WORKLOAD, configuration
 from tests.cli.command import dpbench, environment, start
 from tests.launch import synthetic
 from tests.waiting import is_alive
@@ -63,12 +63,13 @@ def tries(count: int, *first: object) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("number", [*first, *range(len(first), count)])
 
 
-def faulty(kind: str, number: int, **changes: object) -> TrialSpec:
-    """A trial of an architecture of tests.launch.faulty, on each side in turn."""
+def faulty(kind: str, number: int, **changes: object) -> Configuration:
+    """An architecture of tests.launch.faulty, on each side in turn."""
     sides = (("ddp", "gloo"), ("ddp", "shm"), ("torch-ddp", "gloo"))
     implementation, backend = sides[number % len(sides)]
     workload = replace(WORKLOAD, architecture=f"tests.launch.faulty:{kind}", dataset="synthetic")
-    return trial_spec(workload=workload, implementation=implementation, backend=backend, **changes)
+    settings = {"workload": workload, "implementation": implementation, "backend": backend}
+    return configuration(**settings, **changes)
 
 
 def runner(logs: Path) -> TrialRunner:
@@ -84,7 +85,7 @@ def test_a_rank_that_is_killed_is_named_within_two_seconds(number: int, tmp_path
         arguments = (tmp_path, victim, chance.uniform(0, TRIAL_SECONDS), killed_at, over)
         killer = threading.Thread(target=_kill_one, args=arguments)
         killer.start()
-        outcome = runner(tmp_path).run(faulty("Healthy", number, steps=600), 60.0)
+        outcome = runner(tmp_path).run(faulty("Healthy", number, steps=600), 0, 60.0)
         ended = time.monotonic()
         over.set()
         killer.join()
@@ -140,7 +141,7 @@ def stored(folder: Path) -> list[str] | None:
         records = folders.load_sweep(folder / "results/s").records
     except FileError:
         return None
-    return [record.trial.trial_id for record in records]
+    return [record.trial_id for record in records]
 
 
 @tries(32)
@@ -270,10 +271,10 @@ def test_three_hundred_trials_in_a_row_gain_no_memory_descriptors_or_processes(
 
     starts = runner(tmp_path)
     for number in range(30):  # until caches and pools have the size that they keep
-        starts.run(faulty("Healthy", number), 60.0)
+        starts.run(faulty("Healthy", number), 0, 60.0)
     before, bytes_before = held(), memory()
     for number in range(300):
-        outcome = starts.run(faulty("Healthy", number), 60.0)
+        outcome = starts.run(faulty("Healthy", number), 0, 60.0)
         assert outcome.status is Status.COMPLETED, outcome.reason
     deadline = time.monotonic() + 1.0
     while (now := held()) > before and time.monotonic() < deadline:

@@ -32,7 +32,7 @@ from dpbench.records.trial import (
 )
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.sweep.measuring import SweepRun
-from dpbench.specs import Configuration, SweepSpec, TrialSpec
+from dpbench.specs import Configuration, SweepSpec
 from dpbench.specs.collective import CollectiveSpec
 from dpbench.temporary import temporary_folder
 from tests.builders import MACHINE, command
@@ -96,13 +96,14 @@ class SyntheticRunner(TrialRunner):
     def unusable_reason(self, configuration: Configuration) -> str | None:
         return configuration.unusable_reason
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
-        settings = trial.configuration
-        settings = replace(settings, batch_size=settings.batch_size or OF_SCRIPTS)
-        trial = replace(trial, configuration=settings)
+    def run(
+        self, configuration: Configuration, repetition: int, time_limit_seconds: float
+    ) -> TrialRecord:
+        settings = replace(configuration, batch_size=configuration.batch_size or OF_SCRIPTS)
         timed = settings.filling_steps(_compute_seconds(settings))
-        ranks = tuple(_rank(trial, rank, timed) for rank in range(settings.process_count))
-        return TrialRecord(trial=trial, status=Status.COMPLETED, ranks=ranks)
+        processes = range(settings.process_count)
+        ranks = tuple(_rank(settings, repetition, rank, timed) for rank in processes)
+        return TrialRecord(configuration=settings, status=Status.COMPLETED, ranks=ranks)
 
 
 class SyntheticNode(ClusterRunner, SyntheticRunner):
@@ -120,10 +121,9 @@ def run_trials(spec: SweepSpec, runner: TrialRunner | None = None) -> tuple[Tria
         return run.measure(TrialProgress(quiet=True)).records
 
 
-def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
-    settings = trial.configuration
-    repetition = {"repetition": trial.repetition} if trial.repetition else {}
-    noise = random.Random(f"{content_hash(encode(settings) | repetition)}/{rank}")
+def _rank(settings: Configuration, repetition: int, rank: int, steps: int) -> RankMeasurement:
+    numbered = {"repetition": repetition} if repetition else {}
+    noise = random.Random(f"{content_hash(encode(settings) | numbered)}/{rank}")
     compute = _compute_seconds(settings)
     backend, size = settings.backend, settings.group_size
     exposed = COMMUNICATION_SECONDS[backend] * (size - 1) / size
@@ -135,7 +135,7 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
         pid=0,
         device=settings.devices[rank],
         windows={
-            mode: window(trial, rank, compute + added, steps, noise)
+            mode: window((settings, repetition), rank, compute + added, steps, noise)
             for mode, added in seconds.items()
         },
         phases={
@@ -143,10 +143,10 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
             for mode, added in seconds.items()
             if settings.is_instrumented
         },
-        gradient_trace=_gradient_trace(trial, noise),
+        gradient_trace=None if repetition else _gradient_trace(settings, noise),
         setup_seconds=0.0,
         peaks=MemoryPeaks(host_bytes=2**28),
-        facts=FACTS if trial.repetition else FIRST_FACTS,
+        facts=FACTS if repetition else FIRST_FACTS,
     )
 
 
@@ -159,9 +159,11 @@ def _noisy(value: float, noise: random.Random) -> float:
     return value * noise.uniform(1 - NOISE, 1 + NOISE)
 
 
-def window(trial: TrialSpec, rank: int, seconds: float, steps: int, noise: random.Random) -> Window:
+def window(
+    trial: tuple[Configuration, int], rank: int, seconds: float, steps: int, noise: random.Random
+) -> Window:
+    settings, _ = trial
     step_seconds = tuple(_noisy(seconds, noise) for _ in range(steps))
-    settings = trial.configuration
     samples = len(settings.sample_range(rank))
     return Window(
         seconds=sum(step_seconds),
@@ -181,10 +183,9 @@ def _phases(compute: float, exposed: float, noise: random.Random) -> dict[Phase,
     }
 
 
-def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | None:
+def _gradient_trace(settings: Configuration, noise: random.Random) -> GradientTrace | None:
     """A trace of steps with one micro-batch, each faster or slower as a whole."""
-    settings = trial.configuration
-    if not settings.traces_gradients or trial.repetition > 0:
+    if not settings.traces_gradients:
         return None
     compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * max(settings.replica_batch_sizes)
     start, end = SHARES["data"] + SHARES["forward"], 1 - SHARES["optimizer"]

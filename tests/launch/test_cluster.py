@@ -24,8 +24,6 @@ from dpbench.launch.failures import failure_of_end
 from dpbench.launch.signed_store import TOKEN_VARIABLE, SignedStore, given_token
 from dpbench.rendezvous.barrier import wait_until
 from dpbench.rendezvous.placement import Placement
-from dpbench.specs import TrialSpec
-from tests.analysis.builders import trial
 from tests.builders import MACHINE, configuration
 
 TOKEN = "a-token-of-the-tests"
@@ -39,7 +37,7 @@ def sleeps(_: int) -> None:
 class Sleeping(ClusterRunner):
     """Starts ranks that take longer than their trial may."""
 
-    def rank_function(self, trial: TrialSpec) -> Callable[[int], Any]:
+    def rank_function(self, *_: object) -> Callable[[int], Any]:
         return sleeps
 
 
@@ -69,7 +67,7 @@ def clusters() -> list[Cluster]:
 
 def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> None:
     lead, other = clusters()
-    runner = Sleeping(other, [trial(group_size=2, replicas_by_node=(1, 1))], tmp_path)
+    runner = Sleeping(other, [(configuration(replicas_by_node=(1, 1)), 0)], tmp_path)
     with ThreadPoolExecutor(1) as pool:
         following = pool.submit(runner.follow, LIMIT_SECONDS)
         lead.set_state(order=1, trial=0)
@@ -114,7 +112,7 @@ def test_a_node_learns_how_node_0_ended(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         leaving = pool.submit(lead.leave, "it ended: no data")
         with pytest.raises(NodeLost, match=r"node 0 .* was lost: it ended: no data"):
-            Sleeping(other, [trial()], tmp_path).follow(LIMIT_SECONDS)
+            Sleeping(other, [(configuration(), 0)], tmp_path).follow(LIMIT_SECONDS)
         other.leave("")
         leaving.result()
 

@@ -26,7 +26,7 @@ from dpbench.measure import device
 from dpbench.parallel.groups import PeerFailed
 from dpbench.records.trial import RankMeasurement, Status, TrialFacts
 from tests.analysis.builders import WRONG, rank, window
-from tests.builders import trial_spec
+from tests.builders import configuration
 from tests.recording_cuda import GPU, RecordingCuda
 
 TORCH = Path(torch.__file__).parent
@@ -80,8 +80,8 @@ WAITING = RankFailure(
 def test_the_first_cause_is_named(found: list[RankFailure], reason: str) -> None:
     failed = RanksFailed(found, 3)
     assert str(failed) == reason
-    assert failed.killed == ("SIGKILL" in reason or "SIGTERM" in reason)
-    assert (failed.status is Status.TIMED_OUT) == reason.startswith("no result")
+    assert failed.outcome["killed"] == ("SIGKILL" in reason or "SIGTERM" in reason)
+    assert (failed.outcome["status"] is Status.TIMED_OUT) == reason.startswith("no result")
 
 
 @pytest.mark.parametrize("stack", [IN_ALL_REDUCE, ""])
@@ -129,7 +129,7 @@ def test_the_place_of_an_error_is_the_users_line_that_called_torch(
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
     failed = RanksFailed([failure_of_exception(1, error, 0.0)], 3)
-    assert failed.status is Status.OUT_OF_MEMORY
+    assert failed.outcome["status"] is Status.OUT_OF_MEMORY
     assert str(failed).startswith(
         "rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: you "
     )
@@ -151,7 +151,7 @@ def measured(
 
 
 def test_ranks_that_agree_are_a_completed_trial_with_all_they_measured() -> None:
-    outcome = record_of_ranks(trial_spec(), [measured(0), measured(1)])
+    outcome = record_of_ranks(configuration(), [measured(0), measured(1)])
     assert (outcome.status, outcome.reason) == (Status.COMPLETED, None)
     assert [rank.rank for rank in outcome.ranks] == [0, 1]
 
@@ -164,7 +164,7 @@ def test_a_loss_that_is_not_finite_is_a_divergence_from_that_step_on(
 ) -> None:
     losses = [2.0, 1.5, 1.0]
     losses[position] = bad
-    outcome = record_of_ranks(trial_spec(), [measured(0), measured(1, losses)])
+    outcome = record_of_ranks(configuration(), [measured(0), measured(1, losses)])
     assert outcome.status is Status.DIVERGED
     assert outcome.reason == f"the loss is not finite at timed step {named}"
     assert len(outcome.ranks) == 2  # what was measured is kept
@@ -183,14 +183,14 @@ def test_a_loss_that_is_not_finite_is_a_divergence_from_that_step_on(
 def test_replicas_that_ended_apart_had_wrong_gradients_unless_they_are_independent(
     implementation: str, backend: str, status: Status, reason: str | None
 ) -> None:
-    trial = trial_spec(implementation=implementation, backend=backend)
-    outcome = record_of_ranks(trial, [measured(0, checksum="a"), measured(1, checksum="b")])
+    settings = configuration(implementation=implementation, backend=backend)
+    outcome = record_of_ranks(settings, [measured(0, checksum="a"), measured(1, checksum="b")])
     assert (outcome.status, outcome.reason) == (status, reason)
 
 
 def test_a_verification_that_did_not_pass_is_that_of_wrong_gradients() -> None:
     first = replace(measured(0), facts=TrialFacts(verification=WRONG))
-    outcome = record_of_ranks(trial_spec(), [first, measured(1)])
+    outcome = record_of_ranks(configuration(), [first, measured(1)])
     assert outcome.status is Status.WRONG_GRADIENTS
     words = "gradients differ from one process by 0.25 relative (tolerance 1e-06), worst in conv1.w"
     assert (outcome.reason or "").startswith(words)

@@ -25,8 +25,8 @@ from dpbench.launch.ranks import run_ranks
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.rendezvous.process_group import rank_group
-from dpbench.specs import TrialSpec
-from tests.builders import MACHINE, WORKLOAD, trial_spec
+from dpbench.specs import Configuration
+from tests.builders import MACHINE, WORKLOAD, configuration
 from tests.ports import listening
 from tests.waiting import wait_until
 
@@ -34,9 +34,9 @@ LIMIT_SECONDS = 4.0
 """Time for ranks to get to where they hang, on a busy machine too."""
 
 
-def faulty(kind: str, **changes: object) -> TrialSpec:
+def faulty(kind: str, **changes: object) -> Configuration:
     workload = replace(WORKLOAD, architecture=f"tests.launch.faulty:{kind}", dataset="synthetic")
-    return trial_spec(workload=workload, **changes)
+    return configuration(workload=workload, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +44,12 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> TrialRunner:
     """A runner whose server is warm, so that times are those of the ranks."""
     logs = tmp_path_factory.mktemp("logs")
     runner = TrialRunner(MACHINE, logs)
-    assert runner.run(faulty("Healthy"), 60).status is Status.COMPLETED
+    assert runner.run(faulty("Healthy"), 0, 60).status is Status.COMPLETED
     return runner
 
 
-def ended(runner: TrialRunner, trial: TrialSpec, limit: float = 60) -> TrialRecord:
-    outcome = runner.run(trial, limit)
+def ended(runner: TrialRunner, settings: Configuration, limit: float = 60) -> TrialRecord:
+    outcome = runner.run(settings, 0, limit)
     assert ranks_alive() == []
     return outcome
 
@@ -130,7 +130,7 @@ def test_a_server_that_is_killed_takes_its_ranks_along(runner: TrialRunner) -> N
 
     killing = threading.Thread(target=kill)
     killing.start()
-    outcome = runner.run(faulty("Hangs"), 60)
+    outcome = runner.run(faulty("Hangs"), 0, 60)
     killing.join()
     assert outcome.status is Status.FAILED
     assert outcome.killed
@@ -138,7 +138,7 @@ def test_a_server_that_is_killed_takes_its_ranks_along(runner: TrialRunner) -> N
     assert len(ranks) == 2
     _, left = psutil.wait_procs(ranks, timeout=30)
     assert not [rank for rank in left if rank.status() != psutil.STATUS_ZOMBIE]
-    assert runner.run(faulty("Healthy"), 60).status is Status.COMPLETED
+    assert runner.run(faulty("Healthy"), 0, 60).status is Status.COMPLETED
 
 
 def found(name: str, _: int) -> str | None:
@@ -155,10 +155,10 @@ def test_a_rank_has_the_variables_of_the_moment_whenever_the_server_started(
 
 def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path: Path) -> None:
     runner = TrialRunner(MACHINE, tmp_path / "logs")
-    runner.run(faulty("Healthy"), 60)
+    runner.run(faulty("Healthy"), 0, 60)
     assert list(tmp_path.iterdir()) == []
     trial = faulty("Raises")
-    runner.run(trial, 60)
+    runner.run(trial, 0, 60)
     (folder,) = (tmp_path / "logs").iterdir()
     assert folder.name.startswith("ddp-gloo--2,-batch-4-")
     logs = [path.read_text() for path in folder.glob("rank?.stderr")]

@@ -17,7 +17,6 @@ from dpbench.launch.script import script_environment
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.measure.script.watching import replaced_arguments
 from dpbench.records.trial import HostLoad, Status, TrialRecord
-from dpbench.specs import TrialSpec
 from tests.analysis.builders import record
 from tests.builders import MACHINE, script_configuration
 
@@ -37,7 +36,7 @@ of_script = partial(script_configuration, SCRIPT)
 def run(tmp_path: Path) -> Run:
     runner = TrialRunner(MACHINE, tmp_path / "logs")
     return lambda *arguments, seconds=60.0, **more: runner.run(
-        TrialSpec(configuration=of_script(*arguments, **more)), seconds
+        of_script(*arguments, **more), 0, seconds
     )
 
 
@@ -188,7 +187,7 @@ def test_a_rank_alone_has_a_world_and_a_gpu_of_its_own() -> None:
 def kinds(outcome: TrialRecord) -> list[str]:
     """The kinds of causes in one repetition, in which no time is blamed."""
     quiet = HostLoad(cores=2, during=0.0, stolen=0.0)
-    ran = record(TrialSpec(configuration=of_script()), outcome.ranks, host_load=quiet)
+    ran = record(of_script(), outcome.ranks, host_load=quiet)
     (explanation,) = explain_rows(summarize([ran]))
     return [one.kind for one in explanation.causes]
 

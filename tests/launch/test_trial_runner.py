@@ -12,16 +12,16 @@ from dpbench.data.registry import prepare_dataset
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.trial_runner import TrialRunner
 from dpbench.records.trial import Status, TrialRecord, Verification
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.traits import BUILT_IN, IMPLEMENTATIONS
-from tests.builders import WORKLOAD, trial_spec
+from tests.builders import WORKLOAD, configuration
 
 pytestmark = pytest.mark.slow
 
 # As narrow as still makes two buckets.
 MLP = replace(WORKLOAD, architecture="mlp:width=512")
 MLP_BYTES = 4 * 669_706
-Completed = Callable[[TrialSpec], TrialRecord]
+Completed = Callable[[Configuration], TrialRecord]
 
 
 def verification_of(record: TrialRecord) -> Verification:
@@ -41,8 +41,8 @@ def completed(runner: TrialRunner) -> Completed:
     """Runs a trial, once for all tests that look at it."""
 
     @cache
-    def run(trial: TrialSpec) -> TrialRecord:
-        outcome = runner.run(trial, 60)
+    def run(settings: Configuration) -> TrialRecord:
+        outcome = runner.run(settings, 0, 60)
         assert outcome.reason is None
         assert outcome.status is Status.COMPLETED
         assert verification_of(outcome).passed
@@ -62,11 +62,11 @@ def configurations() -> list[tuple[str, int]]:
     return [*pairs, ("dp", 4)]
 
 
-def trial_of(implementation: str, size: int, **changes: object) -> TrialSpec:
+def trial_of(implementation: str, size: int, **changes: object) -> Configuration:
     exchange = IMPLEMENTATIONS[implementation].exchange
     backend = "gloo" if exchange == "ranks" else exchange
     values: dict[str, object] = {"workload": MLP, **changes}
-    return trial_spec(implementation=implementation, backend=backend, group_size=size, **values)
+    return configuration(implementation=implementation, backend=backend, group_size=size, **values)
 
 
 @pytest.mark.parametrize(("implementation", "size"), configurations())

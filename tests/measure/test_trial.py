@@ -20,10 +20,10 @@ from dpbench.measure.trial import measure_trial
 from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import MemoryPeaks, RankMeasurement, TrialFacts
-from dpbench.specs import Configuration, TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.trial import MAX_FILLING_STEPS
 from dpbench.specs.workload import WORKLOAD_FIELDS
-from tests.builders import WORKLOAD, trial_spec
+from tests.builders import WORKLOAD, configuration
 from tests.launch.faulty import Healthy
 
 HERE = "tests.measure.test_trial"
@@ -92,23 +92,25 @@ def ten_samples(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def single(architecture: str = "Counting", **changes: Any) -> TrialSpec:
-    """Of the second repetition, which only has windows."""
+def single(architecture: str = "Counting", **changes: Any) -> Configuration:
     named = architecture if architecture == "mlp" else f"{HERE}:{architecture}"
     own = {n: changes.pop(n) for n in [*changes] if n in WORKLOAD_FIELDS}
     workload = replace(WORKLOAD, **{"architecture": named, "dataset": "synthetic", **own})
     alone = {"implementation": "single", "backend": "none", "group_size": 1}
-    values = {**alone, "repetition": 1, "is_instrumented": False, **changes}
-    return trial_spec(workload=workload, **values)
+    values = {**alone, "is_instrumented": False, **changes}
+    return configuration(workload=workload, **values)
 
 
-def dp(replicas: int, architecture: str = "Counting", **changes: Any) -> TrialSpec:
+def dp(replicas: int, architecture: str = "Counting", **changes: Any) -> Configuration:
     own = {"implementation": "dp", "backend": "threads", "group_size": replicas}
     return single(architecture, **own, **changes)
 
 
-def measured(trial: TrialSpec, prepared: Path | None = None) -> RankMeasurement:
-    return measure_trial(trial, prepared, 0)
+def measured(
+    settings: Configuration, prepared: Path | None = None, repetition: int = 1
+) -> RankMeasurement:
+    """By default in the second repetition, which only has windows."""
+    return measure_trial(settings, repetition, prepared, 0)
 
 
 def facts_of(rank: RankMeasurement) -> TrialFacts:
@@ -206,10 +208,12 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
     ],
     ids=["weak", "strong-uneven", "strong-uneven-3"],
 )
-def test_replicas_get_the_batches_that_the_trial_says(trial: TrialSpec, sizes: list[int]) -> None:
+def test_replicas_get_the_batches_that_the_trial_says(
+    trial: Configuration, sizes: list[int]
+) -> None:
     rank = measured(trial)
     assert sorted(Counting.replicas) == sizes
-    assert sorted(trial.configuration.replica_batch_sizes) == sizes
+    assert sorted(trial.replica_batch_sizes) == sizes
     assert rank.timed.samples == sum(sizes)
 
 
@@ -221,9 +225,9 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     module, loss_of = Classes().build_model(), Classes().loss
     assert rank.initial_checksum == checksum(module)
     dataset = Splits.read(ten_samples / "digits.pt").train
-    sgd = torch.optim.SGD(module.parameters(), lr=trial.configuration.workload.lr)
+    sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.lr)
     losses = []
-    samples = StepSamples(trial.configuration, 0, 10, torch.device("cpu"))
+    samples = StepSamples(trial, 0, 10, torch.device("cpu"))
     batches = [indices for (indices,) in samples.deal(5)]
     assert torch.cat(batches).bincount().tolist() == [2] * 10
     for indices in batches:
@@ -264,7 +268,7 @@ def test_dp_tells_what_it_reduced() -> None:
 
 def test_every_repetition_times_phases_and_only_the_first_is_verified_after_its_windows() -> None:
     trial = dp(2, warmup=1, steps=3, is_instrumented=True)
-    second, first = (measured(replace(trial, repetition=number)) for number in (1, 0))
+    second, first = (measured(trial, repetition=number) for number in (1, 0))
     windows, phases = 1 + 3 + 3, 2 * PHASE_STEPS
     assert Counting.losses[: 2 * (windows + phases)] == [8] * 2 * (windows + phases)
     facts = facts_of(second)
@@ -282,13 +286,13 @@ def test_every_repetition_times_phases_and_only_the_first_is_verified_after_its_
 
 
 def test_gradients_of_a_replica_are_traced_between_the_windows_and_the_phases() -> None:
-    rank = measured(single(is_instrumented=True, repetition=0))
+    rank = measured(single(is_instrumented=True), repetition=0)
     trace = rank.gradient_trace
     assert {*rank.phases} == {"timed"}
     assert trace is not None
     assert (trace.parameters, trace.gradient_bytes) == (("weight", "bias"), (32, 8))
     assert len(trace.ready_seconds) == len(trace.step_seconds) == TRACED_STEPS
-    assert measured(dp(1, is_instrumented=True, repetition=0)).gradient_trace is None
+    assert measured(dp(1, is_instrumented=True), repetition=0).gradient_trace is None
 
 
 def test_the_rate_that_a_rule_gives_is_the_one_that_trains() -> None:
@@ -301,13 +305,12 @@ def test_the_rate_that_a_rule_gives_is_the_one_that_trains() -> None:
 
 
 def test_instrumented_steps_tell_what_is_done_for_replicas_of_one_process() -> None:
-    rank = measured(dp(2, is_instrumented=True, repetition=0))
+    rank = measured(dp(2, is_instrumented=True), repetition=0)
     parts, phases = rank.replica_phases, rank.phases["timed"]
     columns = [*parts.values()]
     assert [len(column) for column in columns] == [PHASE_STEPS] * 5
     assert all(seconds > 0 for column in columns for seconds in column)
     outside = zip(phases["forward"], phases["backward"], strict=True)
     assert [sum(step) for step in zip(*columns, strict=True)] <= [sum(step) for step in outside]
-    first: dict[str, Any] = {"is_instrumented": True, "repetition": 0}
-    for trial in (single(**first), dp(1, **first)):
-        assert not measured(trial).replica_phases
+    for trial in (single(is_instrumented=True), dp(1, is_instrumented=True)):
+        assert not measured(trial, repetition=0).replica_phases

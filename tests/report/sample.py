@@ -52,7 +52,10 @@ def sample_records(
     records.append(run(wrong, 1000.0, losses=losses, verification=WRONG))
     failed = trial("ddp", "gloo", group_sizes[-1], 128, steps=STEPS)
     reason = "rank 1 ended with signal 9\nlast | words"
-    return [record(failed, reason=reason) if one.trial == failed else one for one in records]
+    return [
+        record(failed, reason=reason) if one.configuration == failed and not one.repetition else one
+        for one in records
+    ]
 
 
 def _completed(name: str, group_size: int, batch_size: int, repetition: int) -> TrialRecord:
@@ -72,7 +75,7 @@ def _completed(name: str, group_size: int, batch_size: int, repetition: int) -> 
         )
         for number in range(group_size)
     ]
-    return record(replace(spec, repetition=repetition), ranks, verification=PASSED)
+    return record(spec, ranks, repetition=repetition, verification=PASSED)
 
 
 def _steps(mean_seconds: float, phase: int) -> list[float]:

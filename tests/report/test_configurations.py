@@ -80,9 +80,10 @@ def test_eighty_columns_hold_the_four_quantities_and_a_rule_between_batch_sizes(
     """With every column that identifies a row, and speeds of four digits that vary by a tenth."""
     records = [
         run(
-            trial(name, BACKENDS.get(name, "gloo"), size, batch, repetition=k),
+            trial(name, BACKENDS.get(name, "gloo"), size, batch),
             4000.0 * size * (1 + 0.1 * math.sin(k + size)),
             losses=(2.0 + 0.5 * math.sin(k), 1.8, 1.7, 1.5),
+            repetition=k,
         )
         for name, size in (("single", 1), ("torch-ddp", 1), ("torch-ddp", 16))
         for batch in (64, 128)

@@ -22,7 +22,7 @@ def windows_of(*windows: Sequence[float], batch_size: int = 32) -> list[TrialRec
     """A repetition for each list of step seconds."""
     spec = trial(steps=len(windows[0]), warmup=10, batch_size=batch_size)
     return [
-        record(replace(spec, repetition=number), [rank(0, window(steps, 32 * len(steps)))])
+        record(spec, [rank(0, window(steps, 32 * len(steps)))], repetition=number)
         for number, steps in enumerate(windows)
     ]
 

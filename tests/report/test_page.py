@@ -68,12 +68,13 @@ def test_the_page_says_how_many_gradients_are_right() -> None:
 
 def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
     first, unusable, *others = sweep_spec(repetitions=2).trials
-    records = [run(first, 100.0), record(unusable, status=Status.SKIPPED, reason="no CUDA device")]
-    usable = [one for one in others if one.configuration != unusable.configuration]
+    skipped = record(unusable[0], status=Status.SKIPPED, reason="no CUDA device")
+    records = [run(first[0], 100.0), skipped]
+    usable = [trial for trial in others if trial[0] != unusable[0]]
     unfinished = analyze(stored(records))
     warning = f"Unfinished: 1 of {1 + len(usable)} trials; to finish: dpbench sweep"
     assert unfinished.warnings[0] == f"{warning} --name demo --resume"
-    records += [run(one, 100.0) for one in usable]
+    records += [run(one, 100.0, repetition=number) for one, number in usable]
     finished = analyze(stored(records))
     assert f" · {1 + len(usable)} trials · gradients of " in page_text(finished)
     assert not any("Unfinished" in one for one in finished.warnings)

@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from dpbench import folders
 from dpbench.cli.app import run
 from dpbench.records.trial import TrialRecord
 from dpbench.run.interrupts import end_at_once
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from tests.launch.synthetic import SyntheticRunner
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -30,10 +31,10 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     original = SyntheticRunner.run
     end_at_once()
 
-    def interrupted(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
-        if trial.configuration.implementation == "dp":
+    def interrupted(self: SyntheticRunner, settings: Configuration, *rest: Any) -> TrialRecord:
+        if settings.implementation == "dp":
             os.kill(os.getpid(), number)
-        return original(self, trial, limit)
+        return original(self, settings, *rest)
 
     monkeypatch.setattr(SyntheticRunner, "run", interrupted)
     options = ("--batch-sizes", "8", "--implementations", "dp", "--gpus", "1", "--repetitions", "1")

@@ -13,7 +13,7 @@ from tests.builders import sweep_spec
 
 
 def test_the_order_is_a_palindrome_over_repetitions() -> None:
-    trials = [trial.configuration for trial in sweep_spec(repetitions=3).trials]
+    trials = [configuration for configuration, _ in sweep_spec(repetitions=3).trials]
     third = len(trials) // 3
     first, second, last = trials[:third], trials[third : 2 * third], trials[2 * third :]
     assert second == first[::-1]

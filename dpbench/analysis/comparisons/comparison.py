@@ -158,7 +158,7 @@ def compare_sides(
         notes += [f"only in {side.label}, not compared: {'; '.join(alone)}"] if alone else []
     seconds = defaultdict[int, float](float)
     for record in chain(*of_baseline.values(), *of_candidate.values()):
-        seconds[record.trial.repetition] += record.duration_seconds
+        seconds[record.repetition] += record.duration_seconds
     ran_in_turn = ran_in_turn or is_one_sweep
     loads = {machine_load(side.records).spoils_differences for side in (baseline, candidate)}
     return Comparison(
@@ -227,7 +227,7 @@ def compared_row(
 def _readings(metric: Metric[Row], records: Records) -> dict[int, float]:
     """The value of a metric in each repetition that has it."""
     read = metric.of_trial
-    values = ((record.trial.repetition, read(record)) for record in records if read)
+    values = ((record.repetition, read(record)) for record in records if read)
     return {repetition: value for repetition, value in values if isinstance(value, int | float)}
 
 

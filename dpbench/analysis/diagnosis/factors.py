@@ -41,7 +41,7 @@ from dpbench.analysis.throughput import (
     unsynced_windows,
 )
 from dpbench.records.trial import TrialRecord, Window
-from dpbench.specs import Configuration, TrialSpec
+from dpbench.specs import Configuration
 from dpbench.specs.parallel import Scaling
 from dpbench.specs.traits import INDEPENDENT
 
@@ -52,7 +52,7 @@ IDEAL, SHARDED, CONTENDED, WRAPPED, WAITING, REACHED = range(6)
 
 LARGE_LOSS = 0.05
 """Smallest share of a step whose loss is worth advice."""
-Trials = Mapping[TrialSpec, TrialRecord]
+Trials = Mapping[tuple[Configuration, int], TrialRecord]
 """The usable trials of a sweep by what they ran, see `_reference_key`."""
 
 
@@ -121,14 +121,12 @@ def is_large_loss(share: Estimate) -> bool:
 
 def trials_by_key(records: Iterable[TrialRecord]) -> Trials:
     """The trials that others are compared with in the same repetition."""
-    return {
-        _reference_key(record.configuration, record.trial.repetition): record for record in records
-    }
+    return {_reference_key(record.configuration, record.repetition): record for record in records}
 
 
 def break_down(records: Sequence[TrialRecord], references: Trials) -> Breakdown:
     """Break down the step of the usable repetitions of one configuration; at least one record."""
-    measured = {r.trial.repetition: stages(r, references) for r in records}
+    measured = {r.repetition: stages(r, references) for r in records}
     # Repetitions that lack a stage are left out; a stage that would leave none is dropped.
     kept = {*measured}
     stages_kept = list[int]()
@@ -167,8 +165,7 @@ def break_down(records: Sequence[TrialRecord], references: Trials) -> Breakdown:
 
 def stages(record: TrialRecord, references: Trials) -> dict[int, float]:
     """Seconds of a step at all stages from ideal to reached, in one repetition."""
-    settings = record.configuration
-    repetition = record.trial.repetition
+    settings, repetition = record.configuration, record.repetition
     seconds, pauses = _stages_of_single(settings, repetition, references)
     reached = slowest_rank_step_seconds(record)
     seconds[REACHED] = reached
@@ -229,9 +226,8 @@ def _stages_of_single(
     return stages, max(0.0, fmean(pauses or [0.0]))
 
 
-def _reference_key(settings: Configuration, repetition: int) -> TrialSpec:
+def _reference_key(settings: Configuration, repetition: int) -> tuple[Configuration, int]:
     """The trial without settings that do not change its timed steps, which are the same in weak
     and strong scaling of one replica: a lookup key."""
     scaling: Scaling = "weak" if settings.group_size == 1 else settings.scaling
-    essence = replace(settings.normalized, scaling=scaling, is_instrumented=False)
-    return TrialSpec(configuration=essence, repetition=repetition)
+    return replace(settings.normalized, scaling=scaling, is_instrumented=False), repetition

@@ -14,12 +14,12 @@ from dpbench import units
 from dpbench.analysis.formatting import three_digits
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import Labels, TrialSpec
+from dpbench.specs import Configuration, Labels
 from dpbench.specs.collective import CollectiveSpec
 
 REDRAWS_PER_SECOND = 2
 PLAIN = Labels()
-Spec = TrialSpec | CollectiveSpec
+Spec = Configuration | CollectiveSpec
 
 
 def can_draw(console: Console) -> bool:
@@ -28,7 +28,7 @@ def can_draw(console: Console) -> bool:
 
 
 def _windows(spec: Spec) -> int:
-    return 2 if isinstance(spec, TrialSpec) and spec.configuration.has_unsynced_window else 1
+    return 2 if isinstance(spec, Configuration) and spec.has_unsynced_window else 1
 
 
 class TrialProgress:
@@ -72,8 +72,8 @@ class TrialProgress:
         self._bar.update(self._task, total=len(specs), completed=0, rest="")
 
     def _name(self, spec: Spec) -> str:
-        if isinstance(spec, TrialSpec):
-            return self._labels.label(spec.configuration)
+        if isinstance(spec, Configuration):
+            return self._labels.label(spec)
         return spec.label
 
     def started(self, spec: Spec) -> None:
@@ -81,7 +81,7 @@ class TrialProgress:
 
     def finished(self, record: TrialRecord | CollectiveRecord, version: str = "") -> None:
         """It has ended, of this `version` where several run the same trials."""
-        spec = record.trial if isinstance(record, TrialRecord) else record.spec
+        spec = record.configuration if isinstance(record, TrialRecord) else record.spec
         self._took[self._name(spec)] = record.duration_seconds / _windows(spec)
         self._done += 1
         # Rows that have not run are larger than those that have.
@@ -98,7 +98,8 @@ class TrialProgress:
             return
         took = units.seconds(record.duration_seconds)
         name = f"{version}: {self._name(spec)}" if version else self._name(spec)
-        line = f"{name}, repetition {spec.repetition + 1}: {_result(record)} ({took})"
+        repetition = (record if isinstance(record, TrialRecord) else record.spec).repetition
+        line = f"{name}, repetition {repetition + 1}: {_result(record)} ({took})"
         if not self._draws:
             rest = rest if is_complete else ""  # others may be skipped then
             line = f"[{self._done}/{len(self._planned)}] {line}{rest}"

@@ -42,7 +42,7 @@ from dpbench.run.interrupts import interruptible
 from dpbench.run.results_folders import results_folder
 from dpbench.run.sweep.measuring import exit_status
 from dpbench.run.sweep.plan import plan_sweep
-from dpbench.specs import Configuration, Labels, TrialSpec
+from dpbench.specs import Configuration, Labels
 from dpbench.specs.sweep import palindrome
 from dpbench.specs.traits import SINGLE
 
@@ -184,8 +184,7 @@ def measure_in_turn(
     What disturbs the machine disturbs both, and they are compared repetition by repetition; which
     of them goes first alternates.
     """
-    trials = [TrialSpec(configuration=each) for each in planned]
-    progress.planned(trials * 2 * len(repetitions), Labels.among(planned))
+    progress.planned([*planned] * 2 * len(repetitions), Labels.among(planned))
     # Ranks inherit the layout of memory of their server, which alone may make a version some
     # percent slower. So another one forks the second half of the first repetitions, and others
     # those that are added.

@@ -35,7 +35,7 @@ def describe_plan(options: SweepOptions, run: SweepRun) -> Answer:
     duration = "as long as its steps take"
     timed = span(each.steps for each in planned)
     if spec.window_seconds is not None:
-        windows = sum(2 if trial.configuration.has_unsynced_window else 1 for trial in left)
+        windows = sum(2 if each.has_unsynced_window else 1 for each, _ in left)
         least = windows * spec.window_seconds + len(left) * SECONDS_PER_TRIAL
         duration = f"at least {units.seconds(math.floor(least) if least > 10 else least)}"
         timed += f" to {MAX_FILLING_STEPS:,}"
@@ -50,7 +50,7 @@ def describe_plan(options: SweepOptions, run: SweepRun) -> Answer:
         f"{span((each.threads for each in planned), 'thread')} per "
         f"replica; {duration}. This plan stored nothing{needs}."
     )
-    runs = dict.fromkeys(planned, 0) | Counter(trial.configuration for trial in left)
+    runs = dict.fromkeys(planned, 0) | Counter(each for each, _ in left)
     if options.as_json:
         say(summary)
     return plan_answer(runs, run.unusable, summary)

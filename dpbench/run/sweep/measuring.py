@@ -16,7 +16,7 @@ from dpbench.messages import say
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
-from dpbench.specs import Configuration, Labels, TrialSpec, plain_label
+from dpbench.specs import Configuration, Labels, plain_label
 from dpbench.specs.traits import BACKENDS
 
 
@@ -32,7 +32,7 @@ class SweepRun:
         self.runner = runner
         self.unusable = self._unusable(sweep.spec.configurations)
         """The reason for each configuration that cannot run here. Its trials have a record, too."""
-        last = {record.trial.trial_id: record for record in sweep.records}.values()
+        last = {record.trial_id: record for record in sweep.records}.values()
         kept = (
             record
             for record in last
@@ -44,10 +44,9 @@ class SweepRun:
         self._has_begun = False
 
     @property
-    def left(self) -> list[TrialSpec]:
+    def left(self) -> list[tuple[Configuration, int]]:
         """The trials without a record that can run here."""
-        missing = self.sweep.missing
-        return [trial for trial in missing if trial.configuration not in self.unusable]
+        return [(each, number) for each, number in self.sweep.missing if each not in self.unusable]
 
     @property
     def stored_words(self) -> str:
@@ -68,14 +67,15 @@ class SweepRun:
                 spec = replace(self.sweep.spec, repetitions=repetitions)
                 self.sweep = replace(self.sweep, spec=spec)
             left = self.left
-            for trial in self.sweep.missing:
-                if trial.configuration in self.unusable:  # at once, as the others may take minutes
-                    results.append(self._run(trial))
-            progress.planned(left, Labels.among(self.sweep.spec.configurations))
-            for trial in left:
+            for configuration, repetition in self.sweep.missing:
+                if configuration in self.unusable:  # at once, as the others may take minutes
+                    results.append(self._run(configuration, repetition))
+            labels = Labels.among(self.sweep.spec.configurations)
+            progress.planned([configuration for configuration, _ in left], labels)
+            for configuration, repetition in left:
                 self._require_same_code()
-                progress.started(trial)
-                record = self._run(trial)
+                progress.started(configuration)
+                record = self._run(configuration, repetition)
                 results.append(record)
                 progress.finished(record)
         return folders.load_sweep(self.sweep.folder)
@@ -133,21 +133,23 @@ class SweepRun:
                     f"{self._interrupted_words()}"
                 )
 
-    def _run(self, trial: TrialSpec) -> TrialRecord:
+    def _run(self, configuration: Configuration, repetition: int) -> TrialRecord:
         """Run a trial without a record, once more if something outside killed it. If it cannot run
         here, or is not worth running after what failed, the record has the reason."""
-        configuration = trial.configuration
 
         def run_now() -> TrialRecord:
             if reason := self.unusable.get(configuration) or self._failed_before(configuration):
-                return TrialRecord(trial=trial, status=Status.SKIPPED, reason=reason)
-            chosen = self._with_chosen_steps(trial)
-            return self.runner.run(chosen, self.sweep.spec.time_limit_seconds)
+                return TrialRecord(
+                    configuration=configuration, status=Status.SKIPPED, reason=reason
+                )
+            chosen = self._with_chosen_steps(configuration)
+            return self.runner.run(chosen, repetition, self.sweep.spec.time_limit_seconds)
 
         machines = self.runner.machines[: configuration.node_count]
         environment_ids = [machine.environment.environment_id for machine in machines]
         record = recorded(plain_label(configuration), run_now, environment_ids)
-        record = replace(record, trial=trial)  # with the steps that it was planned with
+        # As the trial was planned, with its number of steps.
+        record = replace(record, configuration=configuration, repetition=repetition)
         self.sweep = replace(self.sweep, records=(*self.sweep.records, record))
         return record
 
@@ -182,18 +184,16 @@ class SweepRun:
             ]
         return f"{plain_label(blamed[0])} failed" if blamed else None
 
-    def _with_chosen_steps(self, trial: TrialSpec) -> TrialSpec:
-        """The trial with the timed steps that an earlier one of its repetitions chose to fill its
+    def _with_chosen_steps(self, configuration: Configuration) -> Configuration:
+        """The configuration with the timed steps that an earlier repetition chose to fill its
         window. Repetitions of a model then train on the same samples; those of a script, which is
         timed in whole rounds, take about as many steps."""
-        configuration = trial.configuration
         if configuration.window_seconds is not None:
             for record in self.sweep.records:
                 if record.ranks and record.configuration == configuration:
                     steps = len(record.ranks[0].timed.step_seconds)
-                    chosen = replace(configuration, window_seconds=None, steps=steps)
-                    return replace(trial, configuration=chosen)
-        return trial
+                    return replace(configuration, window_seconds=None, steps=steps)
+        return configuration
 
 
 def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None = None) -> int:

@@ -49,7 +49,7 @@ def sweep_on_nodes(
         try:
             with prepared_datasets(sweep.spec, options.data_dir) as prepared:
                 runner = ClusterRunner(cluster, trials, logs, prepared)
-                cluster.agree_on_plan(content_hash([trial.trial_id for trial in trials]))
+                cluster.agree_on_plan(content_hash(trials))
                 say(*notes)
                 if here.number == 0:
                     yield SweepRun(sweep, runner, resumes=options.resume)

@@ -91,8 +91,8 @@ def test_configurations_that_cannot_be_told_apart_are_refused() -> None:
 
 
 def test_only_repetitions_that_may_be_believed_count() -> None:
-    failed = record(trial(repetition=1), status=Status.FAILED)
-    wrong = run(trial(repetition=2), 100.0, verification=WRONG)
+    failed = record(trial(), status=Status.FAILED, repetition=1)
+    wrong = run(trial(), 100.0, verification=WRONG, repetition=2)
     good = runs(trial(), SPEEDS)
     for other, usable in ((failed, 1), (wrong, 0)):
         compared = compare_speeds(side("a", good), side("b", [good[0], other]))
@@ -137,5 +137,5 @@ def test_a_window_that_fills_a_time_is_not_named_by_its_fewest_steps() -> None:
 
 def test_a_learning_rate_that_a_script_chooses_is_not_known() -> None:
     script = WorkloadSpec(architecture="train.py", dataset="", script=("train.py",))
-    configuration = trial("script", "own", workload=script).configuration
+    configuration = trial("script", "own", workload=script)
     assert typed_value("lr", configuration) == ""

@@ -49,11 +49,10 @@ def script_sweep(
             size,
             None,
             workload=WORKLOAD,
-            repetition=repetition,
             devices=devices[:size],
         )
         load = HostLoad(cores=cores, during=others, stolen=0.0)
-        return record(spec, ranks, item="samples", host_load=load, **more)
+        return record(spec, ranks, item="samples", host_load=load, repetition=repetition, **more)
 
     windows = {
         name: None if seconds is None else window((seconds,) * STEPS, STEPS * SAMPLES)

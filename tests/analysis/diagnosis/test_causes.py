@@ -176,7 +176,9 @@ def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
 
 def test_each_work_has_its_own_fastest_row() -> None:
     slow = weak_sweep(slower=9.0)
-    strong = [replace(one, trial=varied(one.trial, scaling="strong")) for one in slow]
+    strong = [
+        replace(one, configuration=varied(one.configuration, scaling="strong")) for one in slow
+    ]
     rows = summarize([*weak_sweep(), *strong])
     found = Analysis(name="", rows=rows, explanations=explain_rows(rows))
     best = fastest_by_work(found.explanations)
@@ -187,7 +189,7 @@ def test_each_work_has_its_own_fastest_row() -> None:
 
 
 def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
-    records = [replace(one, trial=varied(one.trial, **ON_GPUS)) for one in LOSS]
+    records = [replace(one, configuration=varied(one.configuration, **ON_GPUS)) for one in LOSS]
     (found,) = causes_on(LABEL, records)
     assert "try --backends nccl, or" in found.remedy
 
@@ -225,12 +227,12 @@ def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> Non
         windows = [
             window((2 * MS + 40 * MS * (rng.random(100) < 0.1)).tolist(), 3200) for _ in range(3)
         ]
-        spec = trial(group_size=2, steps=100, repetition=repetition)
-        plain = trial("single", "none", steps=100, repetition=repetition)
+        spec, plain = trial(group_size=2, steps=100), trial("single", "none", steps=100)
+        passed: dict[str, Any] = {"verification": PASSED, "repetition": repetition}
         ranks = [rank(n, windows[0], unsynced=windows[1 + n]) for n in range(2)]
-        records.append(record(spec, ranks, verification=PASSED))
+        records.append(record(spec, ranks, **passed))
         steady = window([2 * MS] * 100, 3200)
-        records.append(record(plain, [rank(0, steady)], verification=PASSED))
+        records.append(record(plain, [rank(0, steady)], **passed))
     (found,) = causes_on(LABEL, records)
     assert found.kind == "slow steps"
     assert found.share.value == pytest.approx(0.66, abs=0.05)

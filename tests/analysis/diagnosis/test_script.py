@@ -143,7 +143,7 @@ def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
     loads = {"cached": 0.030, "cores": 3}
     assert lines(**loads)[0].endswith("persistent_workers=True); this run had num_workers=0")
     records = [
-        replace(one, trial=varied(one.trial, data_workers=count))
+        replace(one, configuration=varied(one.configuration, data_workers=count))
         for count in (0, 2)
         for one in sweep(**loads, as_is=0.050 * (1 + count), loader_workers=count)
     ]
@@ -157,7 +157,9 @@ def test_the_explanation_of_a_stored_script_is_followed_by_its_remedy_too() -> N
     records = sweep(finds_unused=True)
     following = next_command(analysis(records), explained=of_group(records))
     assert following == "dpbench sweep --find-unused auto,off"
-    as_off = [replace(one, trial=varied(one.trial, find_unused="off")) for one in records]
+    as_off = [
+        replace(one, configuration=varied(one.configuration, find_unused="off")) for one in records
+    ]
     following = next_command(analysis(records), explained=of_group([*records, *as_off]))
     assert following == "dpbench report demo --open"
 
@@ -214,7 +216,7 @@ def test_ranks_that_wait_now_and_then_are_named_where_it_costs_a_tenth(
     records = sweep(as_is=slow + 0.001, cached=None)
     found = of_group(
         [
-            replace(one, ranks=tuple(alone(rank, one.trial.repetition) for rank in one.ranks))
+            replace(one, ranks=tuple(alone(rank, one.repetition) for rank in one.ranks))
             for one in records
         ]
     )

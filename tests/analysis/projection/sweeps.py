@@ -48,8 +48,8 @@ def swept(batch_sizes: Sequence[int] = (32,), **changes: Any) -> list[TrialRecor
             ]
             if record.configuration.group_size == 1:
                 ranks[0] = replace(ranks[0], gradient_trace=gradient_trace(**changes))
-            trial = varied(record.trial, batch_size=batch_size)
-            found.append(replace(record, trial=trial, ranks=tuple(ranks)))
+            settings = varied(record.configuration, batch_size=batch_size)
+            found.append(replace(record, configuration=settings, ranks=tuple(ranks)))
     return found
 
 

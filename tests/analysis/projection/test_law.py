@@ -13,12 +13,12 @@ from dpbench.analysis.projection.law import ACROSS_NODES, continued, crosses, pr
 from dpbench.analysis.rows import published_rows, summarize
 from dpbench.errors import UsageError
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from tests.analysis.builders import record, run, runs, trial
 from tests.analysis.projection.sweeps import PUBLISHED, curve, ddp_curves, swept
 
 
-def noisy_runs(spec: TrialSpec, speed: float, noise: float) -> list[TrialRecord]:
+def noisy_runs(spec: Configuration, speed: float, noise: float) -> list[TrialRecord]:
     """Two runs of which the logarithm of the mean speed may be off by `noise`."""
     apart = noise / t_quantile(1)
     return runs(spec, [speed * math.exp(-apart), speed * math.exp(apart)])

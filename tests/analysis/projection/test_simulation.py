@@ -92,9 +92,7 @@ def test_what_cannot_be_simulated_says_why() -> None:
         ({"implementation": "dp", "backend": "threads"}, "only ddp, torch-ddp"),
         ({"comm_hook": "bf16"}, "a communication hook cannot be simulated"),
     ):
-        rows = tuple(
-            replace(row, configuration=trial(**changes).configuration) for row in curve.rows
-        )
+        rows = tuple(replace(row, configuration=trial(**changes)) for row in curve.rows)
         with pytest.raises(UsageError, match=words):
             project_by_simulation(replace(curve, rows=rows), FREE, [2])
 

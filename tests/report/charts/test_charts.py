@@ -69,7 +69,7 @@ def test_points_and_bars_are_the_rows(kind: str) -> None:
 def test_a_value_that_the_table_does_not_state_is_left_out(kind: str) -> None:
     steady, wild = (1.0, 1.01, 1.02), (1.0, 5.0, 25.0)
     runs = [
-        run(trial(name, group_size=size, repetition=k), 100.0 * size * factors[k])
+        run(trial(name, group_size=size), 100.0 * size * factors[k], repetition=k)
         for name, factors in (("torch-ddp", steady), ("dp", steady), ("ddp", wild))
         for size in (1, 2, 4)
         for k in range(3)
@@ -123,11 +123,9 @@ def with_settings() -> Analysis:
         for name in names
         for size in ((1,) if name == "single" else (1, 2, 4))
     ]
-    bf16 = [
-        varied(spec, dtype="bf16") for spec in specs if spec.configuration.implementation == "ddp"
-    ]
+    bf16 = [varied(spec, dtype="bf16") for spec in specs if spec.implementation == "ddp"]
     speeds = enumerate([*specs, *bf16])
-    return source([run(spec, 100.0 * spec.configuration.group_size - k) for k, spec in speeds])
+    return source([run(spec, 100.0 * spec.group_size - k) for k, spec in speeds])
 
 
 def test_charts_know_rows_by_their_names_whatever_their_labels_say() -> None:

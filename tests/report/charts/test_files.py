@@ -52,9 +52,8 @@ def test_no_name_stops_a_chart(tmp_path: Path, name: str) -> None:
 def test_a_chart_of_several_works_is_one_for_each_whose_title_says_which() -> None:
     specs = [trial(scaling=scaling, group_size=n) for scaling in ("weak", "strong") for n in (1, 2)]
     titles = []
-    for work in analysis(
-        [run(spec, 100.0 * spec.configuration.group_size) for spec in specs]
-    ).by_work.values():
+    found = analysis([run(spec, 100.0 * spec.group_size) for spec in specs])
+    for work in found.by_work.values():
         figure = CHARTS["speedup"].draw(work)
         titles.append(figure.get_suptitle())
         assert "ddp/gloo" in figure.axes[0].get_legend_handles_labels()[1]

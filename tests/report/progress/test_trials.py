@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import TrialProgress, can_draw
-from dpbench.specs import TrialSpec
+from dpbench.specs import Configuration
 from tests.analysis.builders import record, run, trial
 
 A, B = trial("dp", "threads", batch_size=8), trial("ddp", "gloo", group_size=2, batch_size=8)
-A2, B2 = replace(A, repetition=1), replace(B, repetition=1)
-PALINDROME = [A, B, B2, A2]
+PALINDROME = [A, B, B, A]
 
 
-def took(spec: TrialSpec, seconds: float) -> TrialRecord:
+def took(spec: Configuration, seconds: float, repetition: int = 0) -> TrialRecord:
     """A completed trial of 1,000 images/s that lasted so long in all."""
-    return run(spec, 1000.0, duration_seconds=seconds)
+    return run(spec, 1000.0, duration_seconds=seconds, repetition=repetition)
 
 
 class Terminal(io.StringIO):
@@ -33,7 +31,7 @@ def test_what_is_no_terminal_gets_a_line_per_trial_with_the_time_left() -> None:
     skipped = record(A, status=Status.SKIPPED, reason="no GPU", duration_seconds=0.0)
     with TrialProgress(Console(file=out, width=40)) as progress:
         progress.planned(PALINDROME)
-        for one in (skipped, took(B, 9.0), took(B2, 4.0), took(A2, 2.0)):
+        for one in (skipped, took(B, 9.0), took(B, 4.0, 1), took(A, 2.0, 1)):
             progress.finished(one)
         progress.planned([A, B])  # the second one has two windows
         progress.finished(took(A, 2.0))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from dpbench.messages import said_to
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.run.sweep.measuring import exit_status
 from dpbench.run.sweep.plan import prepared_datasets
-from dpbench.specs import Configuration, TrialSpec, WorkloadSpec, plain_label
+from dpbench.specs import Configuration, WorkloadSpec, plain_label
 from tests.analysis.builders import record, trial, varied
 from tests.builders import sweep_spec
 from tests.launch.synthetic import SyntheticRunner, run_trials
@@ -53,11 +54,10 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
 ) -> None:
     original, ran = SyntheticRunner.run, list[int | None]()
 
-    def noted(self: SyntheticRunner, trial: TrialSpec, limit: float) -> TrialRecord:
-        settings = trial.configuration
+    def noted(self: SyntheticRunner, settings: Configuration, *rest: Any) -> TrialRecord:
         ran.append(None if settings.window_seconds else settings.steps)
-        filling = trial if ran[-1] else varied(trial, window_seconds=2.0 * len(ran))
-        return original(self, filling, limit)
+        filling = settings if ran[-1] else varied(settings, window_seconds=2.0 * len(ran))
+        return original(self, filling, *rest)
 
     monkeypatch.setattr(SyntheticRunner, "run", noted)
     words = "sweep --arch mlp --implementations ddp --group-sizes 1 --batch-sizes 4 --repetitions 2"
@@ -94,9 +94,12 @@ class Answering(SyntheticRunner):
     def unusable_reason(self, configuration: Configuration) -> str | None:
         return "no such thing here" if configuration.backend == "nccl" else None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialRecord:
-        self.ran.append(trial.configuration)
-        return self.answer(trial.configuration) or super().run(trial, time_limit_seconds)
+    def run(
+        self, configuration: Configuration, repetition: int, time_limit_seconds: float
+    ) -> TrialRecord:
+        self.ran.append(configuration)
+        answered = self.answer(configuration)
+        return answered or super().run(configuration, repetition, time_limit_seconds)
 
 
 def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
