@@ -182,17 +182,11 @@ def load_sweep(folder: Path) -> Sweep:
     return sweep
 
 
-def load_collectives(folder: Path) -> Collectives:
-    """Read the collectives of a results folder; raises FileError if it holds none, or is of
-    another dpbench."""
-    _, content = _read(folder, COMM_FILE, COLLECTIVES_FILE, CollectiveRecord)
-    return Collectives(**content)
-
-
 def load_stored(folder: Path) -> Sweep | Collectives:
-    """The content of a results folder; raises FileError if it is none."""
+    """The content of a results folder; raises FileError if it is none, or is of another dpbench."""
     if holds_collectives(folder) and not holds_sweep(folder):
-        return load_collectives(folder)
+        _, content = _read(folder, COMM_FILE, COLLECTIVES_FILE, CollectiveRecord)
+        return Collectives(**content)
     return load_sweep(folder)
 
 
@@ -211,7 +205,7 @@ def _read(
 ) -> tuple[Header, dict[str, Any]]:
     """The header, and the other fields of a `Stored`, from files of these names."""
     if not os.path.lexists(folder / header_file):
-        raise FileError(_missing(folder, header_file))
+        raise FileError(_missing(folder))
     path, warnings = folder / lines, tuple[str, ...]()
     reader = LineReader(path, lambda line: from_json(record, line))
     records = tuple(reader.new())
@@ -233,13 +227,13 @@ def _read(
     }
 
 
-def _missing(folder: Path, header: str) -> str:
+def _missing(folder: Path) -> str:
     """Why a folder holds no results, as it has no such file, and where they may be."""
-    wanted = f"expected a results folder of dpbench {'sweep' if header == SWEEP_FILE else 'comm'}"
+    wanted = "expected a results folder of dpbench sweep"
     if folder.exists():
-        inside = [str(path.parent) for path in sorted(folder.glob(f"*/{header}"), reverse=True)]
+        inside = [str(path.parent) for path in sorted(folder.glob(f"*/{SWEEP_FILE}"), reverse=True)]
         named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
-        return f"{folder} has no {header}; {wanted}{named}"
-    if os.path.lexists(Path("results", folder, header)):
+        return f"{folder} has no {SWEEP_FILE}; {wanted}{named}"
+    if os.path.lexists(Path("results", folder, SWEEP_FILE)):
         return f"{folder} does not exist; did you mean {Path('results', folder)}?"
     return f"{folder} does not exist{near_path(folder) or f'; {wanted}'}"

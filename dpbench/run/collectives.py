@@ -63,7 +63,7 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
             records.append(record)
             progress.finished(record)
     failed = any(record.status.is_failure for record in records)
-    answer = measured_answer(folders.load_collectives(folder), options)
+    answer = measured_answer(folders.load_stored(folder), options)
     return replace(answer, exit_status=int(failed))
 
 

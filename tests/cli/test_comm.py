@@ -26,8 +26,9 @@ def comm(folder: Path, *arguments: str) -> int:
 
 
 def ran(folder: Path) -> list[str]:
-    records = folders.load_collectives(folder / "c").records
-    return [f"{r.spec.backend} {r.spec.repetition}" for r in records]
+    stored = folders.load_stored(folder / "c")
+    assert isinstance(stored, folders.Collectives)
+    return [f"{one.spec.backend} {one.spec.repetition}" for one in stored.records]
 
 
 def test_every_measurement_is_stored_told_and_shown(

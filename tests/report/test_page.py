@@ -104,12 +104,9 @@ def test_a_page_of_collectives_that_all_failed_says_why() -> None:
 
 
 def test_a_rule_stands_between_batch_sizes() -> None:
-    rules = configurations_table(summarize(sample_records(repetitions=2))).rules
-    assert len(rules) == 1
     results = whole().partition('id="results"')[2].partition("</table>")[0]
-    first, second = (body.count("<tr") for body in results.split("<tbody>")[1:])
-    assert first == rules[0]
-    assert second > 1
+    first, _ = (body.count("<tr") for body in results.split("<tbody>")[1:])
+    assert (first,) == configurations_table(summarize(sample_records(repetitions=2))).rules
 
 
 def test_sorting_goes_by_the_values_of_the_json_rows() -> None:
