@@ -56,7 +56,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(no_args_is_help=True, invoke_without_command=True)
+@app.callback()
 def _root(
     version: Annotated[
         bool,
@@ -107,7 +107,6 @@ def _usage_message(error: Any, arguments: Sequence[str]) -> str:
     if possible := getattr(error, "possibilities", None):
         error.possibilities = get_close_matches(error.option_name, possible, cutoff=NEAR)
     message = " ".join(error.format_message().split())
-    # An option without its value is found before its command has a context.
-    is_command = arguments[0] in commands().commands
-    command = f"{PROGRAM} {arguments[0]}" if is_command else PROGRAM
+    # typer knows the command of some errors only.
+    command = f"{PROGRAM} {arguments[0]}" if arguments[0] in commands().commands else PROGRAM
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See {command} --help."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
@@ -14,9 +15,9 @@ from typer.core import TyperCommand, TyperGroup
 from dpbench.cli.help import write_commands, write_options
 from dpbench.errors import UsageError
 from dpbench.messages import as_typed, print_result, say
-from dpbench.options.model import OptionError, Options, options_of
+from dpbench.options.model import OptionError, Options, Subject, options_of
 from dpbench.options.reading import read_options
-from dpbench.options.shared import is_script
+from dpbench.options.shared import Measuring, is_script
 
 if TYPE_CHECKING:
     from dpbench.report.answer import Answer
@@ -34,6 +35,13 @@ def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Ca
         def run(**typed: Any) -> int:
             given = {name: value for name, value in typed.items() if value is not None}
             options = read_options(model, given)
+            if (
+                isinstance(options, Measuring)
+                and options.subject in Subject.MEASURED
+                and not options.quiet
+                and sys.stderr.isatty()
+            ):
+                say("preparing …")  # importing torch takes seconds
             result = function(options)
             if result is None or isinstance(result, str):
                 print_result(result or "")

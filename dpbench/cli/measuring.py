@@ -6,11 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from dpbench.cli.command import command
-from dpbench.cli.streams import say_preparing
 from dpbench.options.check import CheckOptions
 from dpbench.options.comm import CommOptions
 from dpbench.options.explain import ExplainOptions
-from dpbench.options.model import Subject
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.train import TrainOptions
 
@@ -29,7 +27,6 @@ def sweep(options: SweepOptions) -> Answer | None:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
-    say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.sweep.answer import sweep_answer
 
@@ -51,8 +48,6 @@ def explain(options: ExplainOptions) -> Answer:
     Exit status: 0 explained; 1 the script failed; 2 usage; 4 inconclusive: too
     noisy for an efficiency; 130 interrupted.
     """
-    if options.subject is not Subject.RESULTS:
-        say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.explaining import explain
 
@@ -73,8 +68,6 @@ def check(options: CheckOptions) -> Answer:
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one
     that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
-    if options.subject is not Subject.RESULTS:
-        say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.check.checking import run_check
 
@@ -91,7 +84,6 @@ def comm(options: CommOptions) -> Answer:
 
     Exit status: 0 all measurements completed; 1 some failed; 2 usage; 130 interrupted.
     """
-    say_preparing(quiet=options.quiet)
     from dpbench.report.progress.trials import TrialProgress
     from dpbench.run.collectives import comm
 

@@ -72,12 +72,6 @@ def prepare_streams(arguments: Sequence[str] = ()) -> Enduring:
     return raw
 
 
-def say_preparing(*, quiet: bool) -> None:
-    """Says on a terminal that the command works, before the seconds that importing torch takes."""
-    if sys.stderr.isatty() and not quiet:
-        say("preparing …")
-
-
 def _enduring(old: Any, number: int) -> tuple[io.TextIOWrapper, Enduring]:
     """A stream like the old one, None if that was closed, on a file that endures errors."""
     if old is not None:
