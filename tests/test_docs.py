@@ -36,7 +36,7 @@ MEASURED = re.compile(r"\*Measured on \d{4}-\d\d-\d\d[^*]*\*\n\n(?:```)$")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HOME = PROJECT["urls"]["Repository"]
 MAX_README = 7_500
-MAX_DOCS = 76_000
+MAX_DOCS = 64_000
 """Bytes of all pages together."""
 CONTINUED = re.compile(r"\\\n|\n\s+(?=--)")
 COMMAND = re.compile(

@@ -1,4 +1,4 @@
-"""Tables of the documentation that are made from the code: columns, commands, options, …"""
+"""Tables of the documentation that are made from the code: columns, options, members, …"""
 
 from __future__ import annotations
 
@@ -44,11 +44,6 @@ def _columns(which: str) -> str:
             and column.key not in (NOT_MEASURED if shown else AXES)
         ),
     )
-
-
-def _commands(_: str) -> str:
-    rows = ((f"`{name}`", _flowing(one.help)) for name, one in commands().commands.items())
-    return _markdown(("command", "what it does"), rows)
 
 
 def _options(which: str) -> str:
@@ -137,7 +132,6 @@ def _escaped(cell: str) -> str:
 _TABLES: dict[str, Callable[[str], str]] = {
     "columns": _columns,
     "options": _options,
-    "commands": _commands,
     "gpu": _gpu,
     "members": _members,
 }
