@@ -309,9 +309,9 @@ METRICS: tuple[Metric[Row], ...] = (
         "speedup",
         attrgetter("speedup"),
         "estimate",
-        meaning="Throughput ÷ that of `single` at the same batch per replica (weak scaling) or global "
-        "batch (strong); in results without `single`, ÷ that of the same implementation at group "
-        "size 1.",
+        meaning="Throughput ÷ that of `single` at the same batch per replica (weak scaling) or "
+        "global batch (strong); in results without `single`, ÷ that of the same implementation at "
+        "group size 1.",
         write=formatting.ratio,
         priority=3,
     ),

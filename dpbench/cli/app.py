@@ -28,15 +28,18 @@ NEAR = 0.75
 MAX_HELP_COLUMNS = 120
 """Columns of help on a wide terminal."""
 
+SETTINGS: dict[Any, Any] = {
+    "help_option_names": ("-h", "--help", DESCRIBE_ALL),
+    "max_content_width": MAX_HELP_COLUMNS,
+}
+"""Settings of the group and of each command, as a command can be parsed without the group, too."""
+
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     cls=CommandGroup,
-    context_settings={
-        "help_option_names": ("-h", "--help", DESCRIBE_ALL),
-        "max_content_width": MAX_HELP_COLUMNS,
-    },
+    context_settings=SETTINGS,
 )
 for heading, functions in (
     ("Commands", (explain, sweep, report, check)),
@@ -45,7 +48,8 @@ for heading, functions in (
     for function in functions:
         name = "list" if function is listing else function.__name__  # a function of Python's own
         kind = Verbatim if function is launch else Command
-        app.command(name, cls=kind, rich_help_panel=heading)(function)
+        make = app.command(name, cls=kind, rich_help_panel=heading, context_settings=SETTINGS)
+        make(function)
 
 
 def _print_version(wanted: bool) -> None:
