@@ -153,18 +153,19 @@ def change_between(
         baseline, candidate = ({n: side[n] for n in shared} for side in (baseline, candidate))
     if not baseline or not candidate:
         return None
-    before, now = ([*map(math.log, side.values())] for side in (baseline, candidate))
+    baseline_logs = [*map(math.log, baseline.values())]
+    candidate_logs = [*map(math.log, candidate.values())]
     if paired:
-        ratios = [b - a for a, b in zip(before, now, strict=True)]
+        ratios = [b - a for a, b in zip(baseline_logs, candidate_logs, strict=True)]
         squared_error = _squared_error(ratios)
         freedom = float(len(ratios) - 1)
     else:
-        squared_error, freedom = _welch(before, now)
+        squared_error, freedom = _welch(baseline_logs, candidate_logs)
     return Change(
         baseline=baseline,
         candidate=candidate,
         is_paired=paired,
-        log_ratio=fmean(now) - fmean(before),
+        log_ratio=fmean(candidate_logs) - fmean(baseline_logs),
         error=None if squared_error is None else math.sqrt(squared_error),
         degrees_of_freedom=freedom,
     )

@@ -247,14 +247,16 @@ def _environment_differences(baseline: Side, candidate: Side) -> tuple[str, ...]
     if baseline.environments.keys() == candidate.environments.keys():
         return ()
     differences = list[str]()
-    for old, new in product(baseline.environments.values(), candidate.environments.values()):
-        differences += new.differences_from(old) if old and new else ["some are not stored"]
-    old_classes, new_classes = baseline.group_classes(), candidate.group_classes()
-    differences += [
-        f"process group {old_classes[backend]} -> {new_classes[backend]}"
-        for backend in old_classes
-        if new_classes.get(backend, old_classes[backend]) != old_classes[backend]
-    ]
+    environments = product(baseline.environments.values(), candidate.environments.values())
+    for of_baseline, of_candidate in environments:
+        if of_baseline and of_candidate:
+            differences += of_candidate.differences_from(of_baseline)
+        else:
+            differences.append("some are not stored")
+    candidate_classes = candidate.group_classes()
+    for backend, name in baseline.group_classes().items():
+        if candidate_classes.get(backend, name) != name:
+            differences.append(f"process group {name} -> {candidate_classes[backend]}")
     return tuple(dict.fromkeys(differences))
 
 
@@ -263,23 +265,25 @@ def _edited_files(
 ) -> Iterable[str]:
     """The user's files that have changed, which a comparison may be about."""
     edited = dict[str, None]()
-    for identity in baseline:
-        if baseline[identity] and candidate[identity]:
-            old = baseline[identity][0].configuration.workload
-            new = candidate[identity][0].configuration.workload
-            if old.files_sha256 != new.files_sha256 and named_files(new) == named_files(old):
-                edited[f"{named_files(new)} has changed between the two"] = None
+    for key in baseline:
+        if baseline[key] and candidate[key]:
+            of_baseline = baseline[key][0].configuration.workload
+            of_candidate = candidate[key][0].configuration.workload
+            is_edited = of_baseline.files_sha256 != of_candidate.files_sha256
+            if is_edited and named_files(of_baseline) == named_files(of_candidate):
+                edited[f"{named_files(of_candidate)} has changed between the two"] = None
     return edited
 
 
 def _other_hosts(baseline: Side, candidate: Side) -> list[str]:
     """Names of the hosts, if these are not the same."""
-    old, new = (
+    of_baseline, of_candidate = (
         dict.fromkeys(machine.hostname for machine in side.environments.values() if machine)
         for side in (baseline, candidate)
     )
-    is_same = not (old and new) or old.keys() == new.keys()
-    return [] if is_same else [f"hosts differ: {', '.join(old)} -> {', '.join(new)}"]
+    if not of_baseline or not of_candidate or of_baseline.keys() == of_candidate.keys():
+        return []
+    return [f"hosts differ: {', '.join(of_baseline)} -> {', '.join(of_candidate)}"]
 
 
 def _common_label(baseline: Configuration, candidate: Configuration, labels: Labels) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -149,19 +148,18 @@ def check_versions(options: CheckOptions, progress: TrialProgress) -> Comparison
     command = options.command("check")
     label = "the working directory" if options.against_python is None else "this Python"
     said = set[str]()
-    with ExitStack() as stack:
-        stack.enter_context(interruptible(partial(_no_verdict, folder, baseline_folder)))
-        baseline = stack.enter_context(
-            baseline_version(options, baseline_sweep, baseline_folder, said)
-        )
+    with (
+        interruptible(partial(_no_verdict, folder, baseline_folder)),
+        baseline_version(options, baseline_sweep, said) as baseline,
+    ):
         say(f"starting {label} and {baseline.label}, each in a process of its own")
-        planned = baseline.plan(baseline_sweep, command)
+        planned = baseline.plan(command)
         # Not before, so that neither takes the start of the other for load on the machine.
-        candidate = stack.enter_context(VersionProcess(label, folder, said))
-        candidate.plan(sweep, command)
-        stack.enter_context(progress)
-        measure = partial(measure_in_turn, baseline, candidate, planned, progress)
-        compared = measure_until_clear(options, measure)
+        with VersionProcess(label, sweep, said) as candidate:
+            candidate.plan(command)
+            with progress:
+                measure = partial(measure_in_turn, (baseline, candidate), planned, progress)
+                compared = measure_until_clear(options, measure)
     keep_records(folder, baseline_folder)
     return compared
 
@@ -173,8 +171,7 @@ def _no_verdict(folder: Path, baseline_folder: Path) -> str:
 
 
 def measure_in_turn(
-    baseline: VersionProcess,
-    candidate: VersionProcess,
+    versions: Sequence[VersionProcess],
     planned: Sequence[Configuration],
     progress: TrialProgress,
     repetitions: range,
@@ -189,11 +186,11 @@ def measure_in_turn(
     # percent slower. So another one forks the second half of the first repetitions, and others
     # those that are added.
     renewed_at = repetitions.start or math.ceil(repetitions.stop / 2)
-    for version, number in palindrome((baseline, candidate), repetitions):
+    for version, number in palindrome(versions, repetitions):
         is_renewed = number == renewed_at
         for record in version.measure(number + 1, with_new_server=is_renewed):
             progress.finished(record, version.label)
-    return [baseline.side(), candidate.side()]
+    return [version.side() for version in versions]
 
 
 def measure_until_clear(

@@ -56,18 +56,17 @@ class VersionProcess(AbstractContextManager["VersionProcess"]):
     def __init__(
         self,
         label: str,
-        folder: Path,
+        sweep: SweepOptions,
         said: set[str],
         *,
         python: str = sys.executable,
         directory: Path = Path(),
         paths: Sequence[str] = (),
     ) -> None:
-        """Start the process, whose results stand in `folder`; its Python looks for packages in
-        `paths` before those of PYTHONPATH. What is in `said`, which versions share, is not said
-        again."""
+        """Start the process, which will measure the sweep; its Python looks for packages in `paths`
+        before those of PYTHONPATH. What is in `said`, which versions share, is not said again."""
         self.label = label
-        self._folder = folder
+        self._sweep = sweep
         self._said = said
         self._printed = TemporaryFile("w+", errors="backslashreplace")  # noqa: SIM115 closed with it
         environ = without_git_variables()
@@ -94,10 +93,10 @@ class VersionProcess(AbstractContextManager["VersionProcess"]):
                 self._process.wait(END_SECONDS)
             self._process.kill()
 
-    def plan(self, options: SweepOptions, command: CommandLine) -> list[Configuration]:
-        """The configurations of this sweep, whose folder names the `command` of the check. Raises
+    def plan(self, command: CommandLine) -> list[Configuration]:
+        """The configurations of the sweep, whose folder names the `command` of the check. Raises
         UsageError, in the words of the process, if the sweep cannot be planned."""
-        given = options.model_dump(mode="json", exclude_unset=True)
+        given = self._sweep.model_dump(mode="json", exclude_unset=True)
         answer = self._ask(UsageError, options=given, command=encode(command))
         return [decode(Configuration, configuration) for configuration in answer]
 
@@ -129,7 +128,8 @@ class VersionProcess(AbstractContextManager["VersionProcess"]):
 
     def side(self) -> Side:
         """The measurements as a side of a comparison."""
-        return Side(label=self.label, sweep=folders.load_sweep(self._folder))
+        folder = self._sweep.results_dir / str(self._sweep.name)
+        return Side(label=self.label, sweep=folders.load_sweep(folder))
 
 
 def answer_messages() -> int:
@@ -167,14 +167,14 @@ def answer_messages() -> int:
 
 @contextmanager
 def baseline_version(
-    options: CheckOptions, sweep: SweepOptions, folder: Path, said: set[str]
+    options: CheckOptions, sweep: SweepOptions, said: set[str]
 ) -> Iterator[VersionProcess]:
     """The version that the present one is compared with."""
     if options.against_ref is not None:
         label = options.against_ref
         with (
             checked_out(label, _user_files(sweep)) as (directory, paths),
-            VersionProcess(label, folder, said, directory=directory, paths=paths) as process,
+            VersionProcess(label, sweep, said, directory=directory, paths=paths) as process,
         ):
             yield process
         return
@@ -187,7 +187,7 @@ def baseline_version(
         for path in (shipped.PACKAGE, shipped.ARCHITECTURES, shipped.RESULTS):
             if shipped.PACKAGE not in path.parents:
                 (place / path.name).symlink_to(path)
-        with VersionProcess(label, folder, said, python=python, paths=[str(place)]) as process:
+        with VersionProcess(label, sweep, said, python=python, paths=[str(place)]) as process:
             yield process
 
 
