@@ -140,7 +140,7 @@ def with_remark(number: str, remark: str | None) -> str:
 
 def exposed_words(row: Row) -> str:
     """Writes the exposed communication: a share of the step, so too noisy where the speed is."""
-    exposed = throughput.exposed_communication(row.records)
+    exposed = throughput.exposed_communication(row.usable_records)
     if exposed is None or row.throughput in row.noisy_estimates:
         return formatting.TOO_NOISY
     return formatting.time_text(exposed)
@@ -175,7 +175,7 @@ def of_repetitions(
     more, in a unit."""
 
     def read(row: Row) -> Value:
-        values = [value for value in map(of_trial, row.records) if value is not None]
+        values = [value for value in map(of_trial, row.usable_records) if value is not None]
         return combine(values, unit) if values else None
 
     return Metric(key=key, read=read, of_trial=of_trial, unit=unit, **fields)
@@ -346,7 +346,7 @@ METRICS: tuple[Metric[Row], ...] = (
     ),
     Metric(
         "exposed_communication_seconds",
-        lambda row: throughput.exposed_communication(row.records),
+        lambda row: throughput.exposed_communication(row.usable_records),
         "estimate",
         of_trial=if_timed(throughput.exposed_communication_seconds),
         meaning="Communication that the backward pass does not hide: step time with gradient "
@@ -358,7 +358,7 @@ METRICS: tuple[Metric[Row], ...] = (
     ),
     Metric(
         "loss_slope_per_second",
-        lambda row: loss_slope_per_second(row.records, row.throughput),
+        lambda row: loss_slope_per_second(row.usable_records, row.throughput),
         "estimate",
         meaning="Fall of the training loss: its Theil–Sen slope over the timed steps × steps per "
         "second.",

@@ -63,7 +63,7 @@ class Row:
     """All settings that its repetitions share; None if it is published."""
     published: PublishedLine | None = None
     """The line of a published table that states it; None if dpbench measured it."""
-    trials: tuple[TrialRecord, ...] = ()
+    records: tuple[TrialRecord, ...] = ()
     """All repetitions; none if it is published."""
     throughputs: PerRepetition
     """Items per second in each usable repetition; of a published time of a fixed amount of work,
@@ -86,31 +86,31 @@ class Row:
 
     @property
     def status(self) -> Status:
-        return worst_status(self.trials)[0]
+        return worst_status(self.records)[0]
 
     @property
     def reason(self) -> str | None:
         """Why the trials did not all complete."""
-        return worst_status(self.trials)[1]
+        return worst_status(self.records)[1]
 
     @property
     def repetitions(self) -> int:
         """Number of completed repetitions."""
         if self.published:
             return 1
-        return sum(record.status is Status.COMPLETED for record in self.trials)
+        return sum(record.status is Status.COMPLETED for record in self.records)
 
     @property
     def verified(self) -> bool | None:
         """Whether gradients were compared with one process and agreed; None if never compared."""
-        if any(record.status is Status.WRONG_GRADIENTS for record in self.trials):
+        if any(record.status is Status.WRONG_GRADIENTS for record in self.records):
             return False
-        return any(record.facts.verification for record in self.trials) or None
+        return any(record.facts.verification for record in self.records) or None
 
     @cached_property
-    def records(self) -> tuple[TrialRecord, ...]:
-        """Usable repetitions, see `usable_repetitions`."""
-        return usable_repetitions(self.trials)
+    def usable_records(self) -> tuple[TrialRecord, ...]:
+        """The records of usable repetitions."""
+        return usable_records(self.records)
 
     @cached_property
     def throughput(self) -> Estimate | None:
@@ -149,7 +149,7 @@ class Row:
     @property
     def ranks(self) -> tuple[RankMeasurement, ...]:
         """The measurements of all ranks in its usable repetitions."""
-        return tuple(rank for record in self.records for rank in record.ranks)
+        return tuple(rank for record in self.usable_records for rank in record.ranks)
 
     @property
     def noisy_estimates(self) -> tuple[Estimate, ...]:
@@ -160,12 +160,12 @@ class Row:
     @property
     def is_under_load(self) -> bool:
         """Whether other processes ran on the cores during any of its repetitions."""
-        return any(map(is_under_load, self.records))
+        return any(map(is_under_load, self.usable_records))
 
     @cached_property
     def warm_up(self) -> WarmUp | None:
         """Slow steps at the start of its windows."""
-        return warm_up([slowest_of_each_step(record) for record in self.records])
+        return warm_up([slowest_of_each_step(record) for record in self.usable_records])
 
     @property
     def sufficient_warmup(self) -> int | None:
@@ -173,7 +173,7 @@ class Row:
         now."""
         if self.warm_up is None:
             return None
-        return self.records[0].configuration.warmup + self.warm_up.steps
+        return self.usable_records[0].configuration.warmup + self.warm_up.steps
 
     @property
     def series(self) -> str:
@@ -199,8 +199,8 @@ def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list
     return {configuration: list(group.values()) for configuration, group in groups.items()}
 
 
-def usable_repetitions(repetitions: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """The repetitions with trustworthy speeds: none if any had wrong gradients."""
+def usable_records(repetitions: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """The records of repetitions with trustworthy speeds: none if any had wrong gradients."""
     if any(record.status is Status.WRONG_GRADIENTS for record in repetitions):
         return ()
     return tuple(filter(is_measured, repetitions))
@@ -260,9 +260,9 @@ def summarize(
             item=next((trial for trial in group if trial.ranks), group[0]).facts.item,
             work=labels.work_label(configuration),
             configuration=configuration,
-            trials=tuple(group),
+            records=tuple(group),
             throughputs={
-                record.repetition: items_per_second(record) for record in usable_repetitions(group)
+                record.repetition: items_per_second(record) for record in usable_records(group)
             },
         )
         for configuration, group in groups.items()
@@ -271,7 +271,7 @@ def summarize(
     counted = [record for record in records if record.facts.flops_per_item]
     operations = {record.configuration.workload: record.facts.flops_per_item for record in counted}
     for configuration, row in rows.items():
-        used = row.records[-1].environment_ids if row.records else ()
+        used = row.usable_records[-1].environment_ids if row.usable_records else ()
         hosts = map((environments or {}).get, used)
         of_workload = operations.get(configuration.workload)
         peak, peak_note = peak_items_per_second(configuration, of_workload, hosts)
@@ -290,7 +290,7 @@ def _with_speedups(measured: Mapping[Configuration, Row]) -> Iterable[Row]:
     """The rows with speedups over `single`, or in a sweep without it over their own group size
     1."""
     rows = dict(measured)
-    has_single = any(row.implementation == SINGLE and row.records for row in rows.values())
+    has_single = any(row.implementation == SINGLE and row.usable_records for row in rows.values())
     # References come before the rows that have them.
     for configuration in sorted(rows, key=lambda c: (c.group_size, c.implementation != SINGLE)):
         row = rows[configuration]
@@ -298,7 +298,7 @@ def _with_speedups(measured: Mapping[Configuration, Row]) -> Iterable[Row]:
         reference = configuration.single if has_single else one_replica
         over = rows.get(reference)
         notes = row.notes
-        if row.records and not (over and over.records):
+        if row.usable_records and not (over and over.usable_records):
             notes += (f"no speedup, because {plain_label(reference)} has no completed run",)
         rows[configuration] = replace(
             row,
@@ -312,11 +312,11 @@ def _with_speedups(measured: Mapping[Configuration, Row]) -> Iterable[Row]:
 
 def _notes(row: Row, configuration: Configuration) -> Iterator[str]:
     """Second tries, and what local-sgd is."""
-    again = Counter(filter(None, (record.tried_again_after for record in row.trials)))
+    again = Counter(filter(None, (record.tried_again_after for record in row.records)))
     for reason, count in again.items():
         trials = units.counted(count, "trial")
         yield f"{trials} tried again, as the first try was ended: {reason}"
-    if configuration.sync_every > 1 and row.records:
+    if configuration.sync_every > 1 and row.usable_records:
         yield (
             f"averages parameters every {configuration.sync_every} steps, gradients never: a "
             "different algorithm from ddp, so a higher speed may bring less progress per step"

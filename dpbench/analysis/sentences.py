@@ -125,7 +125,7 @@ def _remedy(noisy: Sequence[Row], rows: Iterable[Row]) -> str:
     needed = repetitions_to_state(e for row in noisy for e in row.noisy_estimates)
     if needed is None:
         return f"more than {MAX_ADVISED_REPETITIONS} repetitions (now {now})"
-    trials = [record for row in rows for record in row.records]
+    trials = [record for row in rows for record in row.usable_records]
     passes = 1 + max(record.repetition for record in trials)
     return repetitions_advice(needed, now, sum(r.duration_seconds for r in trials) / passes)
 
@@ -159,14 +159,14 @@ def machine_notes(rows: Sequence[Row], environments: Mapping[str, Environment]) 
     """What deserves a change or a second look, and nothing that was done already: GPUs of different
     models, with the slowest rank's share; other processes on them; sockets where there is
     InfiniBand; and replicas that take different numbers of samples."""
-    measured = [(row, row.configuration) for row in rows if row.records and row.configuration]
+    measured = [(row, row.usable_records[0].configuration) for row in rows if row.usable_records]
     for row, configuration in measured:
         devices = configuration.node_devices
-        models = gpu_names(map(environments.get, row.records[-1].environment_ids))
+        models = gpu_names(map(environments.get, row.usable_records[-1].environment_ids))
         names = dict.fromkeys(models[device] for device in devices if device in models)
         if len(names) > 1:
             which = "slowest"
-            if (slowest := slowest_of(row.records)) is not None:
+            if (slowest := slowest_of(row.usable_records)) is not None:
                 share = percent(slowest.behind.value)
                 which = f"slowest, rank {slowest.rank} on {slowest.device}, for {share} of its step"
             listed = ", ".join(names)

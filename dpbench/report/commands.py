@@ -111,7 +111,7 @@ def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
         changes["warmup"] = max(enough)
     both = (row.configuration, rival.configuration)
     deciding = command_to_measure(command, both, **changes)
-    seconds = sum(fmean(r.duration_seconds for r in each.trials) for each in measured)
+    seconds = sum(fmean(r.duration_seconds for r in each.records) for each in measured)
     return deciding and f"{deciding}   # about {units.seconds(repetitions * seconds)}"
 
 

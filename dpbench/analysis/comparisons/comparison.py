@@ -15,7 +15,7 @@ from dpbench.analysis.comparisons.matching import Identity, Records, Side, match
 from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.metrics import COMPARED_METRICS, Metric
 from dpbench.analysis.noise import MachineLoad, machine_load
-from dpbench.analysis.rows import Row, by_configuration, order_of, usable_repetitions, worst_status
+from dpbench.analysis.rows import Row, by_configuration, order_of, usable_records, worst_status
 from dpbench.architecture.naming import named_files
 from dpbench.errors import NotComparable, UsageError
 from dpbench.specs import AXES, Configuration, Labels, series_name
@@ -150,8 +150,8 @@ def compare_sides(
         for key in in_order
         if key in in_baseline and key in in_candidate
     }
-    of_baseline = {key: usable_repetitions(in_baseline[key]) for key in shared}
-    of_candidate = {key: usable_repetitions(in_candidate[key]) for key in shared}
+    of_baseline = {key: usable_records(in_baseline[key]) for key in shared}
+    of_candidate = {key: usable_records(in_candidate[key]) for key in shared}
     notes = [*_edited_files(of_baseline, of_candidate), *_other_hosts(baseline, candidate)]
     for side, other in ((baseline, in_candidate), (candidate, in_baseline)):
         alone = [labels.label(found[key]) for key in in_order if key not in other]

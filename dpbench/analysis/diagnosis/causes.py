@@ -60,13 +60,13 @@ CHEAPER_INPUT = "Make its transforms cheaper, cache their output or run them bef
 def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
     """Explain all rows of a sweep that have a speed, except `single` and one `independent` copy,
     which equals it; `rows` include those two, as references."""
-    records = [record for row in rows for record in row.records]
+    records = [record for row in rows for record in row.usable_records]
     references = trials_by_key(records)
     is_spoiled = machine_load(records).spoils_speeds
     breakdowns = {
-        row.configuration: break_down(row.records, references)
+        row.configuration: break_down(row.usable_records, references)
         for row in rows
-        if row.configuration and row.records
+        if row.configuration and row.usable_records
         if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
     }
     explanations = [
@@ -128,7 +128,7 @@ def _untried(to_try: OptionValues, explanation: Explanation) -> OptionValues:
 def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
     """Steps that take far longer than the others, if they cost much."""
     row = explanation.row
-    slow = slow_steps(row.records, row.warm_up.steps if row.warm_up else 0)
+    slow = slow_steps(row.usable_records, row.warm_up.steps if row.warm_up else 0)
     if slow is None or not is_large_loss(slow.share):
         return
     extra = _two_digits(slow.extra_seconds)
@@ -163,7 +163,7 @@ def _slow_first_steps(explanation: Explanation) -> Iterator[Cause]:
 
 def _loading(explanation: Explanation) -> Iterator[Cause]:
     """A loader that is as slow in `single` costs no efficiency, and still costs time."""
-    phases = step_phases(explanation.row.records)
+    phases = step_phases(explanation.row.usable_records)
     if phases is None or not is_large_loss(phases.data_share):
         return
     settings = explanation.configuration
@@ -221,7 +221,7 @@ def _shared_gpu(explanation: Explanation) -> Iterator[Cause]:
     devices = {*explanation.configuration.devices}
     gpus = {rank.gpu for rank in explanation.script_facts if rank.gpu}
     if gpus and len(gpus) < len(devices):
-        ranks = units.counted(len(explanation.row.records[0].ranks), "rank")
+        ranks = units.counted(len(explanation.row.usable_records[0].ranks), "rank")
         used = units.counted(len(gpus), "GPU")
         yield Cause(
             kind="shared gpu",
@@ -236,7 +236,7 @@ def _threads(explanation: Explanation) -> Iterator[Cause]:
     if not explanation.script_facts:
         return
     cores = explanation.cores
-    ranks = explanation.row.records[0].ranks
+    ranks = explanation.row.usable_records[0].ranks
     threads = max(rank.threads or 0 for rank in ranks)
     most = max(1, cores // len(ranks))
     of_each = f"{units.counted(threads, 'thread')} each, on {units.counted(cores, 'core')}"
@@ -257,7 +257,7 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
         windows = [after_first_segment(rank.windows[mode]) for rank in record.ranks]
         return max(window.mean_step_seconds for window in windows)
 
-    records = explanation.row.records
+    records = explanation.row.usable_records
     measured = [r for r in records if all("cached" in rank.windows for rank in r.ranks)]
     if not (measured and explanation.script_facts) or explanation.has_slow_first_steps:
         return
@@ -290,7 +290,7 @@ def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
     the sweep has those, or ranks and workers fill the cores."""
     script = explanation.script_facts[0]
     workers = script.loader_workers or 0
-    ranks = explanation.row.records[0].ranks
+    ranks = explanation.row.usable_records[0].ranks
     settings = explanation.configuration
     alike = [
         other.data_workers or 0
@@ -320,7 +320,7 @@ def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
 
 def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
     """Layers that communicate in each forward pass, also without synchronization."""
-    layers = max(record.facts.sync_batch_norms for record in explanation.row.records)
+    layers = max(record.facts.sync_batch_norms for record in explanation.row.usable_records)
     if layers and explanation.trains_together:
         cause = Cause(
             kind="sync batch norm",
@@ -420,7 +420,7 @@ def _loss(factor: Factor, explanation: Explanation) -> Cause:
 
 def _slow_rank(explanation: Explanation) -> SlowestRank | None:
     """The rank that the others wait for; None if none is surely slower."""
-    slowest = slowest_of(explanation.row.records)
+    slowest = slowest_of(explanation.row.usable_records)
     return slowest if slowest and slowest.is_slow else None
 
 
@@ -529,7 +529,7 @@ def _processes(explanation: Explanation) -> str:
 def _backends(explanation: Explanation) -> tuple[str, str]:
     """The backend of a row, and the one that is known to be faster on its devices, if any."""
     settings = explanation.configuration
-    classes = {record.facts.group_class for record in explanation.row.records}
+    classes = {record.facts.group_class for record in explanation.row.usable_records}
     used = "gloo" if classes == {"ProcessGroupGloo"} else settings.backend
     if settings.devices[0] != "cpu" and used in ("gloo", "shm"):
         return used, "nccl"

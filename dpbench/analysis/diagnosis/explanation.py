@@ -111,7 +111,7 @@ class Explanation:
     @property
     def cores(self) -> int:
         """Usable cores of its machine; 0 where that was not measured."""
-        load = self.row.records[0].host_load
+        load = self.row.usable_records[0].host_load
         return load.cores if load else 0
 
     @property

@@ -138,7 +138,7 @@ class ScalingCurve:
         items = (largest.batch_size or 0) * n
         if largest.configuration is not None:
             accumulate = largest.configuration.accumulate
-            items *= accumulate * largest.records[0].facts.items_per_sample
+            items *= accumulate * largest.usable_records[0].facts.items_per_sample
         step = throughput.mapped(lambda value: items / value, unit="s") if items else None
         return ProjectedPoint(
             group_size=n,

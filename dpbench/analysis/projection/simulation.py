@@ -145,7 +145,9 @@ def contention_by_size(curve: ScalingCurve, seconds_alone: float) -> dict[int, E
     so many replicas computes; empty if no steps without synchronization were measured."""
     contention = {}
     for row in curve.rows:
-        steps = [free for r in row.records if (free := free_communication_seconds(r)) is not None]
+        steps = [
+            free for r in row.usable_records if (free := free_communication_seconds(r)) is not None
+        ]
         if row.group_size > 1 and steps:
             ratios = [seconds / seconds_alone for seconds in steps]
             contention[row.group_size] = geometric_mean(ratios, unit="×")
@@ -166,7 +168,7 @@ def project_by_simulation(
     traces = traces_to_simulate(curve, configuration)
     step = typical_step(traces)
     sent = buckets(step, configuration.bucket_cap_mb)
-    records = curve.rows[0].records
+    records = curve.rows[0].usable_records
     alone = geometric_mean([slowest_rank_step_seconds(record) for record in records], unit="s")
     contention = contention_by_size(curve, alone.value)
     slowdowns = (1 / (network.uncertainty or 1.0), network.uncertainty or 1.0)

@@ -124,7 +124,7 @@ def explanation_answer(
 
 def _phases(explanation: Explanation) -> str:
     """The times of its phases in a sentence; empty if they were not measured."""
-    phases = step_phases(explanation.row.records)
+    phases = step_phases(explanation.row.usable_records)
     if phases is None or not phases.seconds:
         return ""
     listed = ", ".join(f"{name} {time_text(e)}" for name, e in phases.seconds.items())
@@ -344,8 +344,8 @@ def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
     """The values of a configuration for programs."""
     row = explanation.row
     breakdown = explanation.breakdown
-    phases = step_phases(row.records)
-    slowest = slowest_of(row.records)
+    phases = step_phases(row.usable_records)
+    slowest = slowest_of(row.usable_records)
     return {
         "label": row.label,
         "implementation": row.implementation,

@@ -82,7 +82,7 @@ def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
 
 def step_shares(analysis: Analysis) -> Figure:
     """One bar per configuration: the mean instrumented step over ranks and steps."""
-    phases = {row: step for row in analysis.rows if (step := step_phases(row.records))}
+    phases = {row: step for row in analysis.rows if (step := step_phases(row.usable_records))}
     if not phases:
         raise NothingToDraw("no trial measured the phases of a step")
     figure, panels, left_out = case_panels(phases, "share of the step (%); right: mean step")

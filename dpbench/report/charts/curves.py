@@ -175,11 +175,11 @@ def _draw_series(
 def loss(analysis: Analysis) -> Figure:
     """One panel per batch size; each implementation at its largest group size, in the repetition
     of typical length, as repetitions with one seed follow the same curve."""
-    measured = [row for row in analysis.rows if row.records]
+    measured = [row for row in analysis.rows if row.usable_records]
     largest = {(row.series, row.batch_size): row for row in measured}.values()
     lines = []
     for row in largest:
-        curves = [curve for record in row.records if (curve := loss_curve(record)) is not None]
+        curves = [*filter(None, map(loss_curve, row.usable_records))]
         if curves and all(len(losses) > 1 for _, losses in curves):
             by_length = sorted(curves, key=lambda curve: float(curve[0][-1]))
             lines.append((row, by_length[(len(curves) - 1) // 2]))

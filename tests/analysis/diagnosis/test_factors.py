@@ -57,13 +57,13 @@ def test_the_seconds_of_a_row_are_the_share_of_its_factor() -> None:
     """Factors do not notice that a pass of a busy machine takes three times as long."""
     passes = [one for n, slower in enumerate((1.0, 3.0, 1.2)) for one in weak_sweep(n, slower)]
     row = next(one for one in summarize(passes) if one.label == "ddp/gloo ×2, batch 32")
-    breakdown = break_down(row.records, trials_by_key(passes))
+    breakdown = break_down(row.usable_records, trials_by_key(passes))
     factor = breakdown.factor_of("communication")
     assert factor is not None
     assert factor.share.ends == pytest.approx((0.3, 0.3))
     assert (factor.value.sample_size, factor.value.interval) == (3, pytest.approx((0.7, 0.7)))
     expected = factor.share.scaled(breakdown.step_seconds.value, unit="s").ends
-    assert exposed_communication(row.records).ends == pytest.approx(expected)
+    assert exposed_communication(row.usable_records).ends == pytest.approx(expected)
 
 
 def test_a_share_may_be_as_large_as_its_ratio_allows() -> None:
