@@ -19,7 +19,7 @@ from dpbench.measure.nvml import open_gpus
 from dpbench.records.environment import Accelerator, Environment, capture
 from dpbench.rendezvous.backends import missing_backends
 from dpbench.specs import ParallelSpec
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS, backend_conflict
 
 PROBE_SECONDS = 60.0
 COMMON_ANCESTORS = {0: "board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -68,7 +68,7 @@ class Machine:
             return spec.unusable_reason
         if traits.needs_cuda and on_cpu:
             return f"{traits.needs_cuda}: it would time the plain module"
-        if _shared(devices) and not on_cpu:
+        if len({*devices}) < len(devices) and not on_cpu:
             if traits.one_process:
                 return "DataParallel needs a GPU of its own for every replica"
             if spec.workload.script and traits.communicates:
@@ -77,14 +77,7 @@ class Machine:
 
     def unusable_backend_reason(self, backend: str, devices: Sequence[str]) -> str | None:
         """Why ranks on these devices cannot use the backend; None if they can."""
-        if reason := self.missing_backends.get(backend):
-            return reason
-        cuda_only = backend in BACKENDS and BACKENDS[backend].cuda_only
-        if cuda_only and devices[0] == "cpu":
-            return f"{backend} reduces CUDA tensors only"
-        if cuda_only and _shared(devices):
-            return f"{backend} needs a GPU of its own for every rank"
-        return None
+        return self.missing_backends.get(backend) or backend_conflict(backend, devices)
 
 
 def missing_package_reason(implementation: str) -> str | None:
@@ -101,10 +94,6 @@ def has_batched_copy() -> bool:
     from torch.nn.parallel import DistributedDataParallel
 
     return "batched_grad_copy" in signature(DistributedDataParallel).parameters
-
-
-def _shared(devices: Sequence[str]) -> bool:
-    return len(set(devices)) < len(devices)
 
 
 def inspect_machine() -> Machine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -40,13 +40,13 @@ def next_command(
     sweep = analysis.sweep
     if sweep is None:
         return ""
+    same = (last_command or sweep.command).again(name=None)
     if analysis.machine_load.spoils_speeds:
-        same = last_command or sweep.command.again(name=None)
         return f"{same.text}   # once the machine is free"
     folder = shlex.quote(str(sweep.folder))
     page = f"dpbench report {folder} --open"
     if explained and sweep.command.name == "sweep":
-        advised = _after_explanation(explained, sweep.command, last_command, page)
+        advised = _after_explanation(explained, sweep.command, same, page)
         if advised or explained.is_script:
             return advised
     if not any(e.trains_together and not e.row.noisy_estimates for e in analysis.explanations):
@@ -61,30 +61,33 @@ def next_command(
 
 
 def _after_explanation(
-    explained: Explanation, sweep: CommandLine, last_command: CommandLine | None, page: str
+    explained: Explanation, sweep: CommandLine, same: CommandLine, page: str
 ) -> str:
-    """The command after the explanation of a row that a `sweep` has measured: more repetitions if
-    its speed is not clear, or what remedies bring, that of the largest loss first. Else it is the
-    `page` for a training script, and "" for a model. It says which loss no option changes."""
+    """The command after the explanation of a row that a `sweep` has measured, as the command `same`
+    does again: more repetitions if its speed is not clear, or what alternatives bring, those of the
+    largest loss first. Else it is the `page` for a training script, and "" for a model. It says
+    which loss no option changes."""
 
     def again(command: CommandLine, **changes: Any) -> str:
         if explained.is_script:  # which has few rows
             return command.again(name=None, **changes).text
-        return command_to_measure(sweep, [explained.configuration], **changes)
+        return command_to_measure(command, [explained.configuration], **changes)
 
     if noisy := explained.row.noisy_estimates:
         needed = repetitions_to_state(noisy)
         is_known = needed is not None and not explained.row.is_under_load
-        return again(last_command or sweep, repetitions=needed) if is_known else ""
-    causes = explained.causes
-    to_try = {option: [*values] for cause in causes for option, values in cause.to_try.items()}
-    if "warmup" in to_try:
-        return again(last_command or sweep, warmup=to_try["warmup"][-1])
+        return again(same, repetitions=needed) if is_known else ""
+    compared = dict[str, list[str]]()
+    for other in chain.from_iterable(cause.alternatives for cause in explained.causes):
+        if "warmup" in other.options:
+            return again(same, warmup=other.options["warmup"][-1])
+        if len(compared | other.options) <= MOST_REMEDIES:
+            compared |= other.options
     command = page if explained.is_script else ""
-    if to_try:
-        command = again(sweep, **dict(islice(to_try.items(), MOST_REMEDIES)))
-    losses = [cause for cause in causes if cause.standing in ("loss", "part of a loss")]
-    if command and losses and not losses[0].to_try:
+    if compared:
+        command = again(sweep, **compared)
+    losses = [c for c in explained.causes if c.standing in ("loss", "part of a loss")]
+    if command and losses and not losses[0].alternatives:
         return f"{command}   # no option changes the largest loss, {losses[0].kind}"
     return command
 
@@ -96,12 +99,10 @@ def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
     row = fastest.row
     if row is None:
         return ""
+    is_among_backends = len(command.options.get("backends", ())) > 1
     of_series = [rival for rival in fastest.rivals if rival.series != row.series]
-    of_others = [rival for rival in of_series if rival.implementation != row.implementation]
-    if len(command.options.get("backends", ())) > 1:
-        of_backends = [rival for rival in of_series if rival.implementation == row.implementation]
-        of_others = of_backends or of_others
-    rival = next(iter(of_others or of_series), None)
+    of_series.sort(key=lambda r: (r.implementation == row.implementation) != is_among_backends)
+    rival = next(iter(of_series), None)
     repetitions = fastest.repetitions_to_decide(rival) if rival else None
     if rival is None or not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
         return ""

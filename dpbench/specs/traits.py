@@ -6,6 +6,7 @@ None is imported for that: the traits of an implementation are a literal in its 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -89,6 +90,17 @@ BACKENDS = {
         cuda_only=True,
     ),
 }
+
+
+def backend_conflict(backend: str, devices: Sequence[str]) -> str | None:
+    """Why ranks on these devices can use the backend on no machine; None if they could."""
+    if backend not in BACKENDS or not BACKENDS[backend].cuda_only:
+        return None
+    if devices[0].startswith("cpu"):
+        return f"{backend} reduces CUDA tensors only"
+    if len({*devices}) < len(devices):
+        return f"{backend} needs a GPU of its own for every rank"
+    return None
 
 
 IMPLEMENTATIONS_FOLDER = Path(__file__).parents[1] / "measure" / "implementations"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean, median
-from typing import Any
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import (
+    Alternative,
     Cause,
     Explanation,
-    OptionValues,
     SlowestRank,
     slowest_of,
 )
@@ -28,9 +27,9 @@ from dpbench.analysis.formatting import percent
 from dpbench.analysis.noise import FREE_THE_MACHINE, machine_load
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, slow_steps
-from dpbench.messages import as_typed, option_words
+from dpbench.messages import as_typed
 from dpbench.records.trial import Mode, TrialRecord
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS, backend_conflict
 
 MIN_INPUT_SHARE = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
@@ -50,10 +49,9 @@ without a fault wait for 4 to 6 % of steps of 20 ms on shared cores."""
 LESS_OFTEN_FACTOR = 4
 """How many times as rarely gradients, or parameters, are averaged by the settings to try."""
 QUARTER_LEFT = ", which leaves about a quarter of this loss"
-ACCUMULATION_ADVICE = (
+ACCUMULATION = (
     f"gradient accumulation over {LESS_OFTEN_FACTOR} micro-steps with no_sync(){QUARTER_LEFT}"
 )
-AS_MEASURED = ", which reduces it in this sweep"
 CHEAPER_INPUT = "Make its transforms cheaper, cache their output or run them before training"
 
 
@@ -74,9 +72,7 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
         for row in rows
         if row.configuration in breakdowns
     ]
-    return tuple(
-        replace(explanation, causes=find_causes(explanation)) for explanation in explanations
-    )
+    return tuple(replace(each, causes=find_causes(each)) for each in explanations)
 
 
 def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
@@ -92,17 +88,20 @@ def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
     largest_group = max(other.group_size for other in explanation.breakdowns)
     # One replica in a sweep of several is there to compare with.
     is_baseline = explanation.row.group_size == 1 and largest_group > 1
-    may_lose = explanation.is_spoiled or not explanation.is_linear
-    applies = {"steps": True, "training": not is_baseline, "scaling": not is_baseline and may_lose}
+    rules: list[Callable[[Explanation], Iterator[Cause]]] = [_slow_steps]
+    if not is_baseline:
+        rules += [_slow_first_steps, _loading, _differing_replicas, _same_samples, _shared_gpu]
+        rules += [_threads, _input_pipeline]
+        if explanation.is_spoiled or not explanation.is_linear:
+            rules += [_sync_batch_norm, _reductions, _find_unused, _losses]
     causes = list[Cause]()
-    for kind, rules in RULES.items():
-        for rule in rules if applies[kind] else ():
-            causes += [cause for cause in rule(explanation) if not _is_explained(cause, causes)]
+    for rule in rules:  # a loss comes after what may explain it
+        causes += [cause for cause in rule(explanation) if not _is_explained(cause, causes)]
     if explanation.is_spoiled:
         # What was not concluded from a share is so at any speed.
         causes = [cause for cause in causes if cause.standing != "loss"]
-    untried = [replace(cause, to_try=_untried(cause.to_try, explanation)) for cause in causes]
-    return tuple(sorted(untried, key=lambda cause: cause.order))
+    useful = [replace(cause, to_try=(*_useful(cause, explanation),)) for cause in causes]
+    return tuple(sorted(useful, key=lambda cause: cause.order))
 
 
 def _is_explained(loss: Cause, causes: Sequence[Cause]) -> bool:
@@ -114,15 +113,30 @@ def _is_explained(loss: Cause, causes: Sequence[Cause]) -> bool:
     return any(cause.share is not None and cause.share.value >= least for cause in others)
 
 
-def _untried(to_try: OptionValues, explanation: Explanation) -> OptionValues:
-    """The options whose other value the sweep has not measured beside those of a row."""
-    settings = explanation.configuration
-    field_of = {"backends": "backend"}
-    return {
-        option: (now, other)
-        for option, (now, other) in to_try.items()
-        if replace(settings, **{field_of.get(option, option): other}) not in explanation.breakdowns
-    }
+def _useful(cause: Cause, explanation: Explanation) -> Iterator[Alternative | str]:
+    """What there is to try about a cause: no alternative that cannot run, or that the sweep has and
+    that reduces nothing there; one that reduces the loss in the sweep is in words."""
+    settings, now = explanation.configuration, explanation.breakdown
+    for remedy in cause.to_try:
+        if isinstance(remedy, str):
+            yield remedy
+            continue
+        changed = remedy.applied_to(settings)
+        devices = [*map(changed.device_name, range(changed.group_size))]
+        if changed.unusable_reason or backend_conflict(changed.backend, devices):
+            continue
+        # A process for each replica may have any backend, and its step has other parts.
+        is_split = changed.process_count > settings.process_count
+        part = None if is_split else next(iter(cause.parts), None)
+        measured = [
+            breakdown
+            for other, breakdown in explanation.breakdowns.items()
+            if changed == (replace(other, backend=changed.backend) if is_split else other)
+        ]
+        if not measured:
+            yield remedy
+        elif any(breakdown.loses_less_than(now, part) for breakdown in measured):
+            yield str(replace(remedy, promise=", which reduces it in this sweep"))
 
 
 def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
@@ -151,11 +165,12 @@ def _slow_first_steps(explanation: Explanation) -> Iterator[Cause]:
     first = explanation.row.warm_up
     enough = explanation.row.sufficient_warmup
     if first is not None and enough is not None and explanation.has_slow_first_steps:
+        longer = Alternative({"warmup": (explanation.configuration.warmup, enough)})
         yield Cause(
             kind="warm-up",
             text=f"slow first steps of the window (the first {first.steps})",
-            remedy=f"measure with {option_words('warmup', enough)}, which leaves them out",
-            to_try={"warmup": (explanation.configuration.warmup, enough)},
+            remedy=f"measure with {longer}, which leaves them out",
+            to_try=(longer,),
             standing="loss",
             share=first.share,
         )
@@ -167,17 +182,13 @@ def _loading(explanation: Explanation) -> Iterator[Cause]:
     if phases is None or not is_large_loss(phases.data_share):
         return
     settings = explanation.configuration
-    wanted: dict[str, Any] = {"data_workers": 2 * (settings.data_workers or 1)}
+    wanted = {"data_workers": (settings.data_workers, 2 * (settings.data_workers or 1))}
     if not (settings.data_workers or settings.prefetch):
-        wanted = {"prefetch": 2, **wanted}
-    if replace(settings, **wanted) in explanation.breakdowns:
-        wanted = {}
-    options = " ".join(option_words(option, value) for option, value in wanted.items())
+        wanted = {"prefetch": (settings.prefetch, 2), **wanted}
     yield Cause(
         kind="data",
         text="loading data, on every rank",
-        remedy=_try(options, "cheaper transforms"),
-        to_try={option: (getattr(settings, option), value) for option, value in wanted.items()},
+        to_try=(Alternative(wanted), "cheaper transforms"),
         standing="loss",
         share=phases.data_share,
     )
@@ -245,8 +256,9 @@ def _threads(explanation: Explanation) -> Iterator[Cause]:
         remedy = f"call torch.set_num_threads({most}), or remove that call and use --threads {most}"
         yield Cause(kind="threads", text=text, remedy=remedy)
     elif threads == 1 and "cpu" in explanation.configuration.devices and most > 1:
-        remedy = f"set OMP_NUM_THREADS={most}, or try --threads {most}"
-        yield Cause(kind="threads", text=text, remedy=remedy, to_try={"threads": (1, most)})
+        more = Alternative({"threads": (1, most)})
+        remedy = f"set OMP_NUM_THREADS={most}, or try {more}"
+        yield Cause(kind="threads", text=text, remedy=remedy, to_try=(more,))
 
 
 def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
@@ -285,8 +297,8 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     )
 
 
-def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
-    """What makes the input pipeline of a script faster, and `Cause.to_try`: more workers, unless
+def _faster_input(explanation: Explanation) -> tuple[str, tuple[Alternative, ...]]:
+    """What makes the input pipeline of a script faster, and shows how much: more workers, unless
     the sweep has those, or ranks and workers fill the cores."""
     script = explanation.script_facts[0]
     workers = script.loader_workers or 0
@@ -298,7 +310,7 @@ def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
         if replace(other, data_workers=settings.data_workers) == settings
     ]
     if measured := sorted(count for count in alike if count > workers):
-        return f"{CHEAPER_INPUT}; num_workers={as_typed(measured)} was measured, too", {}
+        return f"{CHEAPER_INPUT}; num_workers={as_typed(measured)} was measured, too", ()
     # A rank on a GPU leaves its core to its workers most of the time.
     threads = (ranks[0].threads or 1) if settings.devices[0] == "cpu" else 0
     busy = len(ranks) * max(threads, workers + bool(threads))
@@ -307,7 +319,7 @@ def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
     if 0 < explanation.cores <= busy and not (threads == 1 and is_idle):
         who = units.counted(len(ranks), "rank") + " with their workers" * bool(workers)
         full = f"{who} already fill {units.counted(explanation.cores, 'core')}"
-        return f"{CHEAPER_INPUT}, or use fewer ranks, as {full}", {}
+        return f"{CHEAPER_INPUT}, or use fewer ranks, as {full}", ()
     more = max(2, 2 * workers)
     arguments = [f"num_workers={more}"]
     if not script.keeps_workers:
@@ -315,7 +327,7 @@ def _faster_input(explanation: Explanation) -> tuple[str, OptionValues]:
     if script.gpu is not None and not script.pins_memory:
         arguments.append("pin_memory=True")
     tried = f"Try DataLoader({', '.join(arguments)}); this run had num_workers={workers}"
-    return tried, {"data_workers": (workers, more)}
+    return tried, (Alternative({"data_workers": (workers, more)}),)
 
 
 def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
@@ -364,7 +376,7 @@ def _find_unused(explanation: Explanation) -> Iterator[Cause]:
             kind="find unused",
             text="the search for unused parameters in every step, although all had a gradient",
             remedy="leave find_unused_parameters=True out of DistributedDataParallel(…)",
-            to_try={"find_unused": (explanation.configuration.find_unused or "auto", "off")},
+            to_try=(Alternative({"find_unused": (explanation.configuration.find_unused, "off")}),),
         )
 
 
@@ -384,38 +396,30 @@ def _losses(explanation: Explanation) -> Iterator[Cause]:
 
 def _loss(factor: Factor, explanation: Explanation) -> Cause:
     """The loss of a factor, with what may reduce it, by its parts."""
-    settings = explanation.configuration
-    kind = str(factor.parts[0])
-    to_try: OptionValues = {}
+    settings, part = explanation.configuration, factor.parts[0]
     match factor.parts:
         case ("granularity",):
             text = "granularity, as a small shard takes longer per sample"
             remedy = "try a larger --batch-sizes or fewer replicas"
+            cause = Cause(kind=part, text=text, remedy=remedy)
         case ("contention",):
             copies = settings.group_size
             text = f"contention, as {copies} copies slow each other without communicating"
             remedy = "try fewer replicas per host, as they share power, PCIe and its cores"
             if settings.devices[0] == "cpu":
                 remedy = "no setting removes it, as they share cores and memory bandwidth"
+            cause = Cause(kind=part, text=text, remedy=remedy)
         case ("waiting",):
             text, remedy = _waiting(explanation)
+            cause = Cause(kind=part, text=text, remedy=remedy)
         # The one clock of a process that drives all replicas has both parts.
         case ("wrapper",) | ("wrapper", "waiting") | ("communication",):
             averaging = _averaging_by_script if explanation.is_script else _averaging
-            text, remedy, to_try = averaging(explanation, factor.parts[0])
+            cause = averaging(explanation, part)
         case parts:
-            kind = "not separated"
-            text = " or ".join(parts)
             remedy = "measure what separates them, see the table"
-    return Cause(
-        kind=kind,
-        text=text,
-        remedy=remedy,
-        to_try=to_try,
-        standing="loss",
-        share=factor.share,
-        parts=factor.parts,
-    )
+            cause = Cause(kind="not separated", text=" or ".join(parts), remedy=remedy)
+    return replace(cause, standing="loss", share=factor.share, parts=factor.parts)
 
 
 def _slow_rank(explanation: Explanation) -> SlowestRank | None:
@@ -439,141 +443,76 @@ def _waiting(explanation: Explanation) -> tuple[str, str]:
     ranks = explanation.row.ranks
     own = [state for rank in ranks if rank.rank == slow.rank for state in rank.timed.gpu]
     others = [state for rank in ranks if rank.rank != slow.rank for state in rank.timed.gpu]
+    text = f"waiting for {named}"
+    remedy = "end other work on its device, and compare its samples with those of other ranks"
     if own and others:
         mhz = median(state.sm_clock_mhz for state in own)
         usual = median(state.sm_clock_mhz for state in others)
         if mhz <= SLOW_CLOCK_SHARE * usual:
-            clocks = f"an SM clock of {mhz:,.0f} MHz against {usual:,.0f}"
-            slowdowns = dict.fromkeys(reason for state in own for reason in state.slowdowns)
-            if slowdowns:
-                clocks += f" ({', '.join(slowdowns)})"
-            return (
-                f"waiting for {named}, with {clocks}",
-                "improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)",
+            text += f", with an SM clock of {mhz:,.0f} MHz against {usual:,.0f}"
+            if slowdowns := dict.fromkeys(reason for state in own for reason in state.slowdowns):
+                text += f" ({', '.join(slowdowns)})"
+            remedy = (
+                "improve its cooling or raise its power limit (nvidia-smi -q -d PERFORMANCE,POWER)"
             )
-    return (
-        f"waiting for {named}",
-        "end other work on its device, and compare its samples with those of other ranks",
-    )
+    return text, remedy
 
 
-def _averaging_by_script(explanation: Explanation, part: Part) -> tuple[str, str, OptionValues]:
-    """What is slow where a script makes its replicas one model, what to do, and `Cause.to_try`."""
+def _averaging_by_script(explanation: Explanation, part: Part) -> Cause:
+    """What is slow where a script makes its replicas one model."""
     forwards = [rank.forwards / rank.steps for rank in explanation.script_facts]
     accumulates = fmean(forwards or [0]) >= SEVERAL_FORWARDS
     if part == "wrapper":
         text = "what a rank does beside its own training (hooks, buckets, other collectives)"
         if accumulates:
-            return text, "remove collectives of its own, such as a loss that is averaged to log", {}
-        return text, _try(ACCUMULATION_ADVICE, "a larger batch: it is a cost per step"), {}
-    advice = [ACCUMULATION_ADVICE, "a larger batch"]
+            remedy = "remove collectives of its own, such as a loss that is averaged to log"
+            return Cause(kind=part, text=text, remedy=remedy)
+        larger = "a larger batch: it is a cost per step"
+        return Cause(kind=part, text=text, to_try=(ACCUMULATION, larger))
+    less_often = [ACCUMULATION, "a larger batch"]
     if accumulates:
-        advice = ["a larger batch or more micro-steps per optimizer step"]
-    used, faster = _backends(explanation)
-    if not faster:
-        return "exposed communication", _try(*advice), {}
-    imports = "import dpbench.parallel and " if faster == "shm" else ""
-    words = f'{imports}init_process_group("{faster}")'
-    tried = _unless_in_vain(explanation, part, words, backend=faster)
-    return "exposed communication", _try(tried, *advice), {"backends": (used, faster)}
+        less_often = ["a larger batch or more micro-steps per optimizer step"]
+    to_try: tuple[Alternative | str, ...] = (*_faster_backend(explanation), *less_often)
+    return Cause(kind=part, text="exposed communication", to_try=to_try)
 
 
-def _averaging(explanation: Explanation, part: Part) -> tuple[str, str, OptionValues]:
-    """What is slow where an implementation makes replicas one model, what to do, and
-    `Cause.to_try`."""
-    settings = explanation.configuration
-    traits = settings.traits
+def _averaging(explanation: Explanation, part: Part) -> Cause:
+    """What is slow where an implementation makes replicas one model."""
+    settings, traits = explanation.configuration, explanation.configuration.traits
     setting = "sync_every" if traits.averages_parameters else "accumulate"
     now = getattr(settings, setting)
-    value = LESS_OFTEN_FACTOR * now
-    words = option_words(setting, value)
-    less_often = _unless_in_vain(explanation, part, words, QUARTER_LEFT, **{setting: value})
-    to_try: dict[str, tuple[Any, Any]] = {setting: (now, value)}
+    less_often = Alternative({setting: (now, LESS_OFTEN_FACTOR * now)}, promise=QUARTER_LEFT)
+    others, larger = list[Alternative](), tuple[str, ...]()
     if traits.one_process and explanation.row.group_size > 1:
         text = "driving all replicas from one process, where they wait for each other"
         if part == "communication":
             text = "gathering gradients in one process"
-        return text, _try(_processes(explanation), less_often), to_try
-    if part == "communication":
+        words = "ddp, with a process for each replica"
+        others = [Alternative({"implementation": (settings.implementation, "ddp")}, words)]
+    elif part == "communication":
         averaging = "averaging of parameters" if traits.averages_parameters else "communication"
         text = f"exposed {averaging} on {settings.backend}"
-        used, faster = _backends(explanation)
-        if not faster:
-            return text, _try(less_often), to_try
-        words = option_words("backends", faster)
-        other = _unless_in_vain(explanation, part, words, backend=faster)
-        return text, _try(other, less_often), {"backends": (used, faster)} | to_try
-    name = traits.alternative
-    other = _unless_in_vain(explanation, part, name, implementation=name) if name else ""
-    text = "the wrapper's own work, a cost per step"
-    return text, _try(other, less_often, "a larger --batch-sizes"), to_try
+        others = [*_faster_backend(explanation)]
+    else:
+        text = "the wrapper's own work, a cost per step"
+        if name := traits.alternative:
+            others = [Alternative({"implementation": (settings.implementation, name)}, name)]
+        larger = ("a larger --batch-sizes",)
+    return Cause(kind=part, text=text, to_try=(*others, less_often, *larger))
 
 
-def _processes(explanation: Explanation) -> str:
-    """A process for each replica in the place of one for all, in words; empty if that was measured,
-    and is not faster."""
-    settings = explanation.configuration
-    shortest_now = explanation.breakdown.step_seconds.ends[0]
-    alike: dict[str, Any] = {"implementation": settings.implementation, "backend": settings.backend}
-    measured = [
-        breakdown.step_seconds
-        for other, breakdown in explanation.breakdowns.items()
-        if other.implementation == "ddp" and replace(other, **alike) == settings
-    ]
-    words = "ddp, with a process for each replica"
-    if any(seconds.ends[1] < shortest_now for seconds in measured):
-        return f"{words}{AS_MEASURED}"
-    return "" if measured else words
-
-
-def _backends(explanation: Explanation) -> tuple[str, str]:
-    """The backend of a row, and the one that is known to be faster on its devices, if any."""
+def _faster_backend(explanation: Explanation) -> Iterator[Alternative]:
+    """The backend that is known to be faster than that of a row on its devices, if any."""
     settings = explanation.configuration
     classes = {record.facts.group_class for record in explanation.row.usable_records}
     used = "gloo" if classes == {"ProcessGroupGloo"} else settings.backend
-    if settings.devices[0] != "cpu" and used in ("gloo", "shm"):
-        return used, "nccl"
-    is_local_gloo = used == "gloo" and settings.devices[0] == "cpu" and settings.node_count == 1
-    return used, "shm" if is_local_gloo else ""
-
-
-def _unless_in_vain(
-    explanation: Explanation, part: Part, words: str, promise: str = "", **changed: Any
-) -> str:
-    """The words of a change, with what it promises, or that it reduces the loss in this sweep;
-    empty if the sweep has the changed settings, and a part of the step loses no less there."""
-    measured = explanation.breakdowns.get(replace(explanation.configuration, **changed))
-    if measured is None:
-        return f"{words}{promise}"
-    # Whole steps differ less clearly: they include all disturbances that backends share.
-    now = explanation.breakdown.factor_of(part)
-    then = measured.factor_of(part)
-    is_less = now and then and then.value.ends[0] > now.value.ends[1]
-    return f"{words}{AS_MEASURED}" if is_less else ""
-
-
-def _try(*changes: str) -> str:
-    """A remedy of what there is to try; some may be empty."""
-    listed = ", or ".join(filter(None, changes))
-    return f"try {listed}" if listed else "no setting helps that this sweep lacks"
+    faster = "shm" if settings.devices[0] == "cpu" else "nccl"
+    is_local = faster == "nccl" or settings.node_count == 1
+    if used in {"gloo", "shm"} - {faster} and is_local:
+        imports = "import dpbench.parallel and " if faster == "shm" else ""
+        words = f'{imports}init_process_group("{faster}")' if explanation.is_script else ""
+        yield Alternative({"backend": (used, faster)}, words)
 
 
 def _two_digits(seconds: float) -> str:
     return units.seconds(float(f"{seconds:.2g}"))
-
-
-RULES: Mapping[str, Sequence[Callable[[Explanation], Iterator[Cause]]]] = {
-    "steps": (_slow_steps,),
-    "training": (
-        _slow_first_steps,
-        _loading,
-        _differing_replicas,
-        _same_samples,
-        _shared_gpu,
-        _threads,
-        _input_pipeline,
-    ),
-    "scaling": (_sync_batch_norm, _reductions, _find_unused, _losses),
-}
-"""Rules by their kind: pauses of any row; training that is wrong or slow at any number of
-replicas; and what makes a row scale less than linearly. A loss comes after what may explain it."""

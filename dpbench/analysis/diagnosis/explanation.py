@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,13 +12,13 @@ from dpbench.analysis.diagnosis.factors import Breakdown, Part, is_large_loss
 from dpbench.analysis.estimate import Estimate, mean
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
+from dpbench.messages import option_words
 from dpbench.records.trial import ScriptFacts, TrialRecord
-from dpbench.specs import Configuration
+from dpbench.specs import AXES, Configuration
+from dpbench.specs.axes import Axis
 
 SURE_SHARE = 0.01
 """A loss is sure if the lower end of its interval is at least this share of a step."""
-OptionValues = Mapping[str, tuple[Any, Any]]
-"""Options of `dpbench sweep`, by field: their values now, and others to compare with."""
 Standing = Literal["wrong", "loss", "part of a loss", "not measured"]
 """What a cause does: it makes training wrong at any speed; it costs its share of the step; it is
 one reason of a loss, whose share is the most that it costs; or its cost was not measured."""
@@ -44,6 +44,36 @@ class SlowestRank:
         return self.slowest_in == self.repetitions and is_large_loss(self.behind)
 
 
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Other values of settings of a row, which may reduce a loss."""
+
+    values: Mapping[str, tuple[Any, Any]]
+    """Fields of its configuration, each with the value now and the other one."""
+    words: str = ""
+    """How to make it, unless by options of `dpbench sweep`."""
+    promise: str = ""
+    """What it does to the loss, as it follows the words."""
+
+    def __str__(self) -> str:
+        typed = [option_words(option, other) for option, (_, other) in self.options.items()]
+        return f"{self.words or ' '.join(typed)}{self.promise}"
+
+    @property
+    def options(self) -> dict[str, list[str]]:
+        """Options of `dpbench sweep` that compare both, by field, with values as they are typed."""
+        options = {}
+        for name, both in self.values.items():
+            axis = AXES.get(name, Axis(option=f"{name}s"))  # implementations and backends
+            options[axis.option or name] = [*map(axis.text, both)]
+        return options
+
+    def applied_to(self, configuration: Configuration) -> Configuration:
+        """The configuration with the other values."""
+        others = {name: other for name, (_, other) in self.values.items()}
+        return replace(configuration, **others).normalized
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
     """Something that makes a configuration slow, or makes training wrong at any speed."""
@@ -52,10 +82,11 @@ class Cause:
     """What programs call it: "find unused"."""
     text: str
     """What it is, as it follows "8 % of the step is"."""
-    remedy: str
-    """What to do about it."""
-    to_try: OptionValues = field(default_factory=dict)
-    """What shows how much the remedy brings, unless the sweep has it."""
+    remedy: str = ""
+    """What to do about it, unless that is to try something."""
+    to_try: tuple[Alternative | str, ...] = ()
+    """What may reduce it, or shows how much the remedy brings: alternatives that the sweep lacks,
+    and other things in words."""
     standing: Standing = "not measured"
     share: Estimate | None = None
     """Share of the step's seconds, of a loss or a part of one."""
@@ -63,11 +94,21 @@ class Cause:
     """Parts of a step whose losses it makes, or is a part of."""
 
     @property
+    def advice(self) -> str:
+        """What to do about it, or to try."""
+        listed = ", or ".join(map(str, self.to_try))
+        tried = f"try {listed}" if listed else "no setting helps that this sweep lacks"
+        return self.remedy or tried
+
+    @property
+    def alternatives(self) -> list[Alternative]:
+        """What there is to measure of that."""
+        return [each for each in self.to_try if isinstance(each, Alternative)]
+
+    @property
     def is_uncertain(self) -> bool:
         """Whether it may cost next to nothing, as 8 ± 8 % of the step does."""
-        if self.standing != "loss" or self.share is None:
-            return False
-        return self.share.ends[0] < SURE_SHARE
+        return bool(self.standing == "loss" and self.share and self.share.ends[0] < SURE_SHARE)
 
     @property
     def order(self) -> tuple[int, bool, float]:

@@ -100,6 +100,14 @@ class Breakdown:
         """The factor that a part belongs to, alone or with others."""
         return next((factor for factor in self.factors if part in factor.parts), None)
 
+    def loses_less_than(self, other: Breakdown, part: Part | None) -> bool:
+        """Whether a part surely loses less, or without one the whole step is surely shorter. Steps
+        differ less clearly: they include all disturbances that both share."""
+        if part is None:
+            return self.step_seconds.ends[1] < other.step_seconds.ends[0]
+        own, others = self.factor_of(part), other.factor_of(part)
+        return bool(own and others and own.value.ends[0] > others.value.ends[1])
+
     @property
     def offset_losses(self) -> tuple[tuple[Factor, Factor], ...]:
         """Large losses, each with a gain beyond the noise that makes up for half of it or more, so

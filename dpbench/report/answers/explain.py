@@ -318,7 +318,7 @@ def cause_lines(explanations: Sequence[Explanation], *, named: bool) -> Iterator
             text += f" (a part of {' and '.join(worst.parts)})"
         if named:
             text += f" ({units.some_of(labels, MAX_LISTED)})"
-        yield f"{_price(causes)} {text}. {worst.remedy[:1].upper()}{worst.remedy[1:]}"
+        yield f"{_price(causes)} {text}. {worst.advice[:1].upper()}{worst.advice[1:]}"
 
 
 def _price(causes: Sequence[Cause]) -> str:
@@ -373,7 +373,7 @@ def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
                 "share_of_step": cause.share and cause.share.value,
                 "is_bound": cause.standing == "part of a loss",
                 "is_wrong": cause.standing == "wrong",
-                "text": f"{cause.text}: {cause.remedy}",
+                "text": f"{cause.text}: {cause.advice}",
             }
             for cause in explanation.causes
         ],

@@ -15,6 +15,7 @@ from dpbench.analysis.diagnosis.explanation import Cause, fastest_by_work
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import GpuState, TrialRecord
 from dpbench.report.answers.explain import factors_table, not_separated, verdict_sentence
+from dpbench.report.commands import next_command
 from tests.analysis.builders import (
     PASSED,
     rank,
@@ -25,11 +26,14 @@ from tests.analysis.builders import (
     weak_sweep,
     window,
 )
+from tests.report.sample import analysis
 
 MS = 1e-3
 LABEL = "ddp/gloo ×2, batch 32"
 PASSES = 3
-ON_GPUS = {"devices": ("cuda:0", "cuda:1")}
+ON_GPUS: dict[str, Any] = {"devices": ("cuda:0", "cuda:1")}
+SHARED_GPU: dict[str, Any] = {"devices": ("cuda:0", "cuda:0")}
+LESS_OFTEN = "--accumulate 4, which leaves about a quarter of this loss"
 
 
 def row(
@@ -62,7 +66,7 @@ def test_the_largest_loss_comes_first_and_small_ones_are_not_mentioned() -> None
     found = causes_on(LABEL, repeated())
     assert [cause.kind for cause in found] == ["communication", "contention", "wrapper"]
     assert found[0].share.value == pytest.approx(0.3)
-    assert (found[0].text, found[0].remedy) == (
+    assert (found[0].text, found[0].advice) == (
         "exposed communication on gloo",
         "try --backends shm, or --accumulate 4, which leaves about a quarter of this loss",
     )
@@ -142,7 +146,7 @@ def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None
 def test_a_loss_has_the_remedy_that_was_not_tried(
     label: str, records: Sequence[TrialRecord], expected: dict[str, str]
 ) -> None:
-    found = {cause.kind: f"{cause.text}: {cause.remedy}" for cause in causes_on(label, records)}
+    found = {cause.kind: f"{cause.text}: {cause.advice}" for cause in causes_on(label, records)}
     assert found.keys() == expected.keys()
     assert all(words in found[kind] for kind, words in expected.items())
 
@@ -188,10 +192,22 @@ def test_each_work_has_its_own_fastest_row() -> None:
     assert explained == {"strong": {"strong"}, "weak": {"weak"}}
 
 
-def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
-    records = [replace(one, configuration=varied(one.configuration, **ON_GPUS)) for one in LOSS]
-    (found,) = causes_on(LABEL, records)
-    assert "try --backends nccl, or" in found.remedy
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        (ON_GPUS, f"try --backends nccl, or {LESS_OFTEN}"),
+        (SHARED_GPU | {"replicas_by_node": (1, 1)}, f"try --backends nccl, or {LESS_OFTEN}"),
+        (SHARED_GPU, f"try {LESS_OFTEN}"),
+        ({"compile": "reduce-overhead"}, "try --backends shm"),
+        (ON_GPUS | {"compile": "reduce-overhead"}, "try --backends nccl"),
+    ],
+)
+def test_cuda_ranks_on_gloo_are_sent_to_nccl_and_nothing_is_advised_that_cannot_run(
+    settings: dict[str, Any], advice: str
+) -> None:
+    records = [replace(one, configuration=varied(one.configuration, **settings)) for one in LOSS]
+    (found,) = (one for one in explain_rows(summarize(records)) if one.trains_together)
+    assert [cause.advice for cause in found.causes] == [advice]
 
 
 @pytest.mark.parametrize(
@@ -219,6 +235,14 @@ def at_clocks(record: TrialRecord, *clocks: int) -> TrialRecord:
     return replace(record, ranks=tuple(ranks))
 
 
+def test_the_command_to_run_next_compares_other_implementations_too() -> None:
+    records = [*ALONE, *COPIES, *row("dp", [20], [16], group_size=2)]
+    (found,) = (one for one in explain_rows(summarize(records)) if one.trains_together)
+    following = next_command(analysis(records), explained=found)
+    assert following.startswith("dpbench sweep --implementations dp,ddp --group-sizes 2 ")
+    assert following.endswith(" --accumulate 1,4")
+
+
 def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> None:
     """One step in ten takes 40 ms longer, others in each window."""
     records = []
@@ -240,15 +264,15 @@ def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> Non
 
 
 @pytest.mark.parametrize(
-    ("tried", "remedy"),
+    ("tried", "remedy", "compared"),
     [
-        ({}, "--prefetch 2 --data-workers 2"),
-        ({"prefetch": 2}, "--data-workers 2"),
-        ({"prefetch": 2, "data_workers": 2}, "--data-workers 4"),
+        ({}, "--prefetch 2 --data-workers 2", "--prefetch resident,2 --data-workers auto,2"),
+        ({"prefetch": 2}, "--data-workers 2", "--data-workers auto,2"),
+        ({"prefetch": 2, "data_workers": 2}, "--data-workers 4", "--data-workers 2,4"),
     ],
 )
 def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficiency(
-    tried: dict[str, int], remedy: str
+    tried: dict[str, int], remedy: str, compared: str
 ) -> None:
     """Loading takes 16 of the 20 ms of five instrumented steps."""
     slow = {
@@ -264,7 +288,8 @@ def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficienc
     (one,) = explain_rows(summarize(records))
     (found,) = one.causes
     assert (found.kind, found.share.value) == ("data", pytest.approx(0.8))
-    assert (found.text, found.remedy) == (
+    assert (found.text, found.advice) == (
         "loading data, on every rank",
         f"try {remedy}, or cheaper transforms",
     )
+    assert next_command(analysis(records), explained=one).endswith(f" {compared}")

@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.causes import explain_rows
-from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.explanation import Alternative, Explanation
 from dpbench.analysis.diagnosis.factors import IDEAL
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import RankMeasurement, TrialRecord, Window
@@ -136,7 +136,7 @@ def test_ranks_that_wait_for_samples_leave_their_cores_to_workers() -> None:
     records = sweep(cached=0.030)
     assert "2 ranks already fill 2 cores" in of_group(records).causes[0].remedy
     idle = [replace(record, ranks=tuple(map(waiting, record.ranks))) for record in records]
-    assert of_group(idle).causes[0].to_try == {"data_workers": (0, 2)}
+    assert of_group(idle).causes[0].alternatives == [Alternative({"data_workers": (0, 2)})]
 
 
 def test_what_the_sweep_has_is_compared_and_not_advised() -> None:
