@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
+from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dpbench.cli.help import write_commands, write_options
-from dpbench.errors import UsageError
+from dpbench.cli.help import DESCRIBE_ALL, write_commands, write_options
 from dpbench.messages import as_typed, print_result, say
-from dpbench.options.model import OptionError, Options, Subject, options_of
+from dpbench.options.model import Options, Subject, options_of
 from dpbench.options.reading import read_options
 from dpbench.options.shared import Measuring, is_script
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Options)
 MISSPELLED = 0.9
 """How like an option a word after a script is that was probably meant for dpbench, from 0 to 1."""
+WORD = re.compile(r"\w+(?:-\w+)*")
 
 
 def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Callable[..., Any]]:
@@ -74,8 +77,8 @@ def _parameter(model: type[Options], name: str, default: Any) -> inspect.Paramet
         *(() if info.argument else (first, *info.names[1:])),
         metavar=info.metavar,
         help=info.help,
-        rich_help_panel=info.heading,
-        hidden=not info.heading,
+        rich_help_panel=info.panel,
+        hidden=not info.panel,
         show_default=info.usual or (False if usual in (None, []) else as_typed(usual)),
     )
     return inspect.Parameter(
@@ -88,21 +91,18 @@ def _parameter(model: type[Options], name: str, default: Any) -> inspect.Paramet
 
 class Command(TyperCommand):
     """A command whose first argument may be a training script: options before the script are the
-    command's, and what follows it is the script's, "--" and --help too. An option that hardly any
-    script has is the command's there as well, unless "--" stands before the script."""
+    command's, and what follows it is the script's, "--" and --help too."""
 
     callback: Any
     allow_extra_args = True  # to refuse them in our own words
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         script, after = self._find_script(ctx, args)
-        own = args[: len(args) - len(after)]
-        if script is not None and "--" not in own:
-            moved, after = self._own_words(script, after)
-            own = [*moved, *own]
-        ctx.meta["typed"] = [word.partition("=")[0] for word in own]
+        if script is not None and (misplaced := self._misplaced(script, after)):
+            words = f"{', '.join(misplaced)} after {script}"
+            say(f"{words}: for the script; options of dpbench stand before it")
         ctx.allow_interspersed_args = script is None
-        extra = super().parse_args(ctx, [*own, *after])
+        extra = super().parse_args(ctx, args)
         if extra:
             hint = f"; dpbench explain {extra[0]} measures a training script as it is"
             ctx.fail(f"unexpected argument {extra[0]}{hint if extra[0].endswith('.py') else ''}")
@@ -122,45 +122,21 @@ class Command(TyperCommand):
                     return named, [*(values.get("arguments") or ())]
         return None, []
 
-    def _own_words(self, script: str, words: list[str]) -> tuple[list[str], list[str]]:
-        """The options of the command among the words after a script, each one word, and the other
-        words. Says which options those are, and which other words are nearly options."""
-        infos = self.callback.options.values()
-        reserved = {info.name: info for info in infos if info.reserved}
-        names = [info.name for info in infos if not info.argument]
-        # Many scripts have --batch-size, which is a name of --batch-sizes, too.
-        of_scripts = {*names, *(name for info in reserved.values() for name in info.names)}
-        own, others = list[str](), list[str]()
-        rest = iter(words)
-        for word in rest:
-            name, equals, _ = word.partition("=")
-            if word == "--":
-                others += [word, *rest]
-            elif name not in reserved:
-                others.append(word)
-                if word.startswith("--") and name.replace("_", "-") not in of_scripts:
-                    for near in get_close_matches(name, names, n=1, cutoff=MISSPELLED):
-                        say(f"{name} goes to {script}; dpbench's {near} stands before it")
-            elif equals or reserved[name].metavar is None:
-                own.append(word)
-            else:
-                own.append(f"{word}={next(rest, '')}")
-        if own:
-            moved = [word.partition("=")[0] for word in own]
-            say(
-                f"{', '.join(moved)} after {script}: options of dpbench; put -- before {script} if "
-                f"it is the script that has {moved[0]}"
-            )
-        return own, others
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except OptionError as error:
-            params = [param for param in self.params if param.name == error.field]
-            names = {name for param in params for name in (*param.opts, *param.secondary_opts)}
-            typed = (word for word in ctx.meta["typed"] if word in names)
-            raise UsageError(f"{next(typed, error.name)}{error.problem}") from error
+    def _misplaced(self, script: str, words: list[str]) -> list[str]:
+        """The options of dpbench, or nearly, among the words after a script that its text does not
+        have."""
+        path = Path(script)
+        text = path.read_text(errors="replace") if path.is_file() else ""
+        own = {word.replace("-", "_") for word in WORD.findall(text)}
+        names = {name for info in self.callback.options.values() for name in info.names}
+        first = takewhile(lambda word: word != "--", words)
+        typed = (word.partition("=")[0] for word in first if word.startswith("--"))
+        return [
+            name
+            for name in dict.fromkeys(typed)
+            if get_close_matches(name.replace("_", "-"), names, n=1, cutoff=MISSPELLED)
+            and name[2:].replace("-", "_") not in own
+        ]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_options(ctx, formatter, self.get_params(ctx))
@@ -178,7 +154,7 @@ class CommandGroup(TyperGroup):
     """The group of all commands, whose help describes the usual ones and names the others."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta["typed"] = [*args]  # which the parser empties
+        ctx.meta[DESCRIBE_ALL] = DESCRIBE_ALL in args
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -15,7 +15,7 @@ NAME_COLUMNS = 22
 DESCRIBE_ALL = "--help-all"
 MANY_ROWS = 24
 """Rows of help above which --help only names most options."""
-MAIN_HEADINGS = (Panel.ARGUMENTS.value.heading, Panel.OPTIONS.value.heading)
+MAIN_HEADINGS = (Panel.ARGUMENTS, Panel.OPTIONS)
 """Headings whose options it describes even then."""
 MORE_COMMANDS = "More commands"
 """The heading of commands that the first screen of help only names."""
@@ -26,7 +26,7 @@ HelpRows = list[tuple[str, str]]
 def write_options(ctx: Any, formatter: Any, options: Sequence[Any]) -> None:
     """Describe the options of a command by heading; --help only names most of many."""
     rows = _rows_by_heading(options)
-    if DESCRIBE_ALL in ctx.meta["typed"] or sum(map(len, rows.values())) <= MANY_ROWS:
+    if ctx.meta[DESCRIBE_ALL] or sum(map(len, rows.values())) <= MANY_ROWS:
         _write(formatter, rows)
         return
     _write(formatter, {title: rows.pop(title) for title in MAIN_HEADINGS if title in rows})
@@ -49,7 +49,7 @@ def write_commands(ctx: Any, formatter: Any, commands: Mapping[str, Any], option
     for name, command in commands.items():
         row = (name, command.get_short_help_str(limit=formatter.width))
         rows.setdefault(command.rich_help_panel, []).append(row)
-    describes_all = DESCRIBE_ALL in ctx.meta["typed"]
+    describes_all = ctx.meta[DESCRIBE_ALL]
     others = [] if describes_all else [name for name, _ in rows.pop(MORE_COMMANDS)]
     _write(formatter, rows)
     if others:
@@ -60,13 +60,13 @@ def write_commands(ctx: Any, formatter: Any, commands: Mapping[str, Any], option
 
 
 def _rows_by_heading(options: Sequence[Any]) -> dict[str, HelpRows]:
-    rows: dict[str, HelpRows] = {panel.value.heading: [] for panel in Panel}
+    rows: dict[str, HelpRows] = {panel: [] for panel in Panel}
     for option in (option for option in options if not option.hidden):
         is_argument = option.param_type_name == "argument"
         usual = option.show_default
         text = f"{option.help}{f' [default: {usual}]' if isinstance(usual, str) else ''}"
         # Those of typer itself, such as --help, have no heading.
-        heading = option.rich_help_panel or Panel.OPTIONS.value.heading
+        heading = option.rich_help_panel or Panel.OPTIONS
         rows[heading].append((option.metavar if is_argument else _name(option), text))
     return {heading: found for heading, found in rows.items() if found}
 

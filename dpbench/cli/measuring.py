@@ -62,7 +62,7 @@ def check(options: CheckOptions) -> Answer:
     dpbench check --against-python ../torch-2.15/bin/python train.py --epochs 1
 
     Compares your code with a Git revision (--against-ref) or another Python
-    (--against-python), implementations (--against), or stored sweeps (--baseline).
+    (--against-python), implementations (--against), or sweeps (--baseline).
 
     Exit status: 0 pass, or inconclusive without --strict; 1 some row failed;
     2 usage; 3 regressed; 4 inconclusive with --strict; 5 no baseline, or one

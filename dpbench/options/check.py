@@ -43,9 +43,7 @@ JudgedMetric = Annotated[
 class CheckOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript):
     """What is compared, and how it is judged and measured: few rows, in a fixed number of steps."""
 
-    tolerance: Percent = Panel.OPTIONS.option(
-        "Slowdown to accept.", "P%", default=0.03, reserved=True
-    )
+    tolerance: Percent = Panel.OPTIONS.option("Slowdown to accept.", "P%", default=0.03)
     metric: CommaList[JudgedMetric] = Panel.VERDICT.option(
         "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
@@ -58,49 +56,52 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         "Stored sweep to check, with --baseline; or a training script to measure.",
         "CANDIDATE|SCRIPT",
     )
-    baseline: str | None = Panel.OPTIONS.option(
-        "Stored sweep to compare CANDIDATE with.", "DIR", reserved=True
-    )
+    baseline: str | None = Panel.OPTIONS.option("Stored sweep to compare CANDIDATE with.", "DIR")
     against: ImplementationName | None = Panel.OPTIONS.option(
-        "Compare with this implementation.", "NAME", reserved=True
+        "Compare with this implementation.", "NAME"
     )
     against_ref: str | None = Panel.OPTIONS.option(
-        "Compare with this Git revision of your code.", "REV", reserved=True
+        "Compare with this Git revision of your code.", "REV"
     )
     against_python: FilePath | None = Panel.OPTIONS.option(
-        "Compare with this Python and its packages.", "PATH", reserved=True
+        "Compare with this Python and its packages.", "PATH"
     )
-    junit: OutputFile | None = Panel.OUTPUT.option(
-        "Write the verdict as JUnit XML.", "FILE", reserved=True
-    )
-    markdown: OutputFile | None = Panel.OUTPUT.option(
-        "Write the verdict as Markdown.", "FILE", reserved=True
-    )
+    junit: OutputFile | None = Panel.OUTPUT.option("Write the verdict as JUnit XML.", "FILE")
+    markdown: OutputFile | None = Panel.OUTPUT.option("Write the verdict as Markdown.", "FILE")
     arch: Annotated[ArchitectureList, Field(max_length=1)] = Panel.OPTIONS.option(
         "Model: a name from 'dpbench list', or file.py:function.",
         "NAME",
         default=(shared.DEFAULT_ARCHITECTURE,),
         subjects=Subject.MODEL,
     )
-    implementations: CommaList[ImplementationName] | None = Panel.MEASURED_ROWS.option(
-        "Implementations; with --against, ddp.", "A,B", usual="torch-ddp"
+    implementations: CommaList[ImplementationName] | None = Panel.OPTIONS.option(
+        "Implementations; with --against, ddp.", "A,B", usual="torch-ddp", subjects=Subject.MEASURED
     )
-    batch_sizes: CommaList[Count] = Panel.MEASURED_ROWS.option(
-        "Samples per replica.", "N,N", default=(64,)
+    batch_sizes: CommaList[Count] = Panel.OPTIONS.option(
+        "Samples per replica.", "N,N", default=(64,), subjects=Subject.MEASURED
     )
-    group_sizes: shared.GroupSizes | None = Panel.MEASURED_ROWS.option(
-        "Numbers of replicas; max: all --gpus.", "N,N", usual="max"
+    group_sizes: shared.GroupSizes | None = Panel.OPTIONS.option(
+        "Numbers of replicas; max: all --gpus.", "N,N", usual="max", subjects=Subject.MEASURED
     )
     threads: Count | None = Panel.SETTINGS.option(
-        "CPU threads per replica.", "N", usual=shared.USUAL_THREADS
+        "CPU threads per replica.", "N", usual=shared.USUAL_THREADS, subjects=Subject.MEASURED
     )
-    warmup: Number = Panel.SETTINGS.option("Warm-up steps.", "N", default=10)
-    steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50)
+    warmup: Number = Panel.SETTINGS.option(
+        "Warm-up steps.", "N", default=10, subjects=Subject.MEASURED
+    )
+    steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50, subjects=Subject.MEASURED)
     repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Initial runs of each row; more while inconclusive.", "N", default=5, reserved=True
+        "Initial runs of each row; more while inconclusive.",
+        "N",
+        default=5,
+        subjects=Subject.MEASURED,
     )
     budget: Duration = Panel.MEASUREMENT.option(
-        "Time after which no runs are added.", "TIME", default=300.0, usual="5m", reserved=True
+        "Time after which no runs are added.",
+        "TIME",
+        default=300.0,
+        usual="5m",
+        subjects=Subject.MEASURED,
     )
     config: FilePath | None = shared.CONFIG_FILE
 

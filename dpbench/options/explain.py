@@ -16,16 +16,24 @@ class ExplainOptions(shared.RowFilter, shared.Measuring, shared.TrainingScript):
         "DIR|SCRIPT",
         usual="the latest in results/",
     )
-    verbose: bool = Panel.PRINTED.option(
-        "Also print the phases of a step and how to read the numbers.", names=("-v",)
+    verbose: bool = Panel.OUTPUT.option(
+        "Also print the phases of a step and how to read the numbers.", names=("-v",), printed=True
     )
     gpus: Gpus | None = shared.GPUS
-    warmup: Count = Panel.MEASUREMENT.option("Warm-up steps.", "N", default=DEFAULT_SCRIPT_WARMUP)
+    warmup: Count = Panel.MEASUREMENT.option(
+        "Warm-up steps.", "N", default=DEFAULT_SCRIPT_WARMUP, subjects=Subject.MEASURED
+    )
     steps: Count | None = Panel.MEASUREMENT.option(
-        "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}"
+        "Timed steps.",
+        "N",
+        usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}",
+        subjects=Subject.MEASURED,
     )
     threads: Count | None = Panel.MEASUREMENT.option(
-        "CPU threads per replica.", "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
+        "CPU threads per replica.",
+        "N",
+        usual="OMP_NUM_THREADS, or 1 as under torchrun",
+        subjects=Subject.MEASURED,
     )
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from enum import Enum, Flag, auto
+from enum import Flag, StrEnum, auto
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -38,14 +38,43 @@ class Subject(Flag):
         }[self]
 
 
+class Panel(StrEnum):
+    """The headings of options in help, in their order."""
+
+    ARGUMENTS = "Arguments"
+    OPTIONS = "Options"
+    COMPARED = "Settings to compare (each takes a list)"
+    SETTINGS = "Settings"
+    DATA = "Model and data"
+    MEASUREMENT = "Measurement"
+    TRAINING = "Training"
+    VERDICT = "Verdict"
+    ROWS = "Which rows"
+    NETWORK = "Network"
+    MACHINE = "Machine"
+    NODES = "Several nodes"
+    OUTPUT = "Results and output"
+    HIDDEN = ""
+
+    def option(
+        self, help: str, metavar: str | None = None, *, default: Any = None, **more: Any
+    ) -> Any:
+        """Declare a field of a model as an option below this heading, or as an argument; `more` are
+        fields of `OptionInfo`. Without a metavar it is a flag, which is off by default."""
+        is_off = metavar is None and default is None
+        field: Any = Field(False if is_off else default)
+        field.metadata.append(OptionInfo(panel=self, help=help, metavar=metavar, **more))
+        return field
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptionInfo:
     """How one field of a model is an option, or a positional argument."""
 
-    heading: str
-    """Where help describes it; "" if it does not."""
-    help: str = ""
-    metavar: str | None = None
+    panel: Panel
+    """Where help describes it."""
+    help: str
+    metavar: str | None
     """The word for its value; None for a flag."""
     names: tuple[str, ...] = ()
     """Names on the command line, beside the one of the field; `options_of` has all of them."""
@@ -56,48 +85,18 @@ class OptionInfo:
     printed: bool = False
     """Whether it changes nothing but what the command line prints: files and Python do not have it,
     and a command that is repeated leaves it out."""
-    reserved: bool = False
-    """Whether it is dpbench's among the arguments of a script, too, unless "--" stands before the
-    script; not for what many scripts have, such as --lr and --seed."""
-    argument: bool = False
     repeated: bool = False
     """Whether it may be given more than once; a repeated argument takes everything that follows."""
+
+    @property
+    def argument(self) -> bool:
+        """Whether its place on the command line says what it is, and no name."""
+        return self.panel is Panel.ARGUMENTS
 
     @property
     def name(self) -> str:
         """The name that help and messages use."""
         return self.names[0]
-
-
-class Panel(Enum):
-    """Kinds of options, in the order of help: its heading, and what else they have in common."""
-
-    ARGUMENTS = OptionInfo(heading="Arguments", argument=True)
-    OPTIONS = OptionInfo(heading="Options")
-    MEASURED_ROWS = OptionInfo(heading="Options", subjects=Subject.MEASURED, reserved=True)
-    COMPARED = OptionInfo(heading="Settings to compare (each takes a list)")
-    SETTINGS = OptionInfo(heading="Settings", subjects=Subject.MEASURED)
-    DATA = OptionInfo(heading="Model and data", subjects=Subject.MODEL)
-    MEASUREMENT = OptionInfo(heading="Measurement", subjects=Subject.MEASURED)
-    TRAINING = OptionInfo(heading="Training")
-    VERDICT = OptionInfo(heading="Verdict")
-    STORED_ROWS = OptionInfo(heading="Which rows", subjects=Subject.RESULTS, reserved=True)
-    NETWORK = OptionInfo(heading="Network")
-    MACHINE = OptionInfo(heading="Machine", subjects=Subject.MEASURED)
-    NODES = OptionInfo(heading="Several nodes")
-    OUTPUT = OptionInfo(heading="Results and output")
-    PRINTED = OptionInfo(heading="Results and output", printed=True)
-    HIDDEN = OptionInfo(heading="", printed=True)
-
-    def option(
-        self, help: str, metavar: str | None = None, *, default: Any = None, **more: Any
-    ) -> Any:
-        """Declare a field of a model as an option of this kind; `more` are fields of `OptionInfo`.
-        Without a metavar it is a flag, which is off by default."""
-        is_off = metavar is None and default is None
-        field: Any = Field(False if is_off else default)
-        field.metadata.append(replace(self.value, help=help, metavar=metavar, **more))
-        return field
 
 
 class OptionError(UsageError):
@@ -143,10 +142,6 @@ class Options(BaseModel):
                 positional += value if info.repeated else [as_typed(value)]
             else:
                 options[field] = value
-        reserved = {info.name for info in options_of(type(self)).values() if info.reserved}
-        # An argument of a script that dpbench would take for its own stands after "--".
-        if reserved & {word.partition("=")[0] for word in positional[1:]}:
-            positional.insert(0, "--")
         return CommandLine(name=name, options=options, arguments=tuple(positional))
 
 

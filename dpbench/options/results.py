@@ -42,7 +42,9 @@ class ReportOptions(shared.RowFilter):
         "Folder for the page, or a .html, .csv, .json or .md file.", "PATH", usual="PATH/report"
     )
     open: bool = Panel.OUTPUT.option("Open the page in the browser.")
-    verbose: bool = Panel.PRINTED.option("Also print how to read the numbers.", names=("-v",))
+    verbose: bool = Panel.OUTPUT.option(
+        "Also print how to read the numbers.", names=("-v",), printed=True
+    )
 
     @property
     def file(self) -> Path | None:
@@ -149,7 +151,7 @@ class ProjectOptions(shared.RowFilter):
         usual="the GPUs of the measured machine; not known for CPUs and published tables",
     )
     as_json: bool = shared.AS_JSON
-    verbose: bool = Panel.PRINTED.option("Also print the assumptions.", names=("-v",))
+    verbose: bool = Panel.OUTPUT.option("Also print the assumptions.", names=("-v",), printed=True)
 
     @property
     def simulates(self) -> bool:

@@ -73,14 +73,13 @@ def is_script(word: str, *, is_module: bool) -> bool:
     return is_module or (word.endswith(".py") and not Path(word).is_dir())
 
 
-AS_JSON = Panel.OPTIONS.option(
-    "Print JSON on stdout, the rest on stderr.", printed=True, reserved=True
-)
+AS_JSON = Panel.OPTIONS.option("Print JSON on stdout, the rest on stderr.", printed=True)
 CONFIG_FILE = Panel.OPTIONS.option("Read options from a TOML or YAML file.", "FILE", names=("-f",))
-GPUS = Panel.MEASURED_ROWS.option(
+GPUS = Panel.OPTIONS.option(
     "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
     "N|I,J",
     usual="all, or one per core",
+    subjects=Subject.MEASURED,
 )
 RESULTS = Panel.ARGUMENTS.option(
     "Results folder, or a CSV file of results.", "PATH", usual="the latest in results/"
@@ -91,13 +90,16 @@ class Measuring(Options):
     """How a command measures, and where its results go."""
 
     repetitions: Annotated[Count, Field(le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Runs of each row in fresh processes.", "N", default=DEFAULT_REPETITIONS, reserved=True
+        "Runs of each row in fresh processes.",
+        "N",
+        default=DEFAULT_REPETITIONS,
+        subjects=Subject.MEASURED,
     )
     time_limit: Duration = Panel.MEASUREMENT.option(
-        "Time limit of each run.", "TIME", default=300.0, usual="5m"
+        "Time limit of each run.", "TIME", default=300.0, usual="5m", subjects=Subject.MEASURED
     )
     oversubscribe: bool = Panel.MACHINE.option(
-        "Allow more replicas than cores or GPUs.", reserved=True
+        "Allow more replicas than cores or GPUs.", subjects=Subject.MEASURED
     )
     results_dir: FilePath = Panel.OUTPUT.option(
         "Directory for results folders.", "DIR", default=Path("results"), subjects=Subject.MEASURED
@@ -108,7 +110,7 @@ class Measuring(Options):
         usual="the time and what is measured",
         subjects=Subject.MEASURED,
     )
-    quiet: bool = Panel.PRINTED.option("Show no progress.", names=("-q",))
+    quiet: bool = Panel.OUTPUT.option("Show no progress.", names=("-q",), printed=True)
     as_json: bool = AS_JSON
 
 
@@ -122,13 +124,12 @@ class TrainingScript(Options):
     ] = Panel.ARGUMENTS.option(
         "Arguments of the script.",
         "ARGUMENTS",
-        heading="",
         default=(),
         subjects=Subject.MEASURED,
         repeated=True,
     )
     module: bool = Panel.MEASUREMENT.option(
-        "The script is a module, as in python -m.", names=("-m",)
+        "The script is a module, as in python -m.", names=("-m",), subjects=Subject.MEASURED
     )
 
 
@@ -142,31 +143,40 @@ class MeasuredRows(Options):
         subjects=Subject.MODEL,
     )
     gpus: Gpus | None = GPUS
-    implementations: CommaList[ImplementationName] | None = Panel.MEASURED_ROWS.option(
+    implementations: CommaList[ImplementationName] | None = Panel.OPTIONS.option(
         "Implementations; see 'dpbench list implementations'.",
         "A,B",
         usual=f"{as_typed(DEFAULT_IMPLEMENTATIONS)}, and independent at the largest group size",
+        subjects=Subject.MEASURED,
     )
-    backends: CommaList[BackendName] | None = Panel.MEASURED_ROWS.option(
+    backends: CommaList[BackendName] | None = Panel.OPTIONS.option(
         "gloo, shm or nccl; 'dpbench list backends' has all.",
         "A,B",
         names=("--sync-backend",),
         usual=USUAL_BACKEND,
+        subjects=Subject.MEASURED,
     )
-    batch_sizes: CommaList[Count] | None = Panel.MEASURED_ROWS.option(
-        "Samples per replica.", "N,N", usual=as_typed(DEFAULT_BATCH_SIZES)
+    batch_sizes: CommaList[Count] | None = Panel.OPTIONS.option(
+        "Samples per replica.",
+        "N,N",
+        usual=as_typed(DEFAULT_BATCH_SIZES),
+        subjects=Subject.MEASURED,
     )
-    group_sizes: GroupSizes | None = Panel.MEASURED_ROWS.option(
+    group_sizes: GroupSizes | None = Panel.OPTIONS.option(
         "Numbers of replicas to measure; max: all --gpus.",
         "N,N",
         usual="1 (single alone) to --gpus; above 4: 1, 2, 4, …",
+        subjects=Subject.MEASURED,
     )
     data: DatasetName | None = Panel.DATA.option(
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
+        subjects=Subject.MODEL,
     )
-    data_dir: FilePath | None = Panel.DATA.option("Folder with the MNIST files.", "DIR")
+    data_dir: FilePath | None = Panel.DATA.option(
+        "Folder with the MNIST files.", "DIR", subjects=Subject.MODEL
+    )
 
 
 class RowFilter(Options):
@@ -174,15 +184,17 @@ class RowFilter(Options):
 
     filters: ClassVar[tuple[str, ...]] = ("implementation", "backend", "batch_size", "group_size")
     """The attributes of a row that are chosen by; the plural of each is an option."""
-    implementations: CommaList[str] | None = Panel.STORED_ROWS.option(
-        "Show only these implementations.", "A,B"
+    implementations: CommaList[str] | None = Panel.ROWS.option(
+        "Show only these implementations.", "A,B", subjects=Subject.RESULTS
     )
-    backends: CommaList[str] | None = Panel.STORED_ROWS.option("Show only these backends.", "A,B")
-    batch_sizes: CommaList[Count] | None = Panel.STORED_ROWS.option(
-        "Show only these batch sizes.", "N,N"
+    backends: CommaList[str] | None = Panel.ROWS.option(
+        "Show only these backends.", "A,B", subjects=Subject.RESULTS
     )
-    group_sizes: CommaList[Count] | None = Panel.STORED_ROWS.option(
-        "Show only these numbers of replicas.", "N,N"
+    batch_sizes: CommaList[Count] | None = Panel.ROWS.option(
+        "Show only these batch sizes.", "N,N", subjects=Subject.RESULTS
+    )
+    group_sizes: CommaList[Count] | None = Panel.ROWS.option(
+        "Show only these numbers of replicas.", "N,N", subjects=Subject.RESULTS
     )
 
     @property

@@ -145,11 +145,11 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
     )
     rdzv_endpoint: str | None = Panel.NODES.option("Address where node 0 listens.", "HOST:PORT")
     resume: bool = Panel.OUTPUT.option("Run the trials of --name that have not completed.")
-    dry_run: bool = Panel.PRINTED.option(
-        "Print the plan and the least time it takes, and exit.", reserved=True
+    dry_run: bool = Panel.OUTPUT.option(
+        "Print the plan and the least time it takes, and exit.", printed=True
     )
     charts: bool = Panel.OUTPUT.option("Draw charts.", default=True)
-    verbose: bool = Panel.PRINTED.option("Also print notes.", names=("-v",))
+    verbose: bool = Panel.OUTPUT.option("Also print notes.", names=("-v",), printed=True)
     preset: str | None = Panel.OPTIONS.option(
         "Start from a preset: quick, ci, full or paper.", "NAME", subjects=Subject.MODEL
     )

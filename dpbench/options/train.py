@@ -140,14 +140,15 @@ class TrainOptions(Options):
         "Checkpoints to keep: the latest N, and the best.", "N", default=10
     )
     log_interval: Count = Panel.OUTPUT.option("Steps between log lines.", "N", default=20)
-    dry_run: bool = Panel.PRINTED.option("Print the size of a step and exit.")
-    memory: bool = Panel.PRINTED.option("Print each rank's memory at the end.")
-    json_lines: bool = Panel.PRINTED.option("Print the log as JSON Lines on stdout.")
-    quiet: bool = Panel.PRINTED.option("Print only the result.", names=("-q",))
+    dry_run: bool = Panel.OUTPUT.option("Print the size of a step and exit.", printed=True)
+    memory: bool = Panel.OUTPUT.option("Print each rank's memory at the end.", printed=True)
+    json_lines: bool = Panel.OUTPUT.option("Print the log as JSON Lines on stdout.", printed=True)
+    quiet: bool = Panel.OUTPUT.option("Print only the result.", names=("-q",), printed=True)
     local_rank: str | None = Panel.HIDDEN.option(
         "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
         "N",
         names=("--local_rank",),
+        printed=True,
     )
     preset: str | None = Panel.OPTIONS.option("Start from a preset: torch-ddp.", "NAME")
     config: FilePath | None = shared.CONFIG_FILE
