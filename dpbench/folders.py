@@ -63,27 +63,17 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stored:
-    """A results folder and its content so far, with `warnings` of what could not be read."""
+class Sweep:
+    """A sweep and its folder; one that is only planned has no records, and no folder yet."""
 
     folder: Path
     command: CommandLine
     """The command that measured it."""
-    environments: dict[str, Environment] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name of the folder."""
-        return self.folder.resolve().name
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sweep(Stored):
-    """A sweep; one that is only planned has no records, and no folder yet."""
-
     spec: SweepSpec
     records: tuple[TrialRecord, ...] = ()
+    environments: dict[str, Environment] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    """Warnings of what could not be read."""
 
     @property
     def missing(self) -> tuple[tuple[Configuration, int], ...]:
@@ -115,13 +105,6 @@ class Sweep(Stored):
             return None
         again = self.command.again(name=self.folder.absolute().name, resume=True).text
         return f"on every node, as before: {again}" if self.spec.devices_by_node else again
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Collectives(Stored):
-    """The collectives in a results folder."""
-
-    records: tuple[CollectiveRecord, ...] = ()
 
 
 class ResultsFolder(AbstractContextManager["ResultsFolder"]):
@@ -168,10 +151,10 @@ def holds_collectives(folder: Path) -> bool:
 
 def load_sweep(folder: Path) -> Sweep:
     """Read a results folder; raises FileError if it is not one, or is of another dpbench."""
-    header, content = _read(folder, SWEEP_FILE, TRIALS_FILE, TrialRecord)
-    if header.spec is None:
+    spec, content = read_content(folder, SWEEP_FILE, TRIALS_FILE, TrialRecord)
+    if spec is None:
         raise FileError(f"{folder / SWEEP_FILE}: Header.spec: missing")
-    sweep = Sweep(spec=header.spec, **content)
+    sweep = Sweep(folder=folder, spec=spec, **content)
     # An implementation may be a file of the user who measured it.
     used = {record.configuration.implementation for record in sweep.records}
     if unknown := {*used, *sweep.spec.implementations} - IMPLEMENTATIONS.keys():
@@ -180,14 +163,6 @@ def load_sweep(folder: Path) -> Sweep:
             f"{', '.join(IMPLEMENTATIONS)}"
         )
     return sweep
-
-
-def load_stored(folder: Path) -> Sweep | Collectives:
-    """The content of a results folder; raises FileError if it is none, or is of another dpbench."""
-    if holds_collectives(folder) and not holds_sweep(folder):
-        _, content = _read(folder, COMM_FILE, COLLECTIVES_FILE, CollectiveRecord)
-        return Collectives(**content)
-    return load_sweep(folder)
 
 
 def check_name(name: str) -> None:
@@ -200,10 +175,12 @@ def check_name(name: str) -> None:
         )
 
 
-def _read(
+def read_content(
     folder: Path, header_file: str, lines: str, record: type[Any]
-) -> tuple[Header, dict[str, Any]]:
-    """The header, and the other fields of a `Stored`, from files of these names."""
+) -> tuple[SweepSpec | None, dict[str, Any]]:
+    """The specification, None for collectives, and what else files of these names hold: the
+    command, the environments, the records, and warnings of what could not be read. Raises FileError
+    if the folder holds no such results, or those of another dpbench."""
     if not os.path.lexists(folder / header_file):
         raise FileError(_missing(folder))
     path, warnings = folder / lines, tuple[str, ...]()
@@ -218,8 +195,7 @@ def _read(
         )
     environments = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
     header = read_object(folder / header_file, Header)
-    return header, {
-        "folder": folder,
+    return header.spec, {
         "command": header.command,
         "environments": {one.stem: read_object(one, Environment) for one in environments},
         "records": records,

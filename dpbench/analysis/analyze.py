@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from dpbench import folders
+from dpbench.analysis.collectives import Collectives, collective_rows
 from dpbench.analysis.diagnosis.causes import explain_rows
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.fastest import Fastest, fastest_by_batch_size
@@ -15,11 +17,15 @@ from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.published import is_table
 from dpbench.analysis.rows import Row, published_rows, summarize
 from dpbench.analysis.sentences import environment_warnings, notes_on, warnings_on
-from dpbench.folders import Collectives, Sweep, load_stored
+from dpbench.folders import COLLECTIVES_FILE, COMM_FILE, Sweep
 from dpbench.messages import one_line
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
-from dpbench.records.trial import NOT_A_MEAN
+from dpbench.records.trial import NOT_A_MEAN, TrialRecord
 from dpbench.specs import Labels
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached values
@@ -43,6 +49,18 @@ class Analysis:
         """The environments of all records, by their identifiers; none for a published table."""
         return self.sweep.environments if self.sweep else {}
 
+    @property
+    def records(self) -> tuple[TrialRecord, ...]:
+        """All records of its sweep; none for a published table."""
+        return self.sweep.records if self.sweep else ()
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One line per row, with the ends of intervals."""
+        from dpbench.analysis.frames import row_frame
+
+        return row_frame(self.rows)
+
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """Warnings before a number is believed, the most important first: one line each."""
@@ -57,7 +75,12 @@ class Analysis:
     @cached_property
     def machine_load(self) -> MachineLoad:
         """Other load on the machine during the whole sweep."""
-        return machine_load(self.sweep.records if self.sweep else ())
+        return machine_load(self.records)
+
+    def select(self, keeps: Callable[[Row], bool]) -> Self:
+        """The same with the rows alone that it `keeps`, whose references stay."""
+        explained = tuple(each for each in self.explanations if keeps(each.row))
+        return replace(self, rows=tuple(filter(keeps, self.rows)), explanations=explained)
 
     @property
     def by_work(self) -> dict[str, Self]:
@@ -95,7 +118,7 @@ def analyze(sweep: Sweep) -> Analysis:
     proofs = [record.facts.verification for record in records if record.facts.verification]
     is_no_mean = any(proof.is_sample_mean is False for proof in proofs)
     return Analysis(
-        name=sweep.name,
+        name=sweep.folder.resolve().name,
         rows=rows,
         explanations=explain_rows(rows),
         sweep=sweep,
@@ -109,9 +132,17 @@ def analyze(sweep: Sweep) -> Analysis:
 
 
 def read_results(path: Path) -> Analysis | Collectives:
-    """Read a results folder or a CSV file, and analyze its rows; raises FileError if it is
-    neither. Collectives have none."""
+    """Read a results folder or a CSV file, and analyze it; raises FileError if it is neither."""
     if is_table(path):
         return Analysis(name=path.name, rows=published_rows(path))
-    stored = load_stored(path)
-    return analyze(stored) if isinstance(stored, Sweep) else stored
+    return read_folder(path)
+
+
+def read_folder(folder: Path) -> Analysis | Collectives:
+    """Read a results folder, and analyze it; raises FileError if it is none, or is of another
+    dpbench."""
+    if not folders.holds_collectives(folder):
+        return analyze(folders.load_sweep(folder))
+    _, content = folders.read_content(folder, COMM_FILE, COLLECTIVES_FILE, CollectiveRecord)
+    rows = collective_rows(content["records"])
+    return Collectives(name=folder.resolve().name, rows=rows, **content)

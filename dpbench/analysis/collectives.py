@@ -9,18 +9,24 @@ cost of every small message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter, truediv
 from statistics import median
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from dpbench.analysis import formatting
 from dpbench.analysis.estimate import Estimate, geometric_mean
 from dpbench.analysis.metrics import Metric
 from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
 from dpbench.specs.collective import CollectiveSpec
+from dpbench.specs.command_line import CommandLine
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +45,48 @@ class CollectiveRow:
     algorithm_bytes_per_second: Estimate | None = None
     bus_bytes_per_second: Estimate | None = None
     largest_error: float | None = None
+
+    @property
+    def backend(self) -> str:
+        return self.spec.backend
+
+    @property
+    def group_size(self) -> int:
+        return self.spec.group_size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collectives:
+    """What a results folder of `dpbench comm` holds, with the members by which tables, charts and
+    pages read an `Analysis`."""
+
+    name: str
+    rows: tuple[CollectiveRow, ...]
+    command: CommandLine
+    """The command that measured them."""
+    records: tuple[CollectiveRecord, ...]
+    """All records, also those of rows that are not selected."""
+    environments: Mapping[str, Environment]
+    """The environments of all records, by their identifiers."""
+    warnings: tuple[str, ...] = ()
+    """Warnings of what could not be read."""
+    work: ClassVar[str] = ""
+
+    @property
+    def by_work(self) -> dict[str, Self]:
+        """All of them together, as they have no models."""
+        return {self.work: self}
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One line per row, with the ends of intervals."""
+        from dpbench.analysis.frames import collective_frame
+
+        return collective_frame(self.rows)
+
+    def select(self, keeps: Callable[[CollectiveRow], bool]) -> Self:
+        """The same with the rows alone that it `keeps`."""
+        return replace(self, rows=tuple(filter(keeps, self.rows)))
 
 
 COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (

@@ -15,7 +15,7 @@ from typing import get_args, get_type_hints
 import numpy as np
 import pandas as pd
 
-from dpbench.analysis.collectives import COLLECTIVE_METRICS, collective_rows
+from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow
 from dpbench.analysis.metrics import (
     METRICS,
     Metric,
@@ -29,7 +29,6 @@ from dpbench.analysis.metrics import (
 from dpbench.analysis.resources import memory_imbalance
 from dpbench.analysis.rows import Row, by_configuration
 from dpbench.analysis.throughput import elapsed_seconds
-from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
 from dpbench.specs.labels import IDENTITY
 
@@ -118,10 +117,10 @@ def row_frame(rows: Iterable[Row]) -> pd.DataFrame:
     return _frame((*METRICS, *claimed_metrics(listed)), listed)
 
 
-def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
+def collective_frame(rows: Sequence[CollectiveRow]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size; a collective without any
     measurement has one row, without a size."""
-    return _frame(COLLECTIVE_METRICS, collective_rows(records))
+    return _frame(COLLECTIVE_METRICS, rows)
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:

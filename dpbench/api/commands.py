@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+from dpbench.analysis.analyze import analyze
 from dpbench.api.calls import as_path, python_call, takes_options
 from dpbench.api.results import Results
 from dpbench.options.check import CheckOptions
@@ -55,7 +56,8 @@ def sweep(
     ):
         if run is None:
             return None
-        results = Results(run.measure(TrialProgress(quiet=not progress)))
+        stored = run.measure(TrialProgress(quiet=not progress))
+    results = Results(analyze(stored), stored.folder)
     if report:
         results.write_report(charts=measured.charts)
     return results

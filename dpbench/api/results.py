@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis import frames
-from dpbench.analysis.analyze import Analysis, analyze
-from dpbench.analysis.rows import Row
+from dpbench.analysis.analyze import Analysis, read_folder
+from dpbench.analysis.collectives import Collectives
 from dpbench.errors import UsageError, unknown_name
-from dpbench.folders import Collectives, Sweep, load_stored
 from dpbench.options.reading import read_value
 from dpbench.options.types import FilePath
 from dpbench.records.environment import Environment
@@ -37,52 +36,44 @@ class Results:
     Frames keep the numbers that tables replace by "too noisy".
     """
 
-    def __init__(self, stored: Sweep | Collectives) -> None:
-        self._stored = stored
-        self._trials = stored.records if isinstance(stored, Sweep) else ()
-        self._collectives = stored.records if isinstance(stored, Collectives) else ()
-
-    @cached_property
-    def _shown(self) -> Analysis | Collectives:
-        """What the page and charts show."""
-        return analyze(self._stored) if isinstance(self._stored, Sweep) else self._stored
-
-    @property
-    def _rows(self) -> tuple[Row, ...]:
-        return self._shown.rows if isinstance(self._shown, Analysis) else ()
+    def __init__(self, content: Analysis | Collectives, folder: Path) -> None:
+        self._content = content
+        # Collectives have neither rows nor trials.
+        self._training = content if isinstance(content, Analysis) else Analysis(name="")
+        self._folder = folder
 
     @property
     def summary(self) -> str:
         """The headline: the fastest configuration of each architecture and batch size, and how well
         it scales."""
-        if isinstance(self._shown, Collectives):
-            return "Collectives only: no training was measured."
-        return "\n".join(headline_sentences(self._shown.fastest))
+        sentences = headline_sentences(self._training.fastest)
+        return "\n".join(sentences) or "Collectives only: no training was measured."
 
     @cached_property
     def rows(self) -> pd.DataFrame:
         """One row per configuration, with the ends of intervals."""
-        return frames.row_frame(self._rows)
+        return self._training.frame
 
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial; if it was retried, the last attempt."""
-        return frames.trial_frame(self._trials)
+        return frames.trial_frame(self._training.records)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """One row per rank of a trial."""
-        return frames.rank_frame(self._trials)
+        return frames.rank_frame(self._training.records)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per step, window and rank."""
-        return frames.step_frame(self._trials)
+        return frames.step_frame(self._training.records)
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row per collective, backend, group size and message size."""
-        return frames.collective_frame(self._collectives)
+        rows = self._content.rows if isinstance(self._content, Collectives) else ()
+        return frames.collective_frame(rows)
 
     def table(
         self,
@@ -96,7 +87,7 @@ class Results:
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
-        return rows_text(self._rows, format=format, columns=keys, width=width)
+        return rows_text(self._training.rows, format=format, columns=keys, width=width)
 
     def plot(self, kind: str = "throughput", *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is the architecture, required if there are
@@ -107,8 +98,7 @@ class Results:
         """
         if kind not in CHARTS:
             raise unknown_name("chart", kind, CHARTS)
-        shown = self._shown
-        charts = shown.by_work if isinstance(shown, Analysis) else {"": shown}
+        charts = self._content.by_work
         if work is None and len(charts) == 1:
             (work,) = charts
         if work is None or work not in charts:
@@ -126,33 +116,34 @@ class Results:
 
         Raises FileError if it cannot be written.
         """
-        return write_page(page_path(self.folder), page_text(self._shown, charts=charts))
+        return write_page(page_path(self.folder), page_text(self._content, charts=charts))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
         verified, steps that were still warming up."""
-        return self._shown.warnings
+        return self._content.warnings
 
     @property
     def spec(self) -> SweepSpec | None:
         """The specification of the sweep; None if the folder holds collectives."""
-        return self._stored.spec if isinstance(self._stored, Sweep) else None
+        sweep = self._training.sweep
+        return sweep.spec if sweep else None
 
     @property
     def environments(self) -> Mapping[str, Environment]:
         """Environments of the records, by the identifiers that records refer to."""
-        return self._stored.environments
+        return self._content.environments
 
     @property
     def folder(self) -> Path:
         """The results folder that was read."""
-        return self._stored.folder
+        return self._folder
 
     def __repr__(self) -> str:
         """The folder, and what it holds."""
         kind = "collective" if self.spec is None else "trial"
-        return f"<Results {str(self.folder)!r}: {units.counted(len(self._stored.records), kind)}>"
+        return f"<Results {str(self.folder)!r}: {units.counted(len(self._content.records), kind)}>"
 
 
 def load(path: str | PathLike[str]) -> Results:
@@ -168,4 +159,5 @@ def load(path: str | PathLike[str]) -> Results:
         UsageError: `path` is not a path.
         FileError: `path` is not a results folder.
     """
-    return Results(load_stored(read_value("path", FilePath, path)))
+    folder = read_value("path", FilePath, path)
+    return Results(read_folder(folder), folder)

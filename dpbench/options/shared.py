@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpbench.data.registry import DATASETS, is_function
-from dpbench.errors import expected_name
+from dpbench.errors import UsageError, expected_name
 from dpbench.messages import as_typed, option_words
 from dpbench.options.model import OptionError, Options, Panel, Subject
 from dpbench.options.types import (
@@ -30,6 +30,7 @@ from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
 if TYPE_CHECKING:
+    from dpbench.analysis.collectives import CollectiveRow
     from dpbench.analysis.rows import Row
 
 MAX_WORD: Literal["max"] = "max"
@@ -208,16 +209,22 @@ class RowFilter(Options):
         values = {name: getattr(self, f"{name}s") for name in self.filters}
         return {name: chosen for name, chosen in values.items() if chosen is not None}
 
-    def keeps(self, row: Row) -> bool:
+    def keeps(self, row: Row | CollectiveRow) -> bool:
         """Whether a row of results is one of those."""
-        return all(getattr(row, name) in kept for name, kept in self.wanted.items())
+        # Collectives have no implementation and no batch size.
+        return all(getattr(row, name, None) in kept for name, kept in self.wanted.items())
 
-    def choices(self, rows: Sequence[Row]) -> str:
+    def require_rows(self, rows: Sequence[Row | CollectiveRow], source: str | Path) -> None:
+        """Raise UsageError if it keeps none of the rows, which are those of `source`."""
+        if rows and not any(map(self.keeps, rows)):
+            raise UsageError(f"{source}: no such row; there are {self.choices(rows)}")
+
+    def choices(self, rows: Sequence[Row | CollectiveRow]) -> str:
         """The values of rows that the options can choose: numbers ascend, names are in the order of
         the rows."""
         parts = []
         for name in self.filters:
-            values = dict.fromkeys(getattr(row, name) for row in rows)
+            values = dict.fromkeys(getattr(row, name, None) for row in rows)
             values.pop(None, None)
             ordered = sorted(values, key=lambda value: value if isinstance(value, int) else 0)
             if ordered:

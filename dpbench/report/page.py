@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.collectives import Collectives
 from dpbench.analysis.diagnosis.explanation import Explanation, fastest_by_work
 from dpbench.errors import FileError
 from dpbench.files import folder_inside, is_free, write_inside
-from dpbench.folders import Collectives, Sweep
 from dpbench.records.environment import environment_line
 from dpbench.report.answers.comm import collectives_table
 from dpbench.report.answers.explain import READING_NOTE, factors_table, what_to_try
@@ -22,7 +23,6 @@ from dpbench.report.charts.kinds import CHARTS, ChartKind, NothingToDraw
 from dpbench.report.commands import next_command
 from dpbench.report.configurations import configurations_table
 from dpbench.report.markup import render_template
-from dpbench.report.table import Table
 from dpbench.specs.command_line import CommandLine
 
 REPORT_FOLDER, PAGE, CHART_FOLDER = "report", "index.html", "charts"
@@ -46,11 +46,6 @@ def page_path(results: Path) -> Path:
     return folder_inside(results, REPORT_FOLDER) / PAGE
 
 
-def charts_folder(results: Path) -> Path:
-    """The folder of charts in a results folder; raises FileError if it is a link."""
-    return folder_inside(results, REPORT_FOLDER, CHART_FOLDER)
-
-
 def page_path_in(folder: Path) -> Path:
     """The path of the page in a folder that the user names; raises FileError if that holds files,
     but no report."""
@@ -72,38 +67,34 @@ def page_text(
     """The page of results, with every chart that they have data for if `charts`; `next_command`
     explains `last_command`. The template escapes all text, as it may come from a record, but for
     charts."""
+    drawn = _draw(results) if charts else {}
     if isinstance(results, Collectives):
-        return render_template(
-            "page.html",
-            title=results.name,
-            about=_measured_on(results),
-            warnings=results.warnings,
-            charts=_draw({"": results}) if charts else {},
-            collectives=collectives_table(results.records),
-            environment=_environment(results),
-            command=results.command.text,
-        )
-    drawn = _draw(results.by_work) if charts else {}
-    scaling = drawn.get("scaling", [])
-    sweep = results.sweep
-    command = sweep.command if sweep else None
-    factors = factors_table([e for e in results.explanations if not e.row.noisy_estimates])
+        about, command = _measured_on(results), results.command
+        content: dict[str, Any] = {"collectives": collectives_table(results)}
+    else:
+        about, command = _about(results), results.sweep and results.sweep.command
+        scaling = drawn.get("scaling", [])
+        factors = factors_table([e for e in results.explanations if not e.row.noisy_estimates])
+        content = {
+            "headline": [*headline_sentences(results.fastest)],
+            "advice": what_to_try([*_fastest_explained(results)]),
+            "next_command": next_command(results, last_command),
+            "first_chart": scaling.pop(0) if scaling and results.fastest else None,
+            "rows": configurations_table(results.rows, command=command),
+            "notes": results.notes,
+            "factors": factors if factors.lines else None,
+            "reading_note": READING_NOTE,
+        }
+    first = next(iter(results.environments.values()), None)  # warnings say how others differ
     return render_template(
         "page.html",
         title=results.name,
-        about=_about(results),
-        headline=[*headline_sentences(results.fastest)],
+        about=about,
         warnings=results.warnings,
-        advice=what_to_try([*_fastest_explained(results)]),
-        next_command=next_command(results, last_command),
-        first_chart=scaling.pop(0) if scaling and results.fastest else None,
         charts=drawn,
-        rows=configurations_table(results.rows, command=command),
-        notes=results.notes,
-        factors=factors if factors.lines else None,
-        reading_note=READING_NOTE,
-        environment=_environment(sweep) if sweep else None,
+        environment=environment_table(environment_lines(first)) if first else None,
         command=command.text if command else "",
+        **content,
     )
 
 
@@ -121,30 +112,22 @@ def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
         )
 
 
-def _draw(
-    by_work: Mapping[str, Analysis | Collectives],
-) -> dict[str, list[tuple[ChartKind, str]]]:
+def _draw(results: Analysis | Collectives) -> dict[str, list[tuple[ChartKind, str]]]:
     """Every chart that there is data for, one for each work, by section: its kind and markup."""
     from dpbench.report.charts.figures import house_style, inline_svg
 
+    parts = results.by_work
     charts = defaultdict[str, list[tuple[ChartKind, str]]](list)
     with house_style():
-        for kind, (work, part) in product(CHARTS.values(), by_work.items()):
-            rows = () if isinstance(part, Collectives) else part.rows
-            if len({row.group_size for row in rows}) < kind.page_group_sizes:
+        for kind, work in product(CHARTS.values(), parts):
+            if len({row.group_size for row in parts[work].rows}) < kind.page_group_sizes:
                 continue
             try:
-                figure = kind.draw(part)
+                figure = kind.draw(parts[work])
             except NothingToDraw:
                 continue  # dpbench plot says why
             charts[kind.section].append((kind, inline_svg(figure, salt=f"{kind.name} {work}")))
     return charts
-
-
-def _environment(stored: Sweep | Collectives) -> Table | None:
-    """The first environment; warnings tell how others differ from it."""
-    first = next(iter(stored.environments.values()), None)
-    return environment_table(environment_lines(first)) if first else None
 
 
 def _about(analysis: Analysis) -> Iterator[str]:
@@ -154,7 +137,7 @@ def _about(analysis: Analysis) -> Iterator[str]:
         yield f"{units.counted(len(analysis.rows), 'row')} of published numbers, not measured here"
         return
     yield works_of(sweep)
-    yield from _measured_on(sweep)
+    yield from _measured_on(analysis)
     yield units.counted(sweep.trials_run, "trial")
     if any(row.verified is not None for row in analysis.rows):
         right = sum(row.verified is True for row in analysis.rows)
@@ -162,8 +145,8 @@ def _about(analysis: Analysis) -> Iterator[str]:
         yield f"gradients of {right:,} of {checked:,} configurations match a single process"
 
 
-def _measured_on(stored: Sweep | Collectives) -> Iterator[str]:
+def _measured_on(results: Analysis | Collectives) -> Iterator[str]:
     """The machine and the time."""
-    yield environment_line(stored.environments, {*stored.environments})
-    if first := min((record.started_utc for record in stored.records), default=""):
+    yield environment_line(results.environments, {*results.environments})
+    if first := min((record.started_utc for record in results.records), default=""):
         yield f"{first[:10]} {first[11:16]} UTC"

@@ -7,7 +7,8 @@ from functools import partial
 from itertools import product
 from typing import cast
 
-from dpbench import folders, units
+from dpbench import units
+from dpbench.analysis.analyze import read_folder
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.folders import LOGS_FOLDER, ResultsFolder
@@ -63,7 +64,7 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
             records.append(record)
             progress.finished(record)
     failed = any(record.status.is_failure for record in records)
-    answer = measured_answer(folders.load_stored(folder), options)
+    answer = measured_answer(read_folder(folder), folder, options)
     return replace(answer, exit_status=int(failed))
 
 

@@ -20,7 +20,6 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.explain import explanation_answer
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.reporting import select_rows
 from dpbench.run.results_folders import latest_folder
 from dpbench.specs.traits import SCRIPT
 
@@ -49,7 +48,8 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
             f"`single`{why}"
         )
     there = options.choices([explanation.row for explanation in analysis.explanations])
-    analysis = select_rows(analysis, options)
+    options.require_rows(all_rows, analysis.name)
+    analysis = analysis.select(options.keeps)
     if not (explanations := analysis.explanations):
         what = f"nothing to explain in {analysis.rows[0].label}"
         raise UsageError(f"{sweep.folder}: {what}; there are {there}")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
 
 from matplotlib.figure import Figure
 
-from dpbench.analysis.analyze import Analysis, read_results
+from dpbench.analysis.analyze import read_results
 from dpbench.analysis.published import is_table
 from dpbench.errors import UsageError
-from dpbench.folders import Collectives
+from dpbench.files import folder_inside
 from dpbench.messages import say, warn
 from dpbench.options.results import ALL_CHARTS, PlotOptions
 from dpbench.report.charts.figures import house_style, stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
-from dpbench.report.page import charts_folder
-from dpbench.run.reporting import select_collectives, select_rows
+from dpbench.report.page import CHART_FOLDER, REPORT_FOLDER
 from dpbench.run.results_folders import first_free, latest_folder
 
 
@@ -27,7 +25,7 @@ def plot(options: PlotOptions) -> str:
     """
     draws_all = ALL_CHARTS in options.kinds
     kinds = [CHARTS[name] for name in (CHARTS if draws_all else options.kinds)]
-    sweeps_only = any(kind.is_of_sweeps for kind in kinds)
+    sweeps_only = not all(kind.shows_collectives for kind in kinds)
     path = options.path or latest_folder("plot", sweeps_only=sweeps_only)
     if options.output is None and is_table(path):
         raise UsageError(
@@ -35,19 +33,16 @@ def plot(options: PlotOptions) -> str:
         )
     results = read_results(path)
     warn(*results.warnings)
-    by_work: Mapping[str, Analysis | Collectives]
-    if isinstance(results, Collectives):
-        by_work = {"": select_collectives(results, options)}
-    else:
-        by_work = select_rows(results, options).by_work
-    folder = options.output or charts_folder(path)
+    options.require_rows(results.rows, results.name)
+    parts = results.select(options.keeps).by_work
+    folder = options.output or folder_inside(path, REPORT_FOLDER, CHART_FOLDER)
     drawn: dict[str, Figure] = {}
     empty = list[str]()
     with house_style():
-        for kind, (work, shown) in product(kinds, by_work.items()):
+        for kind, work in product(kinds, parts):
             stem = first_free(stem_of(kind.name, work), lambda free: free in drawn)
             try:
-                drawn[stem] = kind.draw(shown)
+                drawn[stem] = kind.draw(parts[work])
             except NothingToDraw as reason:
                 empty.append(f"no chart {stem}: {reason}")
         if empty and not (draws_all and drawn):

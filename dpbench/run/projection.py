@@ -29,8 +29,7 @@ def project(options: ProjectOptions) -> Answer:
         )
     else:
         rows = published_rows(options.path)
-    if rows and not any(map(options.keeps, rows)):
-        raise UsageError(f"{options.path}: no such row; there are {options.choices(rows)}")
+    options.require_rows(rows, options.path)
     curves, notes = scaling_curves(rows, options.keeps)
     network = None
     if options.topology is not None:

@@ -70,8 +70,8 @@ def test_a_chart_is_a_figure(measured: Results) -> None:
 
 def test_collectives_alone_are_results_too() -> None:
     record = collective_record(collective_spec(sizes_bytes=(4, 1024)))
-    cut = stored_collectives([record], "results/comm", warnings=("one line cut",))
-    found = Results(cut)
+    cut = stored_collectives([record], warnings=("one line cut",))
+    found = Results(cut, Path("results/comm"))
     assert (found.spec, len(found.rows), len(found.collectives)) == (None, 0, 2)
     assert found.warnings == ("one line cut",)
     assert repr(found) == "<Results 'results/comm': 1 collective>"

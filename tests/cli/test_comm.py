@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench import folders
+from dpbench.analysis.analyze import read_folder
 from dpbench.cli.app import run
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
@@ -26,9 +26,9 @@ def comm(folder: Path, *arguments: str) -> int:
 
 
 def ran(folder: Path) -> list[str]:
-    stored = folders.load_stored(folder / "c")
-    assert isinstance(stored, folders.Collectives)
-    return [f"{one.spec.backend} {one.spec.repetition}" for one in stored.records]
+    records = read_folder(folder / "c").records
+    specs = [one.spec for one in records if isinstance(one, CollectiveRecord)]
+    return [f"{spec.backend} {spec.repetition}" for spec in specs]
 
 
 def test_every_measurement_is_stored_told_and_shown(

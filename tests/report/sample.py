@@ -6,11 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from dpbench.analysis.analyze import Analysis, analyze
-from dpbench.folders import Collectives
+from dpbench.analysis.collectives import Collectives, collective_rows
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import MemoryPeaks, Status, TrialRecord
 from tests.analysis.builders import (
@@ -93,8 +92,10 @@ def stored_collectives(
 ) -> Collectives:
     """Collectives as if they were read from the folder `name`."""
     return Collectives(
-        folder=Path(name),
+        name=name,
+        rows=collective_rows(records),
         command=command("comm"),
         records=tuple(records),
+        environments={},
         warnings=warnings,
     )

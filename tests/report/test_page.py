@@ -172,7 +172,7 @@ def test_a_page_copies_the_command_of_each_row() -> None:
 
 
 def test_charts_without_data_are_left_out() -> None:
-    expected = {kind.name for kind in CHARTS.values() if kind.is_of_sweeps}
+    expected = {kind.name for kind in CHARTS.values() if not kind.shows_collectives}
     # No phases in the sample; of two group sizes speedup says no more than efficiency.
     assert {*charts_of(whole())} == expected - {"step-shares", "speedup"}
 

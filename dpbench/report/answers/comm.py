@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.collectives import COLLECTIVE_METRICS, CollectiveRow, collective_rows
+from dpbench.analysis.collectives import COLLECTIVE_METRICS, Collectives
 from dpbench.analysis.estimate import TOO_NOISY_RATIO
 from dpbench.analysis.formatting import span
-from dpbench.folders import Collectives
 from dpbench.messages import one_line
-from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.configurations import metric_column
@@ -24,30 +22,31 @@ def collectives_answer(collectives: Collectives, page: Path | None = None) -> An
     return Answer(
         paragraphs=(
             "\n".join(f"Warning: {one_line(warning)}" for warning in collectives.warnings),
-            collectives_table(collectives.records),
+            collectives_table(collectives),
             keep_on_line(f"Report: {page}") if page else "",
         )
     )
 
 
-def collectives_table(records: Sequence[CollectiveRecord]) -> Table:
+def collectives_table(collectives: Collectives) -> Table:
     """A row for each collective, backend, group size and message size that has numbers; below it
     what failed, on what the others ran, and how to read them."""
-    rows = collective_rows(records)
-    measured = [row for row in rows if row.nbytes is not None]
+    measured = [row for row in collectives.rows if row.nbytes is not None]
     columns = []
     for metric in COLLECTIVE_METRICS:
         if metric.priority is not None:
             values = [metric.read(row) for row in measured]
             columns.append(metric_column(metric, values, [*map(metric.write, values)]))
-    return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(records, rows)))
+    return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(collectives)))
 
 
-def _notes(records: Sequence[CollectiveRecord], rows: Sequence[CollectiveRow]) -> Iterator[str]:
+def _notes(collectives: Collectives) -> Iterator[str]:
+    rows = collectives.rows
+    shown = {row.spec.label for row in rows}
     failed = Counter(
         (record.spec.label, record.status, record.reason)
-        for record in records
-        if record.status is not Status.COMPLETED
+        for record in collectives.records
+        if record.spec.label in shown and record.status is not Status.COMPLETED
     )
     for (label, status, reason), count in failed.items():
         why = f": {one_line(reason)}" if reason else ""

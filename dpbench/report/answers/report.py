@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.collectives import Collectives
 from dpbench.analysis.fastest import Fastest
 from dpbench.analysis.formatting import percentage, plus_minus, rate_with_unit
 from dpbench.analysis.rows import Row
@@ -16,6 +17,7 @@ from dpbench.folders import Sweep
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.report.answer import Answer
+from dpbench.report.answers.comm import collectives_answer
 from dpbench.report.commands import next_command
 from dpbench.report.configurations import configurations_table
 from dpbench.report.table import keep_on_line
@@ -29,7 +31,7 @@ MAX_TIES_NAMED = 5
 
 
 def report_answer(
-    analysis: Analysis,
+    results: Analysis | Collectives,
     *,
     columns: str | None = None,
     page: Path | None = None,
@@ -37,13 +39,16 @@ def report_answer(
     verbose: bool = False,
 ) -> Answer:
     """The headline, the first warnings, the table, and below it where the report is, what to run
-    next (see `next_command`), and how many notes `verbose` would print.
+    next (see `next_command`), and how many notes `verbose` would print. Of collectives, the
+    warnings and the table.
 
     Raises UsageError for unknown columns.
     """
-    warnings = analysis.warnings
-    notes = analysis.notes
-    following = next_command(analysis, last_command)
+    if isinstance(results, Collectives):
+        return collectives_answer(results, page)
+    warnings = results.warnings
+    notes = results.notes
+    following = next_command(results, last_command)
     parts = [f"Report: {page}"] if page else []
     parts += [f"Next: {following}"] if following else []
     hidden = {"more warning": len(warnings[MAX_WARNINGS:]), "note": len(notes)}
@@ -51,15 +56,15 @@ def report_answer(
     if counts and not verbose:
         parts.append(f"({', '.join(counts)}: --verbose)")
     warned = [f"Warning: {warning}" for warning in warnings[:MAX_WARNINGS]]
-    table = configurations_table(analysis.rows, columns)
+    table = configurations_table(results.rows, columns)
     last = "   ".join(map(keep_on_line, parts))
-    if sweep := analysis.sweep:
+    if sweep := results.sweep:
         repetitions = units.counted(sweep.spec.repetitions, "repetition")
         machine = environment_line(sweep.environments, {*sweep.environments})
         last = f"Measured: {works_of(sweep)}; {repetitions}; {machine}\n{last}"
     return Answer(
         paragraphs=(
-            "\n".join((*headline_sentences(analysis.fastest), *warned)),
+            "\n".join((*headline_sentences(results.fastest), *warned)),
             table,
             [*warnings[MAX_WARNINGS:], *notes] if verbose else [],
             last.strip(),

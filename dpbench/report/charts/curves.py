@@ -14,12 +14,11 @@ from matplotlib.ticker import EngFormatter, NullLocator, PercentFormatter
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.collectives import collective_rows
+from dpbench.analysis.collectives import Collectives
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.rows import Row
 from dpbench.analysis.sentences import relative_to
-from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.report.charts.figures import (
     INK,
@@ -221,7 +220,7 @@ def _batch_panels(
 def bandwidth(collectives: Collectives) -> Figure:
     """One panel per collective and group size, one line per backend."""
     lines: dict[CollectiveSpec, dict[int, Estimate]] = {}
-    for row in collective_rows(collectives.records):
+    for row in collectives.rows:
         if row.nbytes is not None and row.bus_bytes_per_second is not None:
             lines.setdefault(row.spec, {})[row.nbytes] = row.bus_bytes_per_second
     groups: dict[str, list[CollectiveSpec]] = {}

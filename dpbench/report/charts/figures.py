@@ -24,11 +24,11 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.collectives import Collectives
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.formatting import percent, span
 from dpbench.analysis.rows import Row
 from dpbench.files import write_inside
-from dpbench.folders import Collectives
 from dpbench.messages import one_line
 from dpbench.records.environment import environment_line
 from dpbench.report.markup import visible

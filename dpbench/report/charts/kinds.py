@@ -9,13 +9,13 @@ import pkgutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dpbench.folders import Collectives
 from dpbench.messages import one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpbench.analysis.analyze import Analysis
+    from dpbench.analysis.collectives import Collectives
 
 IMAGE_FORMATS = ("png", "svg", "pdf")
 NO_COLLECTIVES = "no collective was measured at two sizes or more; dpbench comm measures them"
@@ -36,24 +36,20 @@ class ChartKind:
     section: Literal["scaling", "time", "learning", "communication"]
     """The `id` of its section of the page."""
     function: str
-    """The function that draws it, as "module:function" in this folder."""
+    """The function that draws an `Analysis`, or `Collectives`, as "module:function" here."""
+    shows_collectives: bool = False
     page_group_sizes: int = 0
     """Fewest group sizes with which it says more than the other charts of the page."""
 
-    @property
-    def is_of_sweeps(self) -> bool:
-        """Whether it shows sweeps, and not measurements of collectives."""
-        return self.section != "communication"
-
     def draw(self, results: Analysis | Collectives) -> Figure:
         """Draw it of one work, in `figures.house_style()`; raises NothingToDraw with a reason."""
-        work = "" if isinstance(results, Collectives) else results.work
-        if self.is_of_sweeps == isinstance(results, Collectives):
-            raise NothingToDraw(NO_TRAINING if self.is_of_sweeps else NO_COLLECTIVES)
+        from dpbench.analysis.collectives import Collectives
+
+        if isinstance(results, Collectives) != self.shows_collectives:
+            raise NothingToDraw(NO_COLLECTIVES if self.shows_collectives else NO_TRAINING)
         figure: Figure = pkgutil.resolve_name(f"{__package__}.{self.function}")(results)
-        figure.suptitle(
-            f"{self.title}: {one_line(work)}" if work else self.title, x=0.01, ha="left"
-        )
+        title = f"{self.title}: {one_line(results.work)}" if results.work else self.title
+        figure.suptitle(title, x=0.01, ha="left")
         return figure
 
 
@@ -64,7 +60,13 @@ _KINDS = (
     ChartKind("efficiency", "Efficiency by group size", "scaling", "curves:efficiency"),
     ChartKind("step-shares", "Phases of a step", "time", "bars:step_shares"),
     ChartKind("loss", "Loss over time", "learning", "curves:loss"),
-    ChartKind("bandwidth", "Bandwidth by message size", "communication", "curves:bandwidth"),
+    ChartKind(
+        "bandwidth",
+        "Bandwidth by message size",
+        "communication",
+        "curves:bandwidth",
+        shows_collectives=True,
+    ),
 )
 CHARTS = {kind.name: kind for kind in _KINDS}
 """Kinds in the order in which they are listed and drawn."""

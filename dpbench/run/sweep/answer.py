@@ -24,6 +24,7 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
         if run is None:
             return None
         # After `launched_sweep`, which has to come before torch is imported.
+        from dpbench.analysis.analyze import analyze
         from dpbench.run.reporting import measured_answer
         from dpbench.run.sweep.dry_run import describe_plan
         from dpbench.run.sweep.measuring import exit_status
@@ -31,7 +32,8 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
         if options.dry_run:
             return describe_plan(options, run)
         sweep = run.measure(progress)
-    last_command = short_command(options)
-    answer = measured_answer(sweep, options, last_command=last_command, verbose=options.verbose)
+    answer = measured_answer(
+        analyze(sweep), sweep.folder, options, short_command(options), verbose=options.verbose
+    )
     status = exit_status(sweep.records, options.measured_implementations)
     return replace(answer, exit_status=status)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dpbench.records.trial import HostLoad
-from dpbench.report.answers.comm import collectives_answer
 from dpbench.report.answers.report import headline_sentences, report_answer
 from dpbench.report.commands import command_to_decide, next_command
 from dpbench.report.page import page_text
@@ -127,7 +126,7 @@ def test_two_warnings_are_shown_and_the_others_are_notes() -> None:
 
 
 def test_collectives_that_did_not_complete_have_their_reason() -> None:
-    text = " ".join(collectives_answer(stored_collectives(sample_collectives())).text.split())
+    text = " ".join(report_answer(stored_collectives(sample_collectives())).text.split())
     assert "all_reduce on nccl ×2: failed (1 repetition): rank 1 died" in text
     assert "float32, 1 thread per rank, cpu" in text
 
@@ -137,7 +136,7 @@ def test_the_largest_error_of_collectives_stays_beside_the_time_in_eighty_column
     spread: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = collectives_answer(stored_collectives(sample_collectives(spread=spread))).text
+    text = report_answer(stored_collectives(sample_collectives(spread=spread))).text
     lines = text.splitlines()
     assert ("too noisy" in text) == (spread > 0.02)
     assert {"Time", "Error", "busbw"} <= {*lines[0].split()}

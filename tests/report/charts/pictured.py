@@ -9,8 +9,8 @@ from functools import cache
 from matplotlib.figure import Figure
 
 from dpbench.analysis.analyze import Analysis
+from dpbench.analysis.collectives import Collectives
 from dpbench.analysis.rows import summarize
-from dpbench.folders import Collectives
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
 from dpbench.report.charts.figures import house_style
 from dpbench.report.charts.kinds import CHARTS

@@ -10,7 +10,6 @@ import pytest
 from matplotlib.axes import Axes
 
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.collectives import collective_rows
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row, published_rows
 from dpbench.report.charts import figures
@@ -204,8 +203,7 @@ def test_losses_end_where_their_window_ends() -> None:
 def test_bandwidth_is_that_of_the_analysis() -> None:
     chart = figure("bandwidth")
     assert [axes.get_title("left") for axes in chart.axes] == ["all_reduce ×2", "all_reduce ×4"]
-    measured = collective_rows(collectives().records)
-    rows = [row for row in measured if row.spec.group_size == 4]
+    rows = [row for row in collectives().rows if row.group_size == 4]
     shown = [value for _, _, value, _, _ in bars(chart.axes[1])]
     speeds = [row.bus_bytes_per_second.value for row in rows if row.bus_bytes_per_second]
     assert shown == pytest.approx(speeds)
