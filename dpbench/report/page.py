@@ -68,11 +68,12 @@ def page_text(
     explains `last_command`. The template escapes all text, as it may come from a record, but for
     charts."""
     drawn = _draw(results) if charts else {}
+    command: CommandLine | None
     if isinstance(results, Collectives):
         about, command = _measured_on(results), results.command
         content: dict[str, Any] = {"collectives": collectives_table(results)}
     else:
-        about, command = _about(results), results.sweep and results.sweep.command
+        about, command = _about(results), results.sweep.command if results.sweep else None
         scaling = drawn.get("scaling", [])
         factors = factors_table([e for e in results.explanations if not e.row.noisy_estimates])
         content = {
