@@ -83,9 +83,8 @@ def _after_explanation(
             return again(same, warmup=other.options["warmup"][-1])
         if len(compared | other.options) <= MOST_REMEDIES:
             compared |= other.options
-    command = page if explained.is_script else ""
-    if compared:
-        command = again(sweep, **compared)
+    otherwise = page if explained.is_script else ""
+    command = again(sweep, **compared) if compared else otherwise
     losses = [c for c in explained.causes if c.standing in ("loss", "part of a loss")]
     if command and losses and not losses[0].alternatives:
         return f"{command}   # no option changes the largest loss, {losses[0].kind}"

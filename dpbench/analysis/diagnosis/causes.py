@@ -29,7 +29,7 @@ from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, slow_steps
 from dpbench.messages import as_typed
 from dpbench.records.trial import Mode, TrialRecord
-from dpbench.specs.traits import IMPLEMENTATIONS, backend_conflict
+from dpbench.specs.traits import backend_conflict
 
 MIN_INPUT_SHARE = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
@@ -65,7 +65,7 @@ def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
         row.configuration: break_down(row.usable_records, references)
         for row in rows
         if row.configuration and row.usable_records
-        if row.group_size > 1 or IMPLEMENTATIONS[row.implementation].communicates
+        if row.group_size > 1 or row.configuration.traits.communicates
     }
     explanations = [
         Explanation(row=row, breakdowns=breakdowns, is_spoiled=is_spoiled)
@@ -284,8 +284,7 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
         remedy = "measure on a free machine, or with more --repetitions"
         yield Cause(kind="input pipeline", text=text, remedy=remedy)
         return
-    step = _two_digits(fmean(as_is))
-    without = _two_digits(fmean(cached))
+    step, without = _two_digits(fmean(as_is)), _two_digits(fmean(cached))
     remedy, to_try = _faster_input(explanation)
     yield Cause(
         kind="input pipeline",
@@ -391,35 +390,33 @@ def _losses(explanation: Explanation) -> Iterator[Cause]:
         is_small_wait = "waiting" in factor.parts and factor.share.value < ORDINARY_WAITING_SHARE
         is_ordinary = is_small_wait and explanation.is_script and _slow_rank(explanation) is None
         if factor.is_large_loss and not (is_ordinary or factor in offset):
-            yield _loss(factor, explanation)
+            loss = _cause_of_loss(factor, explanation)
+            yield replace(loss, standing="loss", share=factor.share, parts=factor.parts)
 
 
-def _loss(factor: Factor, explanation: Explanation) -> Cause:
-    """The loss of a factor, with what may reduce it, by its parts."""
+def _cause_of_loss(factor: Factor, explanation: Explanation) -> Cause:
+    """What a loss is, by the parts of its factor, and what may reduce it."""
     settings, part = explanation.configuration, factor.parts[0]
     match factor.parts:
         case ("granularity",):
             text = "granularity, as a small shard takes longer per sample"
             remedy = "try a larger --batch-sizes or fewer replicas"
-            cause = Cause(kind=part, text=text, remedy=remedy)
         case ("contention",):
             copies = settings.group_size
             text = f"contention, as {copies} copies slow each other without communicating"
             remedy = "try fewer replicas per host, as they share power, PCIe and its cores"
             if settings.devices[0] == "cpu":
                 remedy = "no setting removes it, as they share cores and memory bandwidth"
-            cause = Cause(kind=part, text=text, remedy=remedy)
         case ("waiting",):
             text, remedy = _waiting(explanation)
-            cause = Cause(kind=part, text=text, remedy=remedy)
         # The one clock of a process that drives all replicas has both parts.
         case ("wrapper",) | ("wrapper", "waiting") | ("communication",):
             averaging = _averaging_by_script if explanation.is_script else _averaging
-            cause = averaging(explanation, part)
+            return averaging(explanation, part)
         case parts:
             remedy = "measure what separates them, see the table"
-            cause = Cause(kind="not separated", text=" or ".join(parts), remedy=remedy)
-    return replace(cause, standing="loss", share=factor.share, parts=factor.parts)
+            return Cause(kind="not separated", text=" or ".join(parts), remedy=remedy)
+    return Cause(kind=part, text=text, remedy=remedy)
 
 
 def _slow_rank(explanation: Explanation) -> SlowestRank | None:

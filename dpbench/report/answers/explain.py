@@ -46,7 +46,6 @@ from dpbench.report.commands import next_command
 from dpbench.report.table import Column, Table, keep_on_line, or_missing
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.nodes import node_counts
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 PART_WORDS: dict[Part, tuple[str, str]] = {
     "granularity": ("smaller batches take longer per sample", "`single` with the whole batch"),
@@ -141,8 +140,7 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
     row = explanation.row
     is_script = explanation.is_script
     name = row.label
-    explained = (IMPLEMENTATIONS[settings.implementation] for settings in explanation.breakdowns)
-    if is_script and sum(traits.communicates for traits in explained) == 1:
+    if is_script and sum(each.traits.communicates for each in explanation.breakdowns) == 1:
         script = explanation.configuration.workload.architecture
         name = f"{script} on {units.counted(row.group_size, 'rank')}"
     if row.efficiency is None or (is_script and row.group_size == 1):

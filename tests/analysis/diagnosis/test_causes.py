@@ -29,9 +29,8 @@ from tests.analysis.builders import (
 from tests.report.sample import analysis
 
 MS = 1e-3
-LABEL = "ddp/gloo ×2, batch 32"
+LABEL, DP = "ddp/gloo ×2, batch 32", "dp ×2, batch 32"
 PASSES = 3
-ON_GPUS: dict[str, Any] = {"devices": ("cuda:0", "cuda:1")}
 SHARED_GPU: dict[str, Any] = {"devices": ("cuda:0", "cuda:0")}
 LESS_OFTEN = "--accumulate 4, which leaves about a quarter of this loss"
 
@@ -47,10 +46,15 @@ def row(
     ]
 
 
+def on_shm(milliseconds: float) -> list[TrialRecord]:
+    return row("ddp", [milliseconds] * 2, [10, 10], backend="shm")
+
+
 ALONE, COPIES = row("single", [10]), row("independent", [10, 10])
 LOSS = [*ALONE, *COPIES, *row("ddp", [20, 20], [10, 10])]
 """Everything is free but communication."""
 WAITING = [*ALONE, *COPIES, *row("ddp", [16, 16], [10, 16])]
+BY_DP = row("dp", [20], [16], group_size=2)
 
 
 def causes_on(label: str, records: Sequence[TrialRecord]) -> tuple[Cause, ...]:
@@ -68,7 +72,7 @@ def test_the_largest_loss_comes_first_and_small_ones_are_not_mentioned() -> None
     assert found[0].share.value == pytest.approx(0.3)
     assert (found[0].text, found[0].advice) == (
         "exposed communication on gloo",
-        "try --backends shm, or --accumulate 4, which leaves about a quarter of this loss",
+        f"try --backends shm, or {LESS_OFTEN}",
     )
 
 
@@ -109,33 +113,17 @@ def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None
         # What the sweep has is advised as measured, or not at all.
         (
             LABEL,
-            [*LOSS, *row("ddp", [12, 12], [10, 10], backend="shm")],
-            {"communication": ": try --backends shm, which reduces it in this sweep, or --acc"},
+            [*LOSS, *on_shm(12)],
+            {"communication": "try --backends shm, which reduces it in this sweep, or --acc"},
         ),
+        (LABEL, [*LOSS, *on_shm(25)], {"communication": f"gloo: try {LESS_OFTEN}"}),
         (
             LABEL,
-            [*LOSS, *row("ddp", [25, 25], [10, 10], backend="shm")],
-            {"communication": ": try --accumulate 4, which leaves about a quarter of this loss"},
-        ),
-        (
-            LABEL,
-            [
-                *LOSS,
-                *row("ddp", [20, 20], [10, 10], backend="shm"),
-                *row("ddp", [20, 20], [10, 10], accumulate=4),
-            ],
+            [*LOSS, *on_shm(20), *row("ddp", [20, 20], [10, 10], accumulate=4)],
             {"communication": ": no setting helps that this sweep lacks"},
         ),
-        (
-            "dp ×2, batch 32",
-            [*ALONE, *COPIES, *row("dp", [20], [16], group_size=2)],
-            {"wrapper": "try ddp, with a", "communication": "try ddp"},
-        ),
-        (
-            "dp ×2, batch 32",
-            [*LOSS, *row("dp", [20], [16], group_size=2)],
-            {"wrapper": "try --accumulate 4", "communication": "try --accumulate 4"},
-        ),
+        (DP, [*ALONE, *COPIES, *BY_DP], {"wrapper": "try ddp, with a", "communication": "try ddp"}),
+        (DP, [*LOSS, *BY_DP], {"wrapper": "try --acc", "communication": "try --acc"}),
         (
             "independent ×2, batch 32",
             [*ALONE, *row("independent", [10, 16])],
@@ -195,11 +183,10 @@ def test_each_work_has_its_own_fastest_row() -> None:
 @pytest.mark.parametrize(
     ("settings", "advice"),
     [
-        (ON_GPUS, f"try --backends nccl, or {LESS_OFTEN}"),
+        ({"devices": ("cuda:0", "cuda:1")}, f"try --backends nccl, or {LESS_OFTEN}"),
         (SHARED_GPU | {"replicas_by_node": (1, 1)}, f"try --backends nccl, or {LESS_OFTEN}"),
         (SHARED_GPU, f"try {LESS_OFTEN}"),
         ({"compile": "reduce-overhead"}, "try --backends shm"),
-        (ON_GPUS | {"compile": "reduce-overhead"}, "try --backends nccl"),
     ],
 )
 def test_cuda_ranks_on_gloo_are_sent_to_nccl_and_nothing_is_advised_that_cannot_run(
@@ -236,11 +223,13 @@ def at_clocks(record: TrialRecord, *clocks: int) -> TrialRecord:
 
 
 def test_the_command_to_run_next_compares_other_implementations_too() -> None:
-    records = [*ALONE, *COPIES, *row("dp", [20], [16], group_size=2)]
+    records = [*ALONE, *COPIES, *BY_DP]
     (found,) = (one for one in explain_rows(summarize(records)) if one.trains_together)
     following = next_command(analysis(records), explained=found)
-    assert following.startswith("dpbench sweep --implementations dp,ddp --group-sizes 2 ")
-    assert following.endswith(" --accumulate 1,4")
+    compared = (
+        "--implementations dp,ddp --group-sizes 2 --batch-sizes 32 --threads 1 --accumulate 1,4"
+    )
+    assert following == f"dpbench sweep {compared}"
 
 
 def test_rare_slow_steps_are_named_where_their_noise_hides_every_factor() -> None:
@@ -288,8 +277,6 @@ def test_data_that_every_rank_loads_slowly_is_named_though_it_costs_no_efficienc
     (one,) = explain_rows(summarize(records))
     (found,) = one.causes
     assert (found.kind, found.share.value) == ("data", pytest.approx(0.8))
-    assert (found.text, found.advice) == (
-        "loading data, on every rank",
-        f"try {remedy}, or cheaper transforms",
-    )
+    advice = f"try {remedy}, or cheaper transforms"
+    assert (found.text, found.advice) == ("loading data, on every rank", advice)
     assert next_command(analysis(records), explained=one).endswith(f" {compared}")
