@@ -29,7 +29,7 @@ from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, slow_steps
 from dpbench.messages import as_typed
 from dpbench.records.trial import Mode, TrialRecord
-from dpbench.specs.traits import backend_conflict
+from dpbench.specs.traits import BACKENDS, backend_conflict
 
 MIN_INPUT_SHARE = 0.1
 """Smallest share of a step at which the input pipeline is named: loading in the training process
@@ -504,8 +504,8 @@ def _faster_backend(explanation: Explanation) -> Iterator[Alternative]:
     classes = {record.facts.group_class for record in explanation.row.usable_records}
     used = "gloo" if classes == {"ProcessGroupGloo"} else settings.backend
     faster = "shm" if settings.devices[0] == "cpu" else "nccl"
-    is_local = faster == "nccl" or settings.node_count == 1
-    if used in {"gloo", "shm"} - {faster} and is_local:
+    reaches_all = settings.node_count == 1 or not BACKENDS[faster].one_host
+    if reaches_all and used in {"gloo", "shm"} - {faster}:
         imports = "import dpbench.parallel and " if faster == "shm" else ""
         words = f'{imports}init_process_group("{faster}")' if explanation.is_script else ""
         yield Alternative({"backend": (used, faster)}, words)
