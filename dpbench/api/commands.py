@@ -15,7 +15,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run import explaining
-from dpbench.run.check.checking import run_check
+from dpbench.run.check import checking
 from dpbench.run.sweep.launched import launched_sweep
 
 
@@ -124,4 +124,4 @@ def check(
     """
     options |= {"arch": arch, "candidate": as_path(candidate), "baseline": as_path(baseline)}
     with python_call("dpbench.check", CheckOptions, options, progress=progress) as wanted:
-        return run_check(wanted, TrialProgress(quiet=not progress))
+        return checking.check(wanted, TrialProgress(quiet=not progress))

@@ -28,9 +28,9 @@ def sweep(options: SweepOptions) -> Answer | None:
     6 wrong gradients in some row; 130 interrupted.
     """
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.sweep.answer import sweep_answer
+    from dpbench.run.sweep import answer
 
-    return sweep_answer(options, TrialProgress(quiet=options.quiet))
+    return answer.sweep(options, TrialProgress(quiet=options.quiet))
 
 
 @command(ExplainOptions)
@@ -49,9 +49,9 @@ def explain(options: ExplainOptions) -> Answer:
     noisy for an efficiency; 130 interrupted.
     """
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.explaining import explain
+    from dpbench.run import explaining
 
-    return explain(options, TrialProgress(quiet=options.quiet))
+    return explaining.explain(options, TrialProgress(quiet=options.quiet))
 
 
 @command(CheckOptions)
@@ -69,9 +69,9 @@ def check(options: CheckOptions) -> Answer:
     that cannot be compared; 6 wrong gradients; 130 interrupted.
     """
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.check.checking import run_check
+    from dpbench.run.check import checking
 
-    return run_check(options, TrialProgress(quiet=options.quiet))
+    return checking.check(options, TrialProgress(quiet=options.quiet))
 
 
 @command(CommOptions)
@@ -85,9 +85,9 @@ def comm(options: CommOptions) -> Answer:
     Exit status: 0 all measurements completed; 1 some failed; 2 usage; 130 interrupted.
     """
     from dpbench.report.progress.trials import TrialProgress
-    from dpbench.run.collectives import comm
+    from dpbench.run import collectives
 
-    return comm(options, TrialProgress(quiet=options.quiet, noun="measurement"))
+    return collectives.comm(options, TrialProgress(quiet=options.quiet, noun="measurement"))
 
 
 @command(TrainOptions)

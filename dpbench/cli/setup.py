@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpbench.cli.command import command
-from dpbench.errors import UsageError
 from dpbench.options.setup import DoctorOptions, InitOptions, ListOptions
 
 if TYPE_CHECKING:
@@ -18,9 +17,9 @@ def listing(options: ListOptions) -> Answer:
 
     dpbench list architectures
     """
-    from dpbench.run.listing import list_names
+    from dpbench.run import listing
 
-    return list_names(options.kind)
+    return listing.listing(options)
 
 
 @command(DoctorOptions)
@@ -30,18 +29,14 @@ def doctor(options: DoctorOptions) -> Answer:
     Exit status: 0; 1 if a backend that should work here fails, or there are fewer
     usable GPUs than --gpus; 2 usage.
     """
-    from dpbench.run.doctor import examine
+    from dpbench.run import doctor
 
-    return examine(options.gpus)
+    return doctor.doctor(options)
 
 
 @command(InitOptions)
 def init(options: InitOptions) -> str:
     """Write a template file for a model of your own."""
-    from dpbench.run.init import DEFAULT_FILE, copy_shipped, write_template
+    from dpbench.run import init
 
-    if not options.example:
-        return write_template(options.file or DEFAULT_FILE)
-    if options.file is not None:
-        raise UsageError(f"--example takes no FILE; got {str(options.file)!r}")
-    return copy_shipped()
+    return init.init(options)

@@ -8,10 +8,20 @@ from pathlib import Path
 
 from dpbench import shipped
 from dpbench.errors import UsageError
+from dpbench.options.setup import InitOptions
 
 MODEL_TEMPLATE = Path(__file__).with_name("model_template.py")
 DEFAULT_FILE = Path("my_model.py")
 COPY_FOLDER = Path("results")
+
+
+def init(options: InitOptions) -> str:
+    """Write what is wanted, and say what to do with it; raises UsageError if it cannot."""
+    if not options.example:
+        return write_template(options.file or DEFAULT_FILE)
+    if options.file is not None:
+        raise UsageError(f"--example takes no FILE; got {str(options.file)!r}")
+    return copy_shipped()
 
 
 def write_template(file: Path) -> str:

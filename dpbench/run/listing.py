@@ -10,6 +10,7 @@ from dpbench import architecture
 from dpbench.data.registry import DATASETS, MNIST, MNIST_PLACE
 from dpbench.launch.machine import missing_package_reason
 from dpbench.options.reading import PRESETS
+from dpbench.options.setup import ListOptions
 from dpbench.options.sweep import SweepOptions
 from dpbench.options.train import TrainOptions
 from dpbench.rendezvous.backends import missing_backends
@@ -19,9 +20,9 @@ from dpbench.report.charts.kinds import CHARTS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 
-def list_names(kind: str | None) -> Answer:
+def listing(options: ListOptions) -> Answer:
     """The names of a kind, or of all, and whether they can be used here."""
-    return names_answer([entry for entry in _names() if kind in (None, entry.kind)])
+    return names_answer([entry for entry in _names() if options.kind in (None, entry.kind)])
 
 
 def _names() -> Iterator[NameEntry]:

@@ -19,7 +19,7 @@ from dpbench.specs.collective import CollectiveSpec
 
 REDRAWS_PER_SECOND = 2
 PLAIN = Labels()
-Spec = Configuration | CollectiveSpec
+Trial = Configuration | CollectiveSpec
 
 
 def can_draw(console: Console) -> bool:
@@ -27,8 +27,8 @@ def can_draw(console: Console) -> bool:
     return console.file.isatty() and not console.is_dumb_terminal and not console.quiet
 
 
-def _windows(spec: Spec) -> int:
-    return 2 if isinstance(spec, Configuration) and spec.has_unsynced_window else 1
+def _windows(trial: Trial) -> int:
+    return 2 if isinstance(trial, Configuration) and trial.has_unsynced_window else 1
 
 
 class TrialProgress:
@@ -53,7 +53,7 @@ class TrialProgress:
             redirect_stdout=False,
         )
         self._task = self._bar.add_task("", total=None, rest="")
-        self._planned: Sequence[Spec] = ()
+        self._planned: Sequence[Trial] = ()
         self._done = 0
         self._took: dict[str, float] = {}
         """Seconds of a window of the last repetition of each label."""
@@ -65,30 +65,30 @@ class TrialProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def planned(self, specs: Sequence[Spec], labels: Labels = PLAIN) -> None:
+    def planned(self, trials: Sequence[Trial], labels: Labels = PLAIN) -> None:
         """These run next, and nothing else until they have ended; `labels` name the trials."""
         self._labels = labels
-        self._planned, self._done, self._took = specs, 0, {}
-        self._bar.update(self._task, total=len(specs), completed=0, rest="")
+        self._planned, self._done, self._took = trials, 0, {}
+        self._bar.update(self._task, total=len(trials), completed=0, rest="")
 
-    def _name(self, spec: Spec) -> str:
-        if isinstance(spec, Configuration):
-            return self._labels.label(spec)
-        return spec.label
+    def _name(self, trial: Trial) -> str:
+        if isinstance(trial, Configuration):
+            return self._labels.label(trial)
+        return trial.label
 
-    def started(self, spec: Spec) -> None:
-        self._bar.update(self._task, description=escape(self._name(spec)))
+    def started(self, trial: Trial) -> None:
+        self._bar.update(self._task, description=escape(self._name(trial)))
 
     def finished(self, record: TrialRecord | CollectiveRecord, version: str = "") -> None:
         """It has ended, of this `version` where several run the same trials."""
-        spec = record.configuration if isinstance(record, TrialRecord) else record.spec
-        self._took[self._name(spec)] = record.duration_seconds / _windows(spec)
+        trial = record.configuration if isinstance(record, TrialRecord) else record.spec
+        self._took[self._name(trial)] = record.duration_seconds / _windows(trial)
         self._done += 1
         # Rows that have not run are larger than those that have.
         longest = max(self._took.values())
         left = sum(
-            self._took.get(self._name(spec), longest) * _windows(spec)
-            for spec in self._planned[self._done :]
+            self._took.get(self._name(trial), longest) * _windows(trial)
+            for trial in self._planned[self._done :]
         )
         rest = f", {units.seconds(ceil(left))} of measuring left" if left else ""
         self._bar.update(self._task, completed=self._done, rest=rest)
@@ -97,7 +97,7 @@ class TrialProgress:
         if record.status is Status.SKIPPED or (self._draws and is_complete):
             return
         took = units.seconds(record.duration_seconds)
-        name = f"{version}: {self._name(spec)}" if version else self._name(spec)
+        name = f"{version}: {self._name(trial)}" if version else self._name(trial)
         repetition = (record if isinstance(record, TrialRecord) else record.spec).repetition
         line = f"{name}, repetition {repetition + 1}: {_result(record)} ({took})"
         if not self._draws:

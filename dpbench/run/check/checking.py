@@ -51,7 +51,7 @@ MAX_ANALYSES = 8
 """Most analyses that INTERIM_ALPHA allows: with more, errors are more frequent than stated."""
 
 
-def run_check(options: CheckOptions, progress: TrialProgress) -> Answer:
+def check(options: CheckOptions, progress: TrialProgress) -> Answer:
     """Measure what is asked for unless it is stored, judge it, and write the files.
 
     Raises UsageError, FileError, and NotComparable if there is nothing to compare.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dpbench.report.progress.trials import TrialProgress
 
 
-def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | None:
+def sweep(options: SweepOptions, progress: TrialProgress) -> Answer | None:
     """Measure the sweep of these options, or describe its plan; None in a process that leaves the
     answer to another one.
 
@@ -31,9 +31,9 @@ def sweep_answer(options: SweepOptions, progress: TrialProgress) -> Answer | Non
 
         if options.dry_run:
             return describe_plan(options, run)
-        sweep = run.measure(progress)
+        stored = run.measure(progress)
     answer = measured_answer(
-        analyze(sweep), sweep.folder, options, short_command(options), verbose=options.verbose
+        analyze(stored), stored.folder, options, short_command(options), verbose=options.verbose
     )
-    status = exit_status(sweep.records, options.measured_implementations)
+    status = exit_status(stored.records, options.measured_implementations)
     return replace(answer, exit_status=status)
