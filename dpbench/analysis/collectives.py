@@ -90,15 +90,14 @@ class Collectives:
 
 
 COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
-    Metric("collective", attrgetter("spec.collective"), "text", priority=1),
-    Metric("backend", attrgetter("spec.backend"), "text", priority=1),
+    Metric("collective", attrgetter("spec.collective"), "text"),
+    Metric("backend", attrgetter("spec.backend"), "text"),
     Metric(
         "group_size",
         attrgetter("spec.group_size"),
         "integer",
         meaning="Processes that take part.",
         header="Ranks",
-        priority=1,
     ),
     Metric(
         "nbytes",
@@ -108,7 +107,6 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         write="{:,}".format,
-        priority=1,
     ),
     Metric(
         "seconds",
@@ -118,7 +116,6 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "repetitions.",
         header="Time",
         write=formatting.unless_too_noisy(formatting.time_text),
-        priority=1,
     ),
     Metric(
         "largest_error",
@@ -127,7 +124,6 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         write=lambda error: f"{error:.0e}" if error else "0",
-        priority=1,
     ),
     Metric(
         "algorithm_bytes_per_second",
@@ -136,7 +132,6 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         meaning="Size ÷ time; GB is 10⁹ bytes.",
         header="algbw (GB/s)",
         write=formatting.gigabytes_alone,
-        priority=4,
     ),
     Metric(
         "bus_bytes_per_second",
@@ -146,7 +141,6 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "which makes it the load of each link of a ring.",
         header="busbw (GB/s)",
         write=formatting.gigabytes,
-        priority=2,
     ),
     Metric(
         "repetitions",
@@ -154,10 +148,9 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
-        priority=3,
     ),
-    Metric("status", attrgetter("status.value"), "text", priority=None),
-    Metric("reason", attrgetter("reason"), "text", priority=None),
+    Metric("status", attrgetter("status.value"), "text", only_as_data=True),
+    Metric("reason", attrgetter("reason"), "text", only_as_data=True),
 )
 """Values of a collective and message size."""
 

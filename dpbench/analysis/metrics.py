@@ -63,9 +63,8 @@ class Metric(Generic[Source]):
     """Meaning in one sentence."""
     unit: str = ""
     """Unit of its value in a trial; "items" stands for the architecture's item: images, tokens."""
-    priority: int | None = 0
-    """Priority of the column: 1 is in every table, the largest number leaves a narrow terminal
-    first; 0 is on a page, and in other tables if --columns names it; None is in no table."""
+    only_as_data: bool = False
+    """Whether no table has a column for it, but only data for programs."""
     header: str = ""
     """Column header, if it is not the key in words; "Items" stands for the architecture's item."""
     write: Callable[[Any], str] = formatting.plain
@@ -79,6 +78,9 @@ class Metric(Generic[Source]):
     def __post_init__(self) -> None:
         if not self.header:
             object.__setattr__(self, "header", self.key.replace("_", " ").capitalize())
+        shows_estimates = self.better or (self.value_type == "estimate" and not self.words)
+        if shows_estimates and self.write is formatting.plain:
+            raise TypeError(f"{self.key}: a metric of estimates needs a `write` for them")
 
     @property
     def is_speed(self) -> bool:
@@ -195,7 +197,6 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
         words=series_words,
-        priority=1,
     ),
     Metric(
         "backend",
@@ -214,7 +215,6 @@ METRICS: tuple[Metric[Row], ...] = (
         "replicas of each node in parentheses.",
         header="Size",
         words=lambda row: with_remark(str(row.group_size), node_counts(row.replicas_by_node)),
-        priority=1,
     ),
     Metric(
         "batch_size",
@@ -224,7 +224,6 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
         header="Batch",
-        priority=1,
     ),
     Metric(
         "label",
@@ -232,7 +231,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "text",
         of_trial=lambda record: plain_label(record.configuration),
         meaning="Name of the configuration, as tables and messages write it.",
-        priority=None,
+        only_as_data=True,
     ),
     Metric(
         "global_batch_size",
@@ -256,7 +255,7 @@ METRICS: tuple[Metric[Row], ...] = (
         methodcaller("setting", "lr_scaling"),
         "text",
         meaning="How the learning rate follows the samples in a step.",
-        priority=None,
+        only_as_data=True,
     ),
     *(
         of_configuration(
@@ -274,7 +273,7 @@ METRICS: tuple[Metric[Row], ...] = (
         lambda configuration: node_counts(configuration.replicas_by_node) or None,
         "text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
-        priority=None,
+        only_as_data=True,
     ),
     Metric(
         "item",
@@ -282,7 +281,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "text",
         of_trial=attrgetter("facts.item"),
         meaning="What images_per_second counts: images, tokens or rows.",
-        priority=None,
+        only_as_data=True,
     ),
     Metric(
         "images_per_second",
@@ -294,7 +293,6 @@ METRICS: tuple[Metric[Row], ...] = (
         unit="items/s",
         header="Items/s",
         write=formatting.rate,
-        priority=1,
         better="higher",
     ),
     Metric(
@@ -303,7 +301,6 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Time for a fixed amount of work, in published rows without throughput.",
         header="Time",
         write=units.seconds,
-        priority=2,
     ),
     Metric(
         "speedup",
@@ -313,7 +310,6 @@ METRICS: tuple[Metric[Row], ...] = (
         "global batch (strong); in results without `single`, ÷ that of the same implementation at "
         "group size 1.",
         write=formatting.ratio,
-        priority=3,
     ),
     Metric(
         "speedup_relative",
@@ -330,7 +326,6 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Efficiency: speedup ÷ replicas; 100 % is linear scaling.",
         header="Eff.",
         write=formatting.whole_percentage,
-        priority=5,
     ),
     Metric(
         "serial_fraction",
@@ -342,7 +337,6 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Karp–Flatt serial fraction of a published speedup S: (1/S − 1/n) ÷ (1 − 1/n).",
         header="Serial",
         write="{:.3f}".format,
-        priority=10,
     ),
     Metric(
         "exposed_communication_seconds",
@@ -354,7 +348,6 @@ METRICS: tuple[Metric[Row], ...] = (
         "`explain` shows × the step.",
         header="Exposed comm",
         words=exposed_words,
-        priority=7,
     ),
     Metric(
         "loss_slope_per_second",
@@ -364,7 +357,6 @@ METRICS: tuple[Metric[Row], ...] = (
         "second.",
         header="Loss/s",
         write=formatting.slope,
-        priority=6,
     ),
     of_repetitions(
         "loss_delta_per_step",
@@ -401,7 +393,6 @@ METRICS: tuple[Metric[Row], ...] = (
         "empty for devices whose peak dpbench does not know.",
         header="MFU",
         write=formatting.clear_percentage,
-        priority=8,
     ),
     of_repetitions(
         "peak_memory_bytes",
@@ -413,7 +404,6 @@ METRICS: tuple[Metric[Row], ...] = (
         unit="B",
         header="Memory",
         write=formatting.memory,
-        priority=9,
         better="lower",
     ),
     *(
@@ -465,7 +455,7 @@ METRICS: tuple[Metric[Row], ...] = (
         unit="s",
         write=formatting.time_text,
         better="lower",
-        priority=None,
+        only_as_data=True,
     ),
     Metric(
         "repetitions",
@@ -495,7 +485,6 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="How the trials ended, and why if they did not all complete; a row without a "
         "completed trial has no speed.",
         words=attrgetter("status.words"),
-        priority=4,
     ),
     Metric(
         "reason",
@@ -503,7 +492,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "text",
         of_trial=attrgetter("reason"),
         meaning="Why a trial did not complete.",
-        priority=None,
+        only_as_data=True,
     ),
 )
 """Metrics in the order of a table's columns."""
@@ -513,7 +502,7 @@ COMPARED_METRICS: dict[str, Metric[Row]] = {
 }
 """Metrics that `compare` and `check` can compare."""
 TABLE_METRICS: dict[str, Metric[Row]] = {
-    metric.key: metric for metric in METRICS if metric.priority is not None
+    metric.key: metric for metric in METRICS if not metric.only_as_data
 }
 """The columns that a table of configurations may have."""
 
@@ -533,5 +522,4 @@ def _claimed_metric(name: str) -> Metric[Row]:
         "text",
         meaning="As the source of the numbers states it; not measured here.",
         header=f"{header} (claimed)",
-        priority=11,
     )

@@ -26,7 +26,7 @@ from dpbench.options.types import (
     one_of,
 )
 from dpbench.specs.sweep import MAX_REPETITIONS
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE, usual_backend
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ MIN_SCRIPT_STEPS = 20
 DEFAULT_REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
 USUAL_THREADS = "cores ÷ largest group"
-USUAL_BACKEND = "nccl with CUDA, else gloo"
+USUAL_BACKEND = f"{usual_backend('cuda')} with CUDA, else {usual_backend('cpu')}"
 
 ImplementationName = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]
 """An implementation of rows, of which `script` is a training script as it is."""

@@ -27,7 +27,7 @@ from dpbench.rendezvous.backends import missing_reason
 from dpbench.rendezvous.barrier import DEFAULT_TIMEOUT, check_timeout, wait_for_ranks, wait_until
 from dpbench.rendezvous.placement import Placement, local_gpu_index
 from dpbench.rendezvous.store import open_store
-from dpbench.specs.traits import BACKENDS
+from dpbench.specs.traits import BACKENDS, usual_backend
 
 T = TypeVar("T")
 
@@ -255,7 +255,7 @@ def _backend_and_device(
     if str(device) == "cuda":
         device = local_gpu_index(placement.rank, placement.world_size, os.environ)
     chosen = parse_device(device)
-    name = backend or ("gloo" if chosen.type == "cpu" else "nccl")
+    name = backend or usual_backend(chosen.type)
     if reason := missing_reason(name):
         raise RuntimeError(f"process_group: backend {name!r} cannot be used here: {reason}")
     if BACKENDS[name].cuda_only and chosen.type != "cuda":

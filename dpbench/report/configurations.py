@@ -36,6 +36,13 @@ GEM_COLUMNS = "gem"
 IDENTITY_COLUMNS = tuple(key for key in IDENTITY if key != "backend")
 """Columns that identify a row; every table for people has them unless --columns names one of
 them."""
+ALWAYS_SHOWN = (*IDENTITY_COLUMNS, "images_per_second")
+DROP_ORDER = (
+    *(CLAIM_END, "serial_fraction", "peak_memory_bytes", "mfu", "exposed_communication_seconds"),
+    *("loss_slope_per_second", "efficiency", "status", "speedup", "fixed_work_seconds"),
+)
+"""Columns that are shown if there is room, in the order in which they leave a narrow terminal: all
+claims first. Other columns are on pages, and in other tables if --columns names them."""
 COMMAND_KEY = "command"
 """Key of the column with the command that measures a row."""
 SAYS_NOTHING = {MISSING, TOO_NOISY, Status.COMPLETED.words}
@@ -93,42 +100,50 @@ def configurations_table(
         values = [metric.read(row) for row in rows]
         cells = [cell(metric, row, value) for row, value in zip(rows, values, strict=True)]
         if key in chosen or {*cells} - {MISSING}:
-            placed.append(metric_column(metric, values, cells))
+            placed.append(metric_column(metric, values, cells, () if chosen else DROP_ORDER))
     sizes = [column for column in placed if column.key in IDENTITY_COLUMNS[1:] and not chosen]
     common = [size for size in sizes if len({*size.cells}) == 1 < len(rows)]
-    laid_out = [replace(column, priority=_priority(column, chosen, common)) for column in placed]
+    laid_out = [
+        replace(column, only_on_page=not _is_shown(column, chosen, common)) for column in placed
+    ]
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
-        laid_out.append(Column("", again, is_text=True, priority=0, key=COMMAND_KEY))
+        laid_out.append(Column("", again, is_text=True, only_on_page=True, key=COMMAND_KEY))
     words = ", ".join(f"{size.key.replace('_', ' ')} {size.cells[0]}" for size in common)
     notes = [f"All {len(rows):,} rows: {words}"] if common else []
     notes += _mark_notes(rows)
-    notes += _column_notes(rows, {column.key for column in laid_out if column.priority})
+    notes += _column_notes(rows, {column.key for column in laid_out if not column.only_on_page})
     notes += _row_notes(rows)
     return Table(columns=tuple(laid_out), notes=tuple(notes), rules=_rules(rows))
 
 
-def metric_column(metric: Metric[Any], values: Sequence[Value], cells: Sequence[str]) -> Column:
-    """The column of a metric with its value and text in each row, sorted by plain values."""
+def metric_column(
+    metric: Metric[Any], values: Sequence[Value], cells: Sequence[str], drop_order: Sequence[str]
+) -> Column:
+    """The column of a metric with its value and text in each row, sorted by plain values. It leaves
+    a narrow terminal when the order says so, or never."""
+    is_claim = metric.key.endswith(CLAIM_END)
+    kind = CLAIM_END if is_claim else metric.key
     return Column(
         metric.header,
         cells,
         # What is claimed is mostly numbers, whose digits are left alone.
-        is_text=metric.value_type in ("text", "boolean") and not metric.key.endswith(CLAIM_END),
-        priority=metric.priority or 0,
+        is_text=metric.value_type in ("text", "boolean") and not is_claim,
+        drop_order=drop_order.index(kind) if kind in drop_order else None,
         key=metric.key,
         meaning=metric.meaning,
         sort=[value.value if isinstance(value, Estimate) else value for value in values],
     )
 
 
-def _priority(column: Column, chosen: Sequence[str], common: Sequence[Column]) -> int:
-    """The priority of a column in this table: those that the user chose stay; else a column that
-    could leave is left out if all its cells are such as nobody reads."""
+def _is_shown(column: Column, chosen: Sequence[str], common: Sequence[Column]) -> bool:
+    """Whether a table shows the column, not only a page: if the user chose it; without a choice, if
+    it is shown by default, unless all rows have it in common or nobody would read its cells."""
     if chosen:
-        return int(column.key in chosen)
-    says_nothing = column.priority > 1 and {*column.cells} <= SAYS_NOTHING
-    return 0 if column in common or says_nothing else column.priority
+        return column.key in chosen
+    if column.drop_order is not None:
+        return not {*column.cells} <= SAYS_NOTHING
+    return column.key in ALWAYS_SHOWN and column not in common
 
 
 def _mark_notes(rows: Sequence[Row]) -> Iterator[str]:

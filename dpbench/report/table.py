@@ -47,9 +47,11 @@ class Column:
     _: KW_ONLY
     is_text: bool = False
     """Text is aligned left, numbers right."""
-    priority: int = 1
-    """On a terminal that is too narrow the largest number leaves first, and 1 stays, of which text
-    then folds; 0 is only on a page, where its reader can choose it."""
+    drop_order: int | None = None
+    """Where a terminal is too narrow, columns with the smallest number leave first; None stays, and
+    its text folds."""
+    only_on_page: bool = False
+    """Whether only a page has it, where its reader can show it."""
     key: str = ""
     """What --columns calls it."""
     meaning: str = ""
@@ -64,7 +66,7 @@ class Column:
     def least_width(self) -> int:
         """Characters of the longest part that stays on one line."""
         glued = UNBROKEN_SPACE.sub(NO_BREAK, " ".join(self.cells))
-        parts = glued.split(" ") if self.is_text and self.priority == 1 else self.cells
+        parts = glued.split(" ") if self.is_text and self.drop_order is None else self.cells
         return max(map(len, (*self.header.split("\n"), *parts)))
 
 
@@ -73,7 +75,7 @@ class Table:
     """Columns of equal length."""
 
     columns: tuple[Column, ...]
-    """Text has those with a priority; a page has all, and its readers choose."""
+    """Text lacks those that are only on a page, where readers choose."""
     notes: tuple[str, ...] = ()
     """Lines below it: what all rows have in common, marks in cells, why rows failed."""
     groups: int = 0
@@ -97,7 +99,7 @@ class Table:
     @property
     def as_text(self) -> Table:
         """The table without the columns that only a page has."""
-        return replace(self, columns=tuple(c for c in self.columns if c.priority))
+        return replace(self, columns=tuple(c for c in self.columns if not c.only_on_page))
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, without a newline at its end; None has room for all columns.
@@ -108,9 +110,10 @@ class Table:
         """
         width = width or UNLIMITED_WIDTH
         shown = kept = self.as_text
-        for last in sorted({column.priority for column in shown.columns} - {1}, reverse=True):
+        for first in sorted({c.drop_order for c in shown.columns if c.drop_order is not None}):
             if kept._room(width) < 0:
-                kept = replace(kept, columns=tuple(c for c in kept.columns if c.priority != last))
+                staying = tuple(c for c in kept.columns if c.drop_order != first)
+                kept = replace(kept, columns=staying)
         lines = kept._with_rules([*zip(*kept._folded_cells(width), strict=True)])
         headers = [column.header for column in kept.columns]
         text = _tabulated(kept.columns, headers, lines, "simple")

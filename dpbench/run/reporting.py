@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import webbrowser
 from functools import partial
 from pathlib import Path
@@ -73,8 +72,8 @@ def report(options: ReportOptions) -> Answer | str | None:
     if isinstance(chosen, Collectives):
         text = frame_text(chosen.frame, format, options.columns)
     else:
-        for note in () if format in DATA_FORMATS else chosen.notes:
-            print(note, file=sys.stderr)
+        if format not in DATA_FORMATS:
+            say(*chosen.notes)
         text = rows_text(chosen.rows, format=format, columns=options.columns)
     if options.file is None:
         return text

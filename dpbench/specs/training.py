@@ -26,7 +26,7 @@ class TrainingSpec(ParallelSpec):
     batch_size: int
     """Samples per replica and micro-step."""
     epochs: int
-    gamma: float = 0.7
+    gamma: float
     """Factor of the learning rate after each epoch, as torch's StepLR has it."""
     last_batch: LastBatch = "step"
     """Whether an epoch's last step, if it has fewer micro-steps, is taken, weighted by its samples,

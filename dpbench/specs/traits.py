@@ -92,6 +92,11 @@ BACKENDS = {
 }
 
 
+def usual_backend(device: str) -> str:
+    """The backend of ranks on such a device, "cpu" or "cuda:0", unless another is asked for."""
+    return "gloo" if device == "cpu" else "nccl"
+
+
 def backend_conflict(backend: str, devices: Sequence[str]) -> str | None:
     """Why ranks on these devices can use the backend on no machine; None if they could."""
     if backend not in BACKENDS or not BACKENDS[backend].cuda_only:

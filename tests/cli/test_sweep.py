@@ -204,11 +204,12 @@ def test_a_sweep_is_not_finished_with_other_files(
 def test_what_cannot_run_here_is_said_before_anything_is_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = "--arch linear --implementations ddp --backends nccl --group-sizes 1 --gpus 1"
+    options = "--arch linear --implementations dp,ddp --backends nccl --group-sizes 1 --gpus 1"
     words = [*f"sweep {options} --batch-sizes 4 --steps 2 --repetitions 1 --no-charts".split()]
     assert run(words) == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith("dpbench: nothing can be measured here: torch was built without nccl (")
+    nothing = "dpbench: nothing with nccl can be measured here: torch was built without nccl ("
+    assert said.startswith(nothing)
     assert run([*words, "--dry-run"]) == 2
     assert capsys.readouterr().err.splitlines() == [said]
     assert run([*words, "--backends", "gloo,nccl", "--dry-run"]) == 0

@@ -41,6 +41,7 @@ def training_spec(architecture: str = "Plain", **changes: Any) -> TrainingSpec:
         "batch_size": 4,
         "threads": 1,
         "epochs": 2,
+        "gamma": 0.7,
         "train_samples": 46,
     }
     values.update(changes)

@@ -13,6 +13,7 @@ import dpbench
 from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
+from dpbench.report.configurations import ALWAYS_SHOWN, DROP_ORDER
 from dpbench.specs.axes import AXES
 from dpbench.specs.labels import IDENTITY
 from tools.docs import ROOT
@@ -40,7 +41,7 @@ def _columns(which: str) -> str:
         (
             (f"{f'{column.header}, ' * shown}`{column.key}`", column.meaning)
             for column in headed
-            if bool(column.priority) is shown
+            if (column.key in (*ALWAYS_SHOWN, *DROP_ORDER)) is shown
             and column.key not in (NOT_MEASURED if shown else AXES)
         ),
     )

@@ -32,11 +32,13 @@ def collectives_table(collectives: Collectives) -> Table:
     """A row for each collective, backend, group size and message size that has numbers; below it
     what failed, on what the others ran, and how to read them."""
     measured = [row for row in collectives.rows if row.nbytes is not None]
+    drop_order = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
     columns = []
     for metric in COLLECTIVE_METRICS:
-        if metric.priority is not None:
+        if not metric.only_as_data:
             values = [metric.read(row) for row in measured]
-            columns.append(metric_column(metric, values, [*map(metric.write, values)]))
+            cells = [*map(metric.write, values)]
+            columns.append(metric_column(metric, values, cells, drop_order))
     return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(collectives)))
 
 

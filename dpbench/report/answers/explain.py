@@ -222,7 +222,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                 "Cause",
                 [_cause_words(*row) for row in rows],
                 is_text=True,
-                priority=2 if len(explanations) > 1 else 1,
+                drop_order=1 if len(explanations) > 1 else None,
             ),
         ),
     )

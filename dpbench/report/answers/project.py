@@ -87,10 +87,11 @@ def _projection_table(curves: Sequence[ScalingCurve]) -> Table:
         unit = f" {estimate.unit}" if len(items) > 1 else ""
         return f"{plus_minus(estimate)}{unit}"
 
+    steps = [or_missing(point.step_seconds, time_text) for point in points]
     columns = (
         Column("Series", [label for label, _ in shown], is_text=True),
         Column("Replicas", [f"{point.group_size:,}" for point in points]),
-        Column("Step", [or_missing(point.step_seconds, time_text) for point in points], priority=2),
+        Column("Step", steps, drop_order=1),
         Column(metric.header, [or_missing(point.throughput, with_unit) for point in points]),
         Column("Efficiency", [or_missing(point.efficiency, percentage) for point in points]),
         Column("Origin", [point.origin for point in points], is_text=True),

@@ -67,8 +67,8 @@ def plan_answer(
         Column("Backend", [spec.backend for spec in specs], is_text=True),
         Column("Size", [f"{spec.group_size}{on_nodes(spec.replicas_by_node)}" for spec in specs]),
         Column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
-        Column("Global batch", batches, priority=2),
-        Column("Devices", [", ".join(spec.devices) for spec in specs], is_text=True, priority=3),
+        Column("Global batch", batches, drop_order=2),
+        Column("Devices", [", ".join(spec.devices) for spec in specs], is_text=True, drop_order=1),
         Column("Runs", ["skip" if spec in reasons else str(runs[spec]) for spec in specs]),
     )
     notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in skipped.items()]

@@ -117,9 +117,11 @@ class SweepRun:
         unusable = {each: reason for each, reason in reasons.items() if reason}
         needed = [each for each in planned if each.backend in BACKENDS] or planned
         if all(each in unusable for each in needed):
+            backends = ", ".join(dict.fromkeys(each.backend for each in needed))
+            nothing = "nothing" if len(unusable) == len(planned) else f"nothing with {backends}"
             words = "; ".join(dict.fromkeys(unusable[each] for each in needed))
             raise UsageError(
-                f"nothing can be measured here: {words} (dpbench list names what can be used)"
+                f"{nothing} can be measured here: {words} (dpbench list names what can be used)"
             )
         return unusable
 

@@ -30,7 +30,7 @@ from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WARMUP, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
 from dpbench.specs import AXES, SweepSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
-from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE
+from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE, usual_backend
 
 if TYPE_CHECKING:
     from dpbench.launch.cluster import Node
@@ -56,13 +56,11 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
     _require_whole_parts(options, axes, max(group_sizes))
     workloads, notes = _workloads(options)
     notes += unread_notes(options.data_dir, [workload.dataset for workload in workloads])
-    usual_backend = "nccl" if nodes[0].machine.gpus else "gloo"
-    if options.script is not None:
-        usual_backend = OWN_BACKEND
+    backend = OWN_BACKEND if options.script is not None else usual_backend(nodes[0].devices[0])
     spec = SweepSpec(
         # Every speedup needs the first.
         implementations=tuple(dict.fromkeys((SINGLE, *options.measured_implementations))),
-        backends=options.backends or (usual_backend,),
+        backends=options.backends or (backend,),
         group_sizes=group_sizes,
         largest_group_only=() if options.implementations else (INDEPENDENT,),
         axes=axes,

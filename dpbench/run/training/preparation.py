@@ -38,7 +38,7 @@ from dpbench.run.results_folders import results_folder
 from dpbench.run.this_machine import device_notes, devices_for, threads_for
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE, usual_backend
 from dpbench.specs.workload import WORKLOAD_FIELDS
 from dpbench.temporary import temporary_folder
 from dpbench.training.rank import refuse_unusable
@@ -80,7 +80,7 @@ def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
 
     Raises UsageError for what it cannot do.
     """
-    is_single = options.implementation == "single"
+    is_single = options.implementation == SINGLE
     alone = options.gpus is None and (not machine.gpus or is_single)
     sizes = (1,) if alone else None
     devices = devices_for(machine, options.gpus, sizes, oversubscribe=options.oversubscribe)
@@ -161,8 +161,7 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
         **options.model_dump(include={*WORKLOAD_FIELDS}),
     )
     exchange = IMPLEMENTATIONS[options.implementation].exchange
-    of_ranks = "gloo" if devices[0] == "cpu" else "nccl"
-    backend = of_ranks if exchange == "ranks" else exchange
+    backend = usual_backend(devices[0]) if exchange == "ranks" else exchange
     settings: dict[str, Any] = {
         "backend": backend,
         **length,
