@@ -10,6 +10,7 @@ import pytest
 
 from dpbench.analysis import throughput
 from dpbench.analysis.frames import row_frame, trial_frame
+from dpbench.analysis.metrics import Metric
 from dpbench.analysis.resources import peak_memory
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import MemoryPeaks, Status, TrialRecord, Window
@@ -136,6 +137,12 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
     # 0.1 ÷ 0.15 and 0.
     assert found["rank_skew"] == pytest.approx(1 / 3)
     assert found["reduced_bytes_per_step"] == 300
+
+
+def test_a_metric_of_estimates_is_refused_without_a_writer_of_them() -> None:
+    for values in ({"value_type": "estimate"}, {"better": "higher"}):
+        with pytest.raises(TypeError, match="gain: a metric of estimates needs a `write`"):
+            Metric("gain", float, **values)
 
 
 @pytest.mark.parametrize(
