@@ -103,16 +103,17 @@ def configurations_table(
             placed.append(metric_column(metric, values, cells, () if chosen else DROP_ORDER))
     sizes = [column for column in placed if column.key in IDENTITY_COLUMNS[1:] and not chosen]
     common = [size for size in sizes if len({*size.cells}) == 1 < len(rows)]
-    laid_out = [
-        replace(column, only_on_page=not _is_shown(column, chosen, common)) for column in placed
-    ]
+    always = [column for column in placed if column.key in ALWAYS_SHOWN and column not in common]
+    worth_room = [c for c in placed if c.drop_order is not None and {*c.cells} - SAYS_NOTHING]
+    shown = {*chosen} or {column.key for column in (*always, *worth_room)}
+    laid_out = [replace(column, only_on_page=column.key not in shown) for column in placed]
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
         laid_out.append(Column("", again, is_text=True, only_on_page=True, key=COMMAND_KEY))
     words = ", ".join(f"{size.key.replace('_', ' ')} {size.cells[0]}" for size in common)
     notes = [f"All {len(rows):,} rows: {words}"] if common else []
     notes += _mark_notes(rows)
-    notes += _column_notes(rows, {column.key for column in laid_out if not column.only_on_page})
+    notes += _column_notes(rows, shown)
     notes += _row_notes(rows)
     return Table(columns=tuple(laid_out), notes=tuple(notes), rules=_rules(rows))
 
@@ -134,16 +135,6 @@ def metric_column(
         meaning=metric.meaning,
         sort=[value.value if isinstance(value, Estimate) else value for value in values],
     )
-
-
-def _is_shown(column: Column, chosen: Sequence[str], common: Sequence[Column]) -> bool:
-    """Whether a table shows the column, not only a page: if the user chose it; without a choice, if
-    it is shown by default, unless all rows have it in common or nobody would read its cells."""
-    if chosen:
-        return column.key in chosen
-    if column.drop_order is not None:
-        return not {*column.cells} <= SAYS_NOTHING
-    return column.key in ALWAYS_SHOWN and column not in common
 
 
 def _mark_notes(rows: Sequence[Row]) -> Iterator[str]:
