@@ -1,24 +1,31 @@
 """The fastest configuration of each batch size, and what it ties with.
 
 Copies that do not train together (`independent`) are never the fastest, nor are configurations that
-did not complete or had wrong gradients. If the interval of another configuration overlaps that of
-the fastest, the two are statistically tied: overlap is a cautious test, which suits a fastest one
-that was picked out of many. One that ran only once has no interval, and is tied with everything.
+did not complete or had wrong gradients. Another configuration ties with the fastest unless a t test
+of the two differs at the 5 % level, corrected for the number of others (Holm), as in `compare`. One
+that ran only once has no test, and ties with everything.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
 from dpbench import units
-from dpbench.analysis.change import ALPHA, PerRepetition, change_between, mean_per_repetition
+from dpbench.analysis.change import (
+    ALPHA,
+    PerRepetition,
+    change_between,
+    holm,
+    mean_per_repetition,
+)
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.rows import Row
+from dpbench.messages import option_words
 from dpbench.records.trial import Status
-from dpbench.specs import Configuration
+from dpbench.specs import AXES
+from dpbench.specs.labels import IDENTITY
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 MAX_BATCH_SIZES = 4
@@ -42,14 +49,14 @@ class Fastest:
     row: Row | None = None
     """The fastest row; None if no row has a speed."""
     rivals: tuple[Row, ...] = ()
-    """The rows that tie with it, the nearest first: their intervals overlap, and repetitions that
-    ran in turn do not show that they are slower."""
-    backends: tuple[str, Estimate, str] | None = None
-    """The fastest backend, the ratio of its speed to that of the next one, and the next one, in
-    rows that differ in nothing else; None without rows of several backends and repetitions."""
+    """The rows that tie with it, the nearest first."""
+    averages: tuple[tuple[str, Estimate, str], ...] = ()
+    """Of each setting with several values, the fastest backend or option, the ratio of its speed to
+    that of the next one, and the next one, as means over two or more pairs of rows with several
+    replicas that differ in nothing else."""
     lead: tuple[Estimate, Row] | None = None
     """The ratio of its throughput to that of the nearest row, within repetitions that ran in turn,
-    and that row; None where the ratio says no more than the two throughputs."""
+    and that row; None if it is not known."""
 
     @property
     def throughput(self) -> float:
@@ -68,15 +75,15 @@ class Fastest:
 
     def repetitions_to_decide(self, rival: Row) -> int | None:
         """The fewest repetitions that tell the fastest row from a rival in 4 of 5 cases, if they
-        differ by as much as was measured, or by SMALL_DIFFERENCE; None if there are as many now, or
-        if it is out of reach."""
+        differ by as much as was measured, or by SMALL_DIFFERENCE, and all rivals are tested; None
+        if there are as many now, or if it is out of reach."""
         if self.row is None:
             return None
         change = self.row.change_from(rival)
         if change is None:
             return None
         limit = max(change.estimate.value, 1 + SMALL_DIFFERENCE)
-        needed = change.repetitions_to_settle(limit, ALPHA / 2)
+        needed = change.repetitions_to_settle(limit, ALPHA / 2 / max(1, len(self.rivals)))
         return needed if needed and needed > min(change.repetitions) else None
 
 
@@ -108,55 +115,62 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
         return Fastest(reason=reason)
     throughputs = {row: row.throughput for row in usable if row.throughput}
     fastest, *others = sorted(throughputs, key=lambda row: -throughputs[row].value)
-    ends = {row: throughputs[row].interval or (0.0, math.inf) for row in throughputs}
-    low, high = ends[fastest]
-    overlapping = [row for row in others if low <= ends[row][1] and ends[row][0] <= high]
-    changes = {row: fastest.change_from(row) for row in others}
-    ratios = {
-        row: change.estimate
-        for row, change in changes.items()
-        if change and change.is_paired and not change.estimate.is_too_noisy
-    }
-    rivals = tuple(row for row in overlapping if row not in ratios or ratios[row].ends[0] <= 1)
+    changes = [fastest.change_from(row) for row in others]
+    p_values = holm([change.p_value if change else None for change in changes])
+    rivals = tuple(row for row, p in zip(others, p_values, strict=True) if p is None or p >= ALPHA)
     slowed = sum(row.is_under_load for row in rows)
     load = ""
     if is_spoiled and slowed:
         load = f"other programs slowed down {slowed} of {units.counted(len(rows), 'row')}"
     if throughputs[fastest].is_too_noisy:
         reason = load or "the speeds are too noisy"
-    nearest = next(iter((*rivals, *others)), None)
-    is_known = nearest in ratios and (reason or load or overlapping)
+    lead = None
+    if others:
+        nearest = (*rivals, *others)[0]
+        change = changes[others.index(nearest)]
+        if change and change.is_paired and not change.estimate.is_too_noisy:
+            lead = change.estimate, nearest
     return Fastest(
         reason=reason,
         load=load,
         row=fastest,
         rivals=rivals,
-        backends=_fastest_backends(usable),
-        lead=(ratios[nearest], nearest) if nearest is not None and is_known else None,
+        averages=tuple(_averages(usable)),
+        lead=lead,
     )
 
 
-def _fastest_backends(rows: Sequence[Row]) -> tuple[str, Estimate, str] | None:
-    """See `Fastest.backends`: the mean over configurations that all backends have, within
-    each repetition."""
-    throughputs: dict[Configuration, dict[str, PerRepetition]] = {}
-    for row in rows:
-        if row.configuration and row.group_size > 1:
-            others = replace(row.configuration, backend="none")
-            throughputs.setdefault(others, {})[row.configuration.backend] = row.throughputs
-    alike = [sides for sides in throughputs.values() if len(sides) > 1]
-    backends = {backend for sides in alike for backend in sides}
-    alike = [sides for sides in alike if sides.keys() == backends]
-    means = {
-        backend: mean_per_repetition([sides[backend] for sides in alike]) for backend in backends
+def _averages(rows: Sequence[Row]) -> Iterator[tuple[str, Estimate, str]]:
+    """See `Fastest.averages`."""
+    axes = {name: axis for name, axis in AXES.items() if not axis.changes_work}
+    settings = {
+        row: {name: getattr(row, name) for name in IDENTITY}
+        | {name: row.configuration.setting(name) for name in axes}
+        for row in rows
+        if row.configuration and row.group_size > 1
     }
-    if len(means) < 2 or not all(means.values()):
-        return None
-    first, second, *_ = sorted(means, key=lambda name: -geometric_mean(means[name].values()))
-    change = change_between(means[second], means[first], ran_in_turn=True)
-    if change is None or change.error is None:
-        return None
-    return first, change.estimate, second
+    for name in ("backend", *axes):
+        alike: dict[tuple[object, ...], dict[object, PerRepetition]] = {}
+        for row, values in settings.items():
+            others = tuple(value for key, value in values.items() if key != name)
+            alike.setdefault(others, {})[values[name]] = row.throughputs
+        compared = {value for sides in alike.values() if len(sides) > 1 for value in sides}
+        pairs = [sides for sides in alike.values() if sides.keys() == compared]
+        if len(pairs) < 2:
+            continue
+        means = {
+            value: mean_per_repetition([sides[value] for sides in pairs]) for value in compared
+        }
+        if not all(means.values()):
+            continue
+        first, second, *_ = sorted(means, key=lambda value: -geometric_mean(means[value].values()))
+        change = change_between(means[second], means[first], ran_in_turn=True)
+        if change is not None and change.error is not None:
+            words = [str(first), str(second)]
+            if name in axes:
+                option = axes[name].option or name
+                words = [option_words(option, axes[name].text(value)) for value in (first, second)]
+            yield words[0], change.estimate, words[1]
 
 
 def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:

@@ -4,7 +4,7 @@ An interval that is about symmetric, or symmetric as printed, is "1.72 ± 0.03",
 (0.8–4.4)"; so is a ratio whose ± would reach 1 where its interval does not. The half-width has one
 significant digit, or, where there is room, two if it starts with a 1: "86.1 ± 1.4 %". Times and
 shares cannot be negative: if their interval includes 0, nothing was found, and only its upper end
-is written: "≤ 8 ms". A time whose whole interval lies below 0 is "< 0".
+is written: "≤ 8 ms". A time whose whole interval lies below 0 is "≈ 0".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EQUAL_VALUES_SHARE = 1e-6
 """Repetitions are equal if their interval is at most this share of the value."""
 AT_MOST = "≤"
 """Begins a text that has the upper end alone of an interval that includes 0."""
-NO_TIME = "< 0"
+NO_TIME = "≈ 0"
 """Text of a time whose whole interval lies below 0."""
 TOO_NOISY = "too noisy"
 """Text of a speed whose interval says nothing, see `Estimate.is_too_noisy`."""
@@ -129,7 +129,7 @@ def slope(estimate: Estimate) -> str:
 
 def time_text(estimate: Estimate) -> str:
     """Writes seconds in the unit that fits: "1.23 ± 0.04 ms"; alone, "1.23 ms"; "≤ 8 ms" if the
-    interval includes 0, and "< 0" if it lies below 0."""
+    interval includes 0, and "≈ 0" if it lies below 0."""
     low, high = estimate.ends
     if max(abs(low), abs(high)) < CLOCK_SECONDS:
         return "0 µs"

@@ -19,7 +19,7 @@ def of(*groups: Sequence[TrialRecord]) -> Fastest:
     return find_fastest(summarize([record for group in groups for record in group]))
 
 
-def test_whoever_overlaps_the_best_is_named_nearest_first() -> None:
+def test_whoever_ties_with_the_best_is_named_nearest_first() -> None:
     found = of(
         runs(trial("ddp", "gloo"), (100, 130, 160)),
         runs(trial("ddp", "shm"), (140, 150, 160)),
@@ -42,10 +42,19 @@ def test_a_backend_that_is_faster_in_all_implementations_is_named() -> None:
     ]
     found = of(*groups, runs(trial("single", "none"), (90.0, 91.0, 92.0)))
     assert found.rivals
-    assert found.backends is not None
-    first, ratio, second = found.backends
+    ((first, ratio, second),) = found.averages
     assert (first, second, round(ratio.value, 2)) == ("shm", "gloo", 1.1)
-    assert of(*groups[::2]).backends is None
+    assert of(*groups[::2]).averages == of(*groups[:2]).averages == ()
+
+
+def test_a_setting_that_is_faster_on_average_is_named_as_its_option() -> None:
+    groups = [
+        runs(trial(name, "gloo", 2, bucket_cap_mb=cap), speeds)
+        for name in ("ddp", "torch-ddp")
+        for cap, speeds in ((None, (100.0, 101.0, 99.0)), (5.0, (110.0, 111.0, 109.0)))
+    ]
+    ((first, _, second),) = of(*groups).averages
+    assert (first, second) == ("--bucket-cap-mb 5", "--bucket-cap-mb auto")
 
 
 PASSES = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)

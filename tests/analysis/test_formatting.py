@@ -75,7 +75,7 @@ def test_compact(estimate: Estimate, expected: str) -> None:
     [
         (about(0.00123, 0.00004), "1.23 ± 0.04 ms"),
         (about(0.0003, 0.00574), "≤ 6.1 ms"),
-        (about(-0.004, 0.001), "< 0"),
+        (about(-0.004, 0.001), "≈ 0"),
         (about(2.5, 0.2), "2.5 ± 0.2 s"),
         (single(-4e-5), "-40 µs"),
         (about(1e-18, 1e-17), "0 µs"),

@@ -70,7 +70,7 @@ def in_use() -> Iterator[None]:
     paths = os.pathsep.join(filter(None, (PATHS, os.environ.get("PYTHONPATH"))))
     replaced: dict[str, Any] = {
         "inspect_machine": lambda: machine(),
-        "prepared_datasets": lambda *_: nullcontext(),
+        "prepared_datasets": lambda *_, **__: nullcontext(),
     }
     with (
         patch.dict(os.environ, VARIABLES | {"PYTHONPATH": paths}),

@@ -23,6 +23,7 @@ from dpbench.report.configurations import configurations_table
 from dpbench.report.table import keep_on_line
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.labels import row_name
+from dpbench.specs.traits import BACKENDS
 
 MAX_WARNINGS = 2
 """Most warnings above the table; further ones are notes."""
@@ -86,22 +87,25 @@ def headline_sentences(of_batches: Iterable[Fastest]) -> Iterator[str]:
     scales."""
     for fastest in of_batches:
         sentence = _sentence(fastest)
-        if fastest.row and fastest.rivals and fastest.backends:
-            first, ratio, second = fastest.backends
-            if ratio.ends[0] > 1:
-                sentence += f"; {first} is {plus_minus(ratio)} × as fast as {second}"
-            elif any(
-                rival.implementation != fastest.row.implementation for rival in fastest.rivals
-            ):
-                level = " and ".join(sorted((first, second)))
-                sentence += f"; {level} cannot be told apart either"
-        elif fastest.row and fastest.lead:
+        compared = [*_averages(fastest)]
+        if not compared and fastest.row and fastest.lead:
             ratio, other = fastest.lead
             row = _name(fastest.row, fastest)
-            sentence += f"; repetition by repetition, {row} is {plus_minus(ratio)} × as fast as "
-            sentence += _name(other, fastest)
+            lead = f"{row} is {plus_minus(ratio)} × as fast as {_name(other, fastest)}"
+            compared = [f"repetition by repetition, {lead}"]
+        sentence = "; ".join((sentence, *compared))
         prefix = f"{one_line(fastest.work)}: " if fastest.work else ""
         yield f"{prefix}{sentence if prefix else sentence[:1].upper() + sentence[1:]}."
+
+
+def _averages(fastest: Fastest) -> Iterator[str]:
+    """The values of settings that are faster on average, or backends that tie as rows do."""
+    implementation = fastest.row and fastest.row.implementation
+    for first, ratio, second in fastest.averages:
+        if ratio.ends[0] > 1:
+            yield f"on average, {first} is {plus_minus(ratio)} × as fast as {second}"
+        elif first in BACKENDS and any(r.implementation != implementation for r in fastest.rivals):
+            yield f"{' and '.join(sorted((first, second)))} cannot be told apart either"
 
 
 def _sentence(fastest: Fastest) -> str:

@@ -65,7 +65,7 @@ def implementations(analysis: Analysis) -> Figure:
                 markersize=6,
                 markerfacecolor="white" if may_be_one else style["color"],
             )
-    remarks = ["hollow: the interval contains 1, or is missing"]
+    remarks = ["hollow: the interval of this row alone contains 1, or is missing"]
     if any(row.implementation == INDEPENDENT for row in analysis.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
     stated = [ratio for ratio in drawn if ratio is not UNITY and not ratio.is_too_noisy]

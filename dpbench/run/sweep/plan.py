@@ -54,7 +54,7 @@ def plan_sweep(
     here = Node(number=0, machine=machine, devices=devices, folder=folder.name)
     sweep, notes = specified_sweep(options, here, [here], command, only_speeds=only_speeds)
     logs = folder_inside(folder, LOGS_FOLDER)
-    with prepared_datasets(sweep.spec, options.data_dir) as prepared:
+    with prepared_datasets(sweep.spec, options.data_dir, may_lack=options.dry_run) as prepared:
         runner = TrialRunner(machine, logs, prepared)
         run = SweepRun(sweep, runner, resumes=options.resume)
         say(*notes)
@@ -104,9 +104,12 @@ def specified_sweep(
 
 
 @contextmanager
-def prepared_datasets(spec: SweepSpec, data_dir: Path | None) -> Iterator[Path]:
+def prepared_datasets(
+    spec: SweepSpec, data_dir: Path | None, *, may_lack: bool = False
+) -> Iterator[Path]:
     """A folder with the datasets of the sweep in a form that ranks load in milliseconds. Raises
-    UsageError for one that is smaller than a step of all replicas."""
+    UsageError for one that is smaller than a step of all replicas; a plan `may_lack` samples, which
+    is a warning."""
     sizes: dict[str, int | None] = {}
     datasets = dict.fromkeys(workload.dataset for workload in spec.workloads if not workload.script)
     with temporary_folder() as cache:
@@ -122,10 +125,14 @@ def prepared_datasets(spec: SweepSpec, data_dir: Path | None) -> Iterator[Path]:
             taken = configuration.global_batch_size
             if size is not None and taken > size:
                 replicas = units.counted(configuration.group_size, "replica")
-                raise UsageError(
+                problem = (
                     f"{replicas} take {taken:,} samples in one step, and {dataset} has {size:,}; "
                     "expected fewer replicas, smaller --batch-sizes or another --data"
                 )
+                if not may_lack:
+                    raise UsageError(problem)
+                warn(problem)
+                break
         yield cache
 
 
