@@ -9,7 +9,7 @@ from dpbench.launch.machine import Machine
 from dpbench.records.environment import Environment
 from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
 from dpbench.specs.command_line import CommandLine
-from dpbench.specs.trial import DEFAULTS
+from dpbench.specs.configuration import DEFAULTS
 
 WORKLOAD = WorkloadSpec(architecture="mnist_cnn", dataset="digits")
 

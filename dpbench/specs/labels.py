@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from dpbench.specs.axes import AXES
+from dpbench.specs.configuration import DEFAULTS, Configuration
 from dpbench.specs.nodes import on_nodes
 from dpbench.specs.traits import BACKENDS
-from dpbench.specs.trial import DEFAULTS, Configuration
 
 IDENTITY = ("implementation", "backend", "group_size", "batch_size")
 """What the name of a row begins with, in the order in which rows are sorted; other settings are in

@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field
 
 from dpbench.specs.axes import AXES
+from dpbench.specs.configuration import DEFAULTS, Configuration
 from dpbench.specs.nodes import ReplicaCount, fill_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.trial import DEFAULTS, Configuration
 from dpbench.specs.workload import WorkloadSpec
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from dpbench.measure.verification import checksum
 from dpbench.parallel.agreement import tensors_sha256
 from dpbench.records.trial import MemoryPeaks, RankMeasurement, TrialFacts
 from dpbench.specs import Configuration
-from dpbench.specs.trial import MAX_FILLING_STEPS
+from dpbench.specs.configuration import MAX_FILLING_STEPS
 from dpbench.specs.workload import WORKLOAD_FIELDS
 from tests.builders import WORKLOAD, configuration
 from tests.launch.faulty import Healthy

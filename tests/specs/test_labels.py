@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 
 from dpbench.options.sweep import SweepOptions
 from dpbench.specs import AXES, Configuration, Labels, WorkloadSpec, plain_label
+from dpbench.specs.configuration import DEFAULTS
 from dpbench.specs.traits import OPTIONAL_SETTINGS
-from dpbench.specs.trial import DEFAULTS
 from tests.builders import configuration
 
 PLAIN = Labels()

@@ -14,7 +14,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.answers.setup import plan_answer
 from dpbench.run.sweep.measuring import SweepRun
 from dpbench.specs import SweepSpec
-from dpbench.specs.trial import MAX_FILLING_STEPS
+from dpbench.specs.configuration import MAX_FILLING_STEPS
 
 SECONDS_PER_TRIAL = 0.3
 """The least time of a trial beside its windows: start, warm-up, phases and end of ranks on the
