@@ -58,36 +58,37 @@ def plan_answer(
 ) -> Answer:
     """A row for each configuration of a sweep, with the number of its trials that are left, or the
     reason why it is skipped; people get reasons and the summary below it."""
-    specs = [*runs]
+    planned = [*runs]
     labels = Labels.among(runs)
-    skipped = Counter(reasons[spec] for spec in specs if spec in reasons)
-    batches = [str(spec.global_batch_size or MISSING) for spec in specs]
+    skipped = Counter(reasons[each] for each in planned if each in reasons)
+    batches = [str(each.global_batch_size or MISSING) for each in planned]
+    devices = [", ".join(each.devices) for each in planned]
     columns = (
-        Column("Implementation", [*map(labels.implementation, specs)], is_text=True),
-        Column("Backend", [spec.backend for spec in specs], is_text=True),
-        Column("Size", [f"{spec.group_size}{on_nodes(spec.replicas_by_node)}" for spec in specs]),
-        Column("Batch", [str(spec.batch_size or MISSING) for spec in specs]),
+        Column("Implementation", [*map(labels.implementation, planned)], is_text=True),
+        Column("Backend", [each.backend for each in planned], is_text=True),
+        Column("Size", [f"{each.group_size}{on_nodes(each.replicas_by_node)}" for each in planned]),
+        Column("Batch", [str(each.batch_size or MISSING) for each in planned]),
         Column("Global batch", batches, drop_order=2),
-        Column("Devices", [", ".join(spec.devices) for spec in specs], is_text=True, drop_order=1),
-        Column("Runs", ["skip" if spec in reasons else str(runs[spec]) for spec in specs]),
+        Column("Devices", devices, is_text=True, drop_order=1),
+        Column("Runs", ["skip" if each in reasons else str(runs[each]) for each in planned]),
     )
     notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in skipped.items()]
     return Answer(
         paragraphs=(Table(columns=columns), notes, summary),
         data=[
             {
-                "label": labels.label(spec),
-                "implementation": spec.implementation,
-                "backend": spec.backend,
-                "group_size": spec.group_size,
-                "batch_size": spec.batch_size,
-                "global_batch_size": spec.global_batch_size or None,
-                "nodes": list(spec.replicas_by_node),
-                "devices": list(spec.devices),
-                "runs": runs[spec],
-                "reason": reasons.get(spec),
+                "label": labels.label(each),
+                "implementation": each.implementation,
+                "backend": each.backend,
+                "group_size": each.group_size,
+                "batch_size": each.batch_size,
+                "global_batch_size": each.global_batch_size or None,
+                "nodes": list(each.replicas_by_node),
+                "devices": list(each.devices),
+                "runs": runs[each],
+                "reason": reasons.get(each),
             }
-            for spec in specs
+            for each in planned
         ],
     )
 
