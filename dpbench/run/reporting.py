@@ -69,11 +69,10 @@ def report(options: ReportOptions) -> Answer | str | None:
     if format is None:
         return _report_page(options, path, results, chosen)
     warn(*chosen.warnings)
-    if isinstance(chosen, Collectives):
+    if format in DATA_FORMATS or isinstance(chosen, Collectives):
         text = frame_text(chosen.frame, format, options.columns)
     else:
-        if format not in DATA_FORMATS:
-            say(*chosen.notes)
+        say(*chosen.notes)
         text = rows_text(chosen.rows, format=format, columns=options.columns)
     if options.file is None:
         return text
