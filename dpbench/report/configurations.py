@@ -43,8 +43,6 @@ DROP_ORDER = (
 )
 """Columns that are shown if there is room, in the order in which they leave a narrow terminal: all
 claims first. Other columns are on pages, and in other tables if --columns names them."""
-COMMAND_KEY = "command"
-"""Key of the column with the command that measures a row."""
 SAYS_NOTHING = {MISSING, TOO_NOISY, Status.COMPLETED.words}
 """Cells that are not worth a column."""
 LOSS_RATE = TABLE_METRICS["loss_slope_per_second"]
@@ -109,7 +107,7 @@ def configurations_table(
     laid_out = [replace(column, only_on_page=column.key not in shown) for column in placed]
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
-        laid_out.append(Column("", again, is_text=True, only_on_page=True, key=COMMAND_KEY))
+        laid_out.append(Column("", again, is_text=True, only_on_page=True, key="command"))
     words = ", ".join(f"{size.key.replace('_', ' ')} {size.cells[0]}" for size in common)
     notes = [f"All {len(rows):,} rows: {words}"] if common else []
     notes += _mark_notes(rows)

@@ -27,7 +27,6 @@ _MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 _REFERENCE = re.compile(r"[@#](?=\w)")
 """GitHub turns these characters into a mention or a link to an issue, even if they are escaped."""
 _ZERO_WIDTH = "\N{ZERO WIDTH SPACE}"
-SortValue = float | str | None
 MISSING = "–"
 AT_MOST_MEANS = f"{AT_MOST}: the interval includes 0, and this is its upper end"
 NO_TIME_MEANS = f"{NO_TIME}: too little to measure"
@@ -56,7 +55,7 @@ class Column:
     """What --columns calls it."""
     meaning: str = ""
     """One sentence that defines it, with its unit."""
-    sort: Sequence[SortValue] | None = None
+    sort: Sequence[float | str | None] | None = None
     """Values that a page sorts it by, None last in either direction; None for the cells."""
 
     def __post_init__(self) -> None:
