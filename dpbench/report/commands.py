@@ -32,8 +32,8 @@ def next_command(
     """What to run next after a table, or after one row was `explained`; "" for nothing.
 
     If load spoiled the speeds, it is the same command again. After an explanation it tries what
-    causes advise. Else it decides between the fastest row, of the first work, and one that ties
-    with it, or explains the fastest, or opens the page after that.
+    causes advise, if anything. Else it decides between the fastest row, of the first work, and one
+    that ties with it, or explains the fastest.
 
     `last_command` is the command that has just measured, as short as it can be.
     """
@@ -44,8 +44,8 @@ def next_command(
     if analysis.machine_load.spoils_speeds:
         return f"{same.text}   # once the machine is free"
     folder = shlex.quote(str(sweep.folder))
-    page = f"dpbench report {folder} --open"
     if explained and sweep.command.name == "sweep":
+        page = f"dpbench report {folder} --open"
         advised = _after_explanation(explained, sweep.command, same, page)
         if advised or explained.is_script:
             return advised
@@ -55,9 +55,9 @@ def next_command(
         return f"dpbench explain {folder}   # or: dpbench explain your_script.py"
     # Speeds of other work do not compete.
     competing = [each for each in analysis.fastest if each.work == analysis.fastest[0].work]
-    fastest = max(competing, key=lambda fastest: fastest.throughput)
-    deciding = command_to_decide(sweep.command, fastest)
-    return deciding or (page if explained else f"dpbench explain {folder}")
+    competing.sort(key=lambda fastest: -fastest.throughput)
+    deciding = filter(None, (command_to_decide(sweep.command, each) for each in competing))
+    return next(deciding, "" if explained else f"dpbench explain {folder}")
 
 
 def _after_explanation(

@@ -25,7 +25,7 @@ from dpbench.report.commands import command_to_measure
 from dpbench.report.table import MISSING, Column, Table
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.labels import IDENTITY
-from dpbench.specs.traits import INDEPENDENT
+from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +138,7 @@ def metric_column(
 def _mark_notes(rows: Sequence[Row]) -> Iterator[str]:
     """What the marks beside names mean."""
     if any(row.implementation == INDEPENDENT for row in rows):
-        yield "* copies that do not communicate: about the best possible, not a way to train"
+        yield "* copies that do not communicate: the best possible, up to noise; not a way to train"
     if any(row.is_under_load for row in rows):
         note = f"{UNDER_LOAD} other programs used the cores during some of its trials"
         references = [row.reference for row in rows if row.reference]
@@ -159,7 +159,10 @@ def _column_notes(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
         yield "without ±: single values (n = 1), which have no interval"
     larger = [row for row in rows if row.speedup and row.group_size > 1]
     if larger and shown & {"speedup", "efficiency"}:
-        reference = f"{relative_to(larger)} at the same batch size"
+        singles = [row for row in rows if row.implementation == SINGLE]
+        has_several = len(singles) > len({row.batch_size for row in singles})
+        alike = "with the same settings" if has_several else "at the same batch size"
+        reference = f"{relative_to(larger)} {alike}"
         uncertainty = ", with the same relative ±" if repeated else ""
         yield f"Speedup: {reference}; Eff.: Speedup ÷ Size{uncertainty}"
     if LOSS_RATE.key in shown:
