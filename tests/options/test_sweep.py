@@ -33,10 +33,10 @@ def test_what_is_typed_goes_before_the_file_that_before_the_preset_and_that_befo
     config = written(tmp_path, "steps = 7\nrepetitions = 3\nlr = 0.5")
     options = read({"preset": "quick", "config": config, "lr": "0.2"})
     assert (options.lr, options.steps, options.repetitions) == ((0.2,), (7,), 3)
-    assert (options.warmup, options.seed) == ((3,), (0,))
+    assert (options.warmup, options.seed) == ((10,), (0,))
     with_preset = written(tmp_path, "preset = 'quick'\nsteps = 7\nname = 'mine'", "two.toml")
     options = read({"config": with_preset})
-    assert (options.name, options.steps, options.warmup) == ("mine", (7,), (3,))
+    assert (options.name, options.steps, options.warmup) == ("mine", (7,), (10,))
 
 
 def test_duplicates_in_a_list_are_removed_in_order_with_a_line_that_says_so() -> None:
