@@ -142,7 +142,8 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
 
 def _averages(rows: Sequence[Row]) -> Iterator[tuple[str, Estimate, str]]:
     """See `Fastest.averages`."""
-    axes = {name: axis for name, axis in AXES.items() if not axis.changes_work}
+    # Speeds at two batch sizes do not compete.
+    axes = {n: a for n, a in AXES.items() if not a.changes_work and n != "batch_size"}
     settings = {
         row: {name: getattr(row, name) for name in IDENTITY}
         | {name: row.configuration.setting(name) for name in axes}

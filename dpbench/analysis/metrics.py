@@ -81,6 +81,8 @@ class Metric(Generic[Source]):
         shows_estimates = self.better or (self.value_type == "estimate" and not self.words)
         if shows_estimates and self.write is formatting.plain:
             raise TypeError(f"{self.key}: a metric of estimates needs a `write` for them")
+        if self.better and self.of_trial is None:
+            raise TypeError(f"{self.key}: a metric that is compared needs `of_trial`")
 
     @property
     def is_speed(self) -> bool:

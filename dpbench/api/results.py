@@ -84,8 +84,10 @@ class Results:
         """The table of configurations as text, in any format of `dpbench report`.
 
         `columns` are keys; `width` is that of a terminal to fit into. Raises UsageError for a
-        format or a column that is not known.
+        format or a column that is not known, and for collectives.
         """
+        if isinstance(self._content, Collectives):
+            raise UsageError("table: these results are collectives; expected .collectives")
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
         return rows_text(self._training.rows, format=format, columns=keys, width=width)
 

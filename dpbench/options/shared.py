@@ -45,7 +45,7 @@ MIN_SCRIPT_STEPS = 20
 """Fewest steps that are timed as they are: two segments of a round."""
 DEFAULT_REPETITIONS = 4
 """Default of --repetitions. Even: only whole palindromes cancel a drift of the machine."""
-USUAL_THREADS = "cores ÷ largest group"
+USUAL_THREADS = "cores ÷ largest group; of a script OMP_NUM_THREADS, or 1"
 USUAL_BACKEND = f"{usual_backend('cuda')} with CUDA, else {usual_backend('cpu')}"
 
 ImplementationName = Annotated[str, one_of(tuple(IMPLEMENTATIONS))]

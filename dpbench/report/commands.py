@@ -112,7 +112,7 @@ def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
     both = (row.configuration, rival.configuration)
     deciding = command_to_measure(command, both, **changes)
     seconds = sum(fmean(r.duration_seconds for r in each.records) for each in measured)
-    return deciding and f"{deciding}   # about {units.seconds(repetitions * seconds)}"
+    return deciding and f"{deciding}   # about {units.seconds(round(repetitions * seconds))}"
 
 
 def command_to_measure(

@@ -45,6 +45,12 @@ def test_a_backend_that_is_faster_in_all_implementations_is_named() -> None:
     ((first, ratio, second),) = found.averages
     assert (first, second, round(ratio.value, 2)) == ("shm", "gloo", 1.1)
     assert of(*groups[::2]).averages == of(*groups[:2]).averages == ()
+    batches = [
+        runs(trial(name, group_size=2, batch_size=n), (n, n + 1))
+        for n in (8, 16)
+        for name in ("ddp", "dp")
+    ]
+    assert of(*batches).averages == ()
 
 
 def test_a_setting_that_is_faster_on_average_is_named_as_its_option() -> None:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from dpbench.analysis import throughput
+from dpbench.analysis.formatting import ratio
 from dpbench.analysis.frames import row_frame, trial_frame
 from dpbench.analysis.metrics import Metric
 from dpbench.analysis.resources import peak_memory
@@ -143,6 +144,8 @@ def test_a_metric_of_estimates_is_refused_without_a_writer_of_them() -> None:
     for values in ({"value_type": "estimate"}, {"better": "higher"}):
         with pytest.raises(TypeError, match="gain: a metric of estimates needs a `write`"):
             Metric("gain", float, **values)
+    with pytest.raises(TypeError, match="gain: a metric that is compared needs `of_trial`"):
+        Metric("gain", float, better="higher", write=ratio)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,8 @@ def test_collectives_alone_are_results_too() -> None:
     assert (found.spec, len(found.rows), len(found.collectives)) == (None, 0, 2)
     assert found.warnings == ("one line cut",)
     assert repr(found) == "<Results 'results/comm': 1 collective>"
+    with pytest.raises(UsageError, match=r"table: these results are collectives; expected \.coll"):
+        found.table()
 
 
 def test_a_sweep_without_trials_is_read(tmp_path: Path) -> None:

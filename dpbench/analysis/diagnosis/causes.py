@@ -255,7 +255,9 @@ def _threads(explanation: Explanation) -> Iterator[Cause]:
     if threads > 1 and len(ranks) * threads > cores > 0:
         remedy = f"call torch.set_num_threads({most}), or remove that call and use --threads {most}"
         yield Cause(kind="threads", text=text, remedy=remedy)
-    elif threads == 1 and "cpu" in explanation.configuration.devices and most > 1:
+        return
+    is_measured = any(other.threads == most for other in explanation.breakdowns)
+    if threads == 1 < most and "cpu" in explanation.configuration.devices and not is_measured:
         more = Alternative({"threads": (1, most)})
         remedy = f"set OMP_NUM_THREADS={most}, or try {more}"
         yield Cause(kind="threads", text=text, remedy=remedy, to_try=(more,))

@@ -92,8 +92,11 @@ def specified_sweep(
     spec, notes = build_sweep_spec(options, nodes)
     notes = [*device_notes(here.machine, options.gpus, here.devices), *notes]
     if earlier is not None:
-        _require_resumable(earlier, spec)
-        return earlier, notes
+        limit = spec.time_limit_seconds  # what timed out may have more of it now
+        _require_resumable(
+            earlier, replace(spec, time_limit_seconds=earlier.spec.time_limit_seconds)
+        )
+        return replace(earlier, spec=replace(earlier.spec, time_limit_seconds=limit)), notes
     if only_speeds:
         asked = options.measured_implementations
         spec = replace(spec, is_instrumented=False, implementations=asked)

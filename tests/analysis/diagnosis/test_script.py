@@ -115,6 +115,9 @@ def test_a_script_is_not_advised_what_it_has() -> None:
     on_gpus = {"devices": ("cuda:0", "cuda:1"), "group_class": "ProcessGroupGloo"}
     (nccl,) = lines(**slow, **on_gpus)
     assert '. Try init_process_group("nccl"), or' in nccl
+    one, more = sweep(threads=1, cores=16), sweep(threads=8, cores=16)
+    more = [replace(each, configuration=varied(each.configuration, threads=8)) for each in more]
+    assert of_group([*one, *more]).causes == ()
 
 
 def test_an_input_pipeline_that_noise_hides_is_named_without_its_cost() -> None:
