@@ -51,8 +51,8 @@ class Fastest:
     rivals: tuple[Row, ...] = ()
     """The rows that tie with it, the nearest first."""
     averages: tuple[tuple[str, Estimate, str], ...] = ()
-    """Of each setting with several values, the fastest backend or option, the ratio of its speed to
-    that of the next one, and the next one, as means over two or more pairs of rows with several
+    """The fastest backend or option of each setting with several values, the ratio of its speed to
+    that of the next one, and the next one: means over two or more pairs of rows with several
     replicas that differ in nothing else."""
     lead: tuple[Estimate, Row] | None = None
     """The ratio of its throughput to that of the nearest row, within repetitions that ran in turn,

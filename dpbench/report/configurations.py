@@ -166,7 +166,7 @@ def _column_notes(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
         uncertainty = ", with the same relative ±" if repeated else ""
         yield f"Speedup: {reference}; Eff.: Speedup ÷ Size{uncertainty}"
         if any(row.efficiency and row.efficiency.value >= 1.005 for row in larger):
-            yield "Eff. above 100 %: mostly noise in the speed of what it is relative to"
+            yield "Eff. above 100 %: noise, or one replica alone uses the machine less well"
     if LOSS_RATE.key in shown:
         rates = [e for row in rows if isinstance(e := LOSS_RATE.read(row), Estimate)]
         known = [e for e in rates if e.interval and LOSS_RATE.write(e) != TOO_NOISY]

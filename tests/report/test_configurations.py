@@ -107,6 +107,12 @@ def test_load_on_the_reference_of_speedups_is_told_beside_its_mark() -> None:
         assert (doubtful in text) is (loaded == "single")
 
 
+@pytest.mark.parametrize(("speed", "is_above"), [(200.0, False), (210.0, True)])
+def test_an_efficiency_above_one_has_a_remark(speed: float, is_above: bool) -> None:
+    rows = summarize([run(trial("single", "none"), 100.0), run(trial(group_size=2), speed)])
+    assert ("Eff. above 100 %: noise, or one" in rows_text(rows)) is is_above
+
+
 def test_local_sgd_is_marked_as_another_optimization() -> None:
     words = (
         "×1, batch 32: averages parameters every 4 steps, gradients never: a different algorithm"
