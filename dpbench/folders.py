@@ -15,8 +15,9 @@ A folder holds a sweep or collectives.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -71,9 +72,15 @@ class Sweep:
     """The command that measured it."""
     spec: SweepSpec
     records: tuple[TrialRecord, ...] = ()
+    """One for each trial that was run: the last one, if it was run again."""
     environments: dict[str, Environment] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     """Warnings of what could not be read."""
+
+    def with_records(self, records: Iterable[TrialRecord]) -> Self:
+        """The same with more records, which replace those of the same trials."""
+        by_trial = {(one.configuration, one.repetition): one for one in (*self.records, *records)}
+        return replace(self, records=tuple(by_trial.values()))
 
     @property
     def missing(self) -> tuple[tuple[Configuration, int], ...]:
@@ -84,7 +91,7 @@ class Sweep:
     @property
     def trials_run(self) -> int:
         """The number of trials that have run, which those that were skipped have not."""
-        return len({one.trial_id for one in self.records if one.status is not Status.SKIPPED})
+        return sum(record.status is not Status.SKIPPED for record in self.records)
 
     @property
     def unfinished_warning(self) -> str | None:
@@ -154,7 +161,8 @@ def load_sweep(folder: Path) -> Sweep:
     spec, content = read_content(folder, SWEEP_FILE, TRIALS_FILE, TrialRecord)
     if spec is None:
         raise FileError(f"{folder / SWEEP_FILE}: Header.spec: missing")
-    sweep = Sweep(folder=folder, spec=spec, **content)
+    records = content.pop("records")
+    sweep = Sweep(folder=folder, spec=spec, **content).with_records(records)
     # An implementation may be a file of the user who measured it.
     used = {record.configuration.implementation for record in sweep.records}
     if unknown := {*used, *sweep.spec.implementations} - IMPLEMENTATIONS.keys():

@@ -12,7 +12,7 @@ from dpbench import folders
 from dpbench.errors import FileError, UsageError
 from dpbench.folders import ResultsFolder
 from dpbench.records import environment
-from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
+from dpbench.records.trial import SCHEMA_VERSION, Status, TrialRecord
 from tests.builders import command, sweep_spec
 from tests.launch.synthetic import run_trials
 
@@ -38,6 +38,12 @@ def test_what_was_appended_is_on_disk_at_once_and_read_back(tmp_path: Path) -> N
     assert (stored.command, stored.spec) == (command(gpus=2), SPEC)
     assert stored.environments == {here.environment_id: here}
     assert stored.warnings == ()
+
+
+def test_a_trial_that_was_run_again_counts_once_with_its_last_record(tmp_path: Path) -> None:
+    killed = replace(RECORDS[0], status=Status.FAILED, reason="killed")
+    folder = written(tmp_path / "s", (killed, *RECORDS[:2]))
+    assert folders.load_sweep(folder).records == RECORDS[:2]
 
 
 @settings(max_examples=60, deadline=None)

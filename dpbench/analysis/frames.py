@@ -125,12 +125,12 @@ def collective_frame(rows: Sequence[CollectiveRow]) -> pd.DataFrame:
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per trial."""
-    return _frame(TRIAL_COLUMNS, [*final_records(records)])
+    return _frame(TRIAL_COLUMNS, [*_in_order(records)])
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; steps and phases are means."""
-    ranks = [(record, rank) for record in final_records(records) for rank in record.ranks]
+    ranks = [(record, rank) for record in _in_order(records) for rank in record.ranks]
     trials = _identity_frame([record for record, _ in ranks])
     return trials.join(_frame(RANK_COLUMNS, [rank for _, rank in ranks]))
 
@@ -142,7 +142,7 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """
     measured = [
         (record, rank.rank, mode, window)
-        for record in final_records(records)
+        for record in _in_order(records)
         for rank in record.ranks
         for mode, window in rank.windows.items()
     ]
@@ -161,8 +161,8 @@ def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     return frame
 
 
-def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
-    """The last record of each trial, by configuration in the order they were first run."""
+def _in_order(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
+    """The records by configuration, in the order these were first run."""
     for repetitions in by_configuration(records).values():
         yield from repetitions
 

@@ -95,6 +95,14 @@ def machine_load(*groups: Sequence[TrialRecord]) -> MachineLoad:
     )
 
 
+def disturbed_repetitions(records: Sequence[TrialRecord]) -> set[int]:
+    """The repetitions with a trial under load, if load spoils the speeds; none if they are more
+    than half of all, as on a machine that is busy all the time."""
+    disturbed = {record.repetition for record in records if is_under_load(record)}
+    are_few = 2 * len(disturbed) <= len({record.repetition for record in records})
+    return disturbed if are_few and machine_load(records).spoils_speeds else set()
+
+
 def repetitions_to_state(noisy: Iterable[Estimate]) -> int | None:
     """The fewest repetitions with which none of these estimates would be too noisy, as all of them
     are now; None without any, or if more than MAX_ADVISED_REPETITIONS are needed."""

@@ -188,15 +188,11 @@ class Row:
 
 
 def by_configuration(records: Iterable[TrialRecord]) -> dict[Configuration, list[TrialRecord]]:
-    """The repetitions of each configuration, in the order they were first run.
-
-    A trial that was run again, for example after a manual change, counts once, with its last
-    record.
-    """
-    groups: dict[Configuration, dict[int, TrialRecord]] = {}
+    """The repetitions of each configuration, in the order they were first run."""
+    groups: dict[Configuration, list[TrialRecord]] = {}
     for record in records:
-        groups.setdefault(record.configuration, {})[record.repetition] = record
-    return {configuration: list(group.values()) for configuration, group in groups.items()}
+        groups.setdefault(record.configuration, []).append(record)
+    return groups
 
 
 def usable_records(repetitions: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.analysis.noise import MachineLoad, is_under_load, machine_load
+from dpbench.analysis.noise import (
+    MachineLoad,
+    disturbed_repetitions,
+    is_under_load,
+    machine_load,
+)
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.sentences import noise_warnings, warnings_on
 from dpbench.records.trial import HostLoad, TrialRecord
@@ -41,6 +46,13 @@ def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> N
 
 def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:
     assert machine_load(trials([load(0.19), None])) == MachineLoad()
+
+
+def test_repetitions_are_disturbed_if_they_spoil_the_speeds_and_others_were_quiet() -> None:
+    busy, quiet = [load(1.0)], [load(0.0)]
+    assert disturbed_repetitions(trials(busy * 2 + quiet * 2)) == {0, 1}
+    assert disturbed_repetitions(trials(busy * 2 + quiet)) == set(), "it is busy all the time"
+    assert disturbed_repetitions(trials(busy + quiet * 10)) == set(), "one of 11 spoils nothing"
 
 
 def test_trials_on_gpus_bear_more_of_it() -> None:

@@ -114,11 +114,6 @@ def test_wrong_gradients_never_have_a_speed() -> None:
     assert not frame_row(row).keys() & speeds
 
 
-def test_a_trial_that_was_run_again_counts_once() -> None:
-    (row,) = summarize([ended(Status.FAILED, "killed"), run(trial(), 100.0)])
-    assert (row.status, row.repetitions) == (Status.COMPLETED, 1)
-
-
 def test_implementations_stand_in_their_order_and_numbers_in_their_labels_by_value() -> None:
     """Plain ones before their variants, and unknown ones last."""
     variants = {

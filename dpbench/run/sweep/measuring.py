@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from math import ceil
 
 from dpbench import folders, units
-from dpbench.analysis.noise import load_warning
-from dpbench.analysis.rows import by_configuration
+from dpbench.analysis.noise import disturbed_repetitions, load_warning
 from dpbench.architecture.naming import named_files, with_files
 from dpbench.errors import FAILED, PASSED, WRONG_GRADIENTS, UsageError
 from dpbench.folders import ResultsFolder, Sweep
@@ -24,18 +24,17 @@ class SweepRun:
     """A sweep with its records so far, and the runner of the trials that are left."""
 
     def __init__(self, sweep: Sweep, runner: TrialRunner, *, resumes: bool = False) -> None:
-        """The sweep is new or, if this `resumes` it, as it is stored: the last record of a trial
-        then stays if it completed, or if its configuration cannot run here.
+        """The sweep is new or, if this `resumes` it, as it is stored: the record of a trial then
+        stays if it completed, or if its configuration cannot run here.
 
         Raises UsageError if nothing can be measured here.
         """
         self.runner = runner
         self.unusable = self._unusable(sweep.spec.configurations)
         """The reason for each configuration that cannot run here. Its trials have a record, too."""
-        last = {record.trial_id: record for record in sweep.records}.values()
         kept = (
             record
-            for record in last
+            for record in sweep.records
             if record.status is Status.COMPLETED or record.configuration in self.unusable
         )
         self.sweep = replace(sweep, records=tuple(kept))
@@ -59,6 +58,9 @@ class SweepRun:
         """Run the trials that are left, of so many `repetitions` if they are to be more than
         planned, and return the sweep as it is stored. Each record is stored as its trial ends.
 
+        Without `repetitions`, those that other programs disturbed run once more, if they are few.
+        Rows are compared within a repetition, so it runs whole; its new records count.
+
         Raises UsageError if the user's code has changed, and Interrupted, whose message says what
         is stored, if a signal ends it.
         """
@@ -70,15 +72,42 @@ class SweepRun:
             for configuration, repetition in self.sweep.missing:
                 if configuration in self.unusable:  # at once, as the others may take minutes
                     results.append(self._run(configuration, repetition))
-            labels = Labels.among(self.sweep.spec.configurations)
-            progress.planned([configuration for configuration, _ in left], labels)
-            for configuration, repetition in left:
-                self._require_same_code()
-                progress.started(configuration)
-                record = self._run(configuration, repetition)
-                results.append(record)
-                progress.finished(record)
+            self._run_all(left, results, progress)
+            if left and repetitions is None:
+                self._run_all(self._disturbed(), results, progress)
         return folders.load_sweep(self.sweep.folder)
+
+    def _run_all(
+        self,
+        trials: Sequence[tuple[Configuration, int]],
+        results: ResultsFolder,
+        progress: TrialProgress,
+    ) -> None:
+        """Run the trials, and store their records."""
+        labels = Labels.among(self.sweep.spec.configurations)
+        progress.planned([configuration for configuration, _ in trials], labels)
+        for configuration, repetition in trials:
+            self._require_same_code()
+            progress.started(configuration)
+            record = self._run(configuration, repetition)
+            results.append(record)
+            progress.finished(record)
+
+    def _disturbed(self) -> list[tuple[Configuration, int]]:
+        """The completed trials of disturbed repetitions, which run again; the user reads why. What
+        failed has its row already."""
+        records = self.sweep.records
+        disturbed = disturbed_repetitions(records)
+        again = {
+            (record.configuration, record.repetition): record.duration_seconds
+            for record in records
+            if record.repetition in disturbed and record.status is Status.COMPLETED
+        }
+        if again:
+            count = units.counted(len(disturbed), "repetition")
+            took = units.seconds(ceil(sum(again.values())))
+            say(f"other programs disturbed {count}: measuring again, about {took}")
+        return [trial for trial in self.sweep.spec.trials if trial in again]
 
     def _opened(self) -> ResultsFolder:
         """The folder for more records. The first time it is made, unless the sweep is resumed, and
@@ -152,7 +181,7 @@ class SweepRun:
         record = recorded(plain_label(configuration), run_now, environment_ids)
         # As the trial was planned, with its number of steps.
         record = replace(record, configuration=configuration, repetition=repetition)
-        self.sweep = replace(self.sweep, records=(*self.sweep.records, record))
+        self.sweep = self.sweep.with_records([record])
         return record
 
     def _failed_before(self, configuration: Configuration) -> str | None:
@@ -204,13 +233,12 @@ def exit_status(records: Sequence[TrialRecord], wanted: Collection[str] | None =
     It is FAILED as well if nothing completed of the `wanted` implementations: `single` alone, which
     is measured for speedups, is no answer.
     """
-    counted = [record for group in by_configuration(records).values() for record in group]
-    if any(record.status is Status.WRONG_GRADIENTS for record in counted):
+    if any(record.status is Status.WRONG_GRADIENTS for record in records):
         return WRONG_GRADIENTS
     answered = any(
         record.status is Status.COMPLETED
         and (wanted is None or record.configuration.implementation in wanted)
-        for record in counted
+        for record in records
     )
-    failed = any(record.status.is_failure for record in counted)
+    failed = any(record.status.is_failure for record in records)
     return FAILED if failed or not answered else PASSED

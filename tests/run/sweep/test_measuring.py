@@ -84,6 +84,34 @@ def test_a_busy_machine_is_named_once_before_the_first_trial(
     assert "other processes" not in after
 
 
+@pytest.mark.usefixtures("synthetic", "here")
+def test_a_disturbed_repetition_is_measured_again_whole_and_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What fails in it stays as it is: a second try would hide it."""
+    original, ran = SyntheticRunner.run, list[tuple[str, int]]()
+
+    def disturbed(
+        self: SyntheticRunner, settings: Configuration, repetition: int, limit: float
+    ) -> TrialRecord:
+        ran.append((settings.implementation, repetition))
+        if (settings.implementation, repetition) == ("dp", 1):
+            return record(settings, status=Status.FAILED, reason="crashed")
+        is_loaded = repetition == 1 and settings.implementation == "ddp"
+        measured = original(self, settings, repetition, limit)
+        return replace(measured, host_load=HostLoad(cores=2, during=1.0 * is_loaded, stolen=0.0))
+
+    monkeypatch.setattr(SyntheticRunner, "run", disturbed)
+    words = "sweep --arch mlp --implementations dp,ddp --group-sizes 1 --steps 12 --repetitions 2"
+    assert run([*words.split(), "--batch-sizes", "4", "--name", "a", "--no-charts"]) == 1
+    usual = [("single", 0), ("dp", 0), ("ddp", 0), ("ddp", 1), ("dp", 1), ("single", 1)]
+    assert ran == [*usual, ("ddp", 1), ("single", 1)]
+    assert len(folders.load_sweep(Path("results/a")).records) == len(usual)
+    assert len(Path("results/a", folders.TRIALS_FILE).read_text().splitlines()) == len(ran)
+    said = "other programs disturbed 1 repetition: measuring again, about "
+    assert capsys.readouterr().err.count(said) == 1
+
+
 class Answering(SyntheticRunner):
     """Ends a trial as `answer` says, and completes it where that is None."""
 
