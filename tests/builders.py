@@ -7,7 +7,7 @@ from typing import Any
 
 from dpbench.launch.machine import Machine
 from dpbench.records.environment import Environment
-from dpbench.specs import AXES, Configuration, SweepSpec, WorkloadSpec
+from dpbench.specs import GRID, Configuration, SweepSpec, WorkloadSpec
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.configuration import DEFAULTS
 
@@ -80,12 +80,12 @@ def sweep_spec(**changes: Any) -> SweepSpec:
         "repetitions": 2,
         "time_limit_seconds": 30.0,
     }
-    values |= {name: value for name, value in changes.items() if name not in AXES}
+    values |= {name: value for name, value in changes.items() if name not in GRID}
     values["implementations"] = tuple(dict.fromkeys(("single", *values["implementations"])))
-    axes = {name: (DEFAULTS[name],) for name in AXES if name in DEFAULTS}
+    axes = {name: (DEFAULTS[name],) for name in GRID if name in DEFAULTS}
     axes |= {"batch_size": (4, 8), "warmup": (1,), "steps": (3,), "threads": (1,)}
     axes["architecture"] = tuple(workload.architecture for workload in values["workloads"])
-    axes |= {name: changes[name] for name in AXES if name in changes}
+    axes |= {name: changes[name] for name in GRID if name in changes}
     return SweepSpec(axes=axes, **values)
 
 

@@ -143,7 +143,7 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
 def _averages(rows: Sequence[Row]) -> Iterator[tuple[str, Estimate, str]]:
     """See `Fastest.averages`."""
     # Speeds at two batch sizes do not compete.
-    axes = {n: a for n, a in AXES.items() if not a.changes_work and n != "batch_size"}
+    axes = {n: a for n, a in AXES.items() if not a.changes_work and n not in IDENTITY}
     settings = {
         row: {name: getattr(row, name) for name in IDENTITY}
         | {name: row.configuration.setting(name) for name in axes}
@@ -169,8 +169,8 @@ def _averages(rows: Sequence[Row]) -> Iterator[tuple[str, Estimate, str]]:
         if change is not None and change.error is not None:
             words = [str(first), str(second)]
             if name in axes:
-                option = axes[name].option or name
-                words = [option_words(option, axes[name].text(value)) for value in (first, second)]
+                axis = axes[name]
+                words = [option_words(axis.option, axis.text(v)) for v in (first, second)]
             yield words[0], change.estimate, words[1]
 
 

@@ -25,6 +25,7 @@ from dpbench.options.types import (
     Gpus,
     one_of,
 )
+from dpbench.specs import AXES
 from dpbench.specs.sweep import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE, usual_backend
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
@@ -184,7 +185,7 @@ class RowFilter(Options):
     """The rows of results to keep; None for all."""
 
     filters: ClassVar[tuple[str, ...]] = ("implementation", "backend", "batch_size", "group_size")
-    """The attributes of a row that are chosen by; the plural of each is an option."""
+    """The axes that rows are chosen by; the option of each lists the values to keep."""
     implementations: CommaList[str] | None = Panel.ROWS.option(
         "Show only these implementations.", "A,B", subjects=Subject.RESULTS
     )
@@ -206,7 +207,7 @@ class RowFilter(Options):
     @property
     def wanted(self) -> dict[str, tuple[Any, ...]]:
         """The values to keep of each attribute that an option chooses by."""
-        values = {name: getattr(self, f"{name}s") for name in self.filters}
+        values = {name: getattr(self, AXES[name].option) for name in self.filters}
         return {name: chosen for name, chosen in values.items() if chosen is not None}
 
     def keeps(self, row: Row | CollectiveRow) -> bool:
@@ -228,7 +229,7 @@ class RowFilter(Options):
             values.pop(None, None)
             ordered = sorted(values, key=lambda value: value if isinstance(value, int) else 0)
             if ordered:
-                parts.append(f"{option_words(f'{name}s')} {', '.join(map(str, ordered))}")
+                parts.append(f"{option_words(AXES[name].option)} {', '.join(map(str, ordered))}")
         return "; ".join(parts)
 
 

@@ -23,8 +23,7 @@ from dpbench.options.types import (
     one_of,
     word_for_none,
 )
-from dpbench.specs import AXES
-from dpbench.specs.axes import PLACEHOLDER
+from dpbench.specs.axes import AXES, PLACEHOLDER
 from dpbench.specs.parallel import COMM_HOOKS, Scaling
 from dpbench.specs.traits import INDEPENDENT, OPTIONAL_SETTINGS, SCRIPT, SINGLE
 
@@ -216,7 +215,7 @@ class SweepOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
                 raise OptionError("implementations", problem)
         places = {place for word in self.arguments for place in PLACEHOLDER.findall(word)}
         for place, axis in AXES.items():
-            field = axis.option or place
+            field = axis.option
             if axis.in_scripts and (field in self.model_fields_set) != (place in places):
                 name = option_words(field)
                 values = options_of(type(self))[field].metavar

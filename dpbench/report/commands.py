@@ -131,10 +131,9 @@ def command_to_measure(
         return ""
     narrowed = dict[str, Iterable[object]]()
     for setting, axis in AXES.items():
-        field = axis.option or setting
-        if field in command.options:
+        if axis.option in command.options:
             having = [c for c in configurations if c.traits.has_setting(setting)]
-            narrowed[field] = [axis.text(c.setting(setting)) for c in having]
+            narrowed[axis.option] = [axis.text(c.setting(setting)) for c in having]
     narrowed |= {
         "implementations": [c.implementation for c in configurations],
         "backends": [c.backend for c in configurations if c.backend in BACKENDS],

@@ -72,10 +72,10 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 def _as_written(key: str, text: str) -> str:
     """A value as `typed_value` writes it: "0.01" for "0.010", "f32" for "fp32". Text that the
     option of a sweep does not read stays as it is, and no trial has it."""
-    axis = AXES.get(key)
-    if axis is None:
+    if key not in AXES:
         return text
-    field = SweepOptions.model_fields[axis.option or key]
+    axis = AXES[key]
+    field = SweepOptions.model_fields[axis.option]
     try:
         values = read_value(key, Annotated[field.annotation, *field.metadata], text)
     except UsageError:

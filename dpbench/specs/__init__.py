@@ -1,6 +1,7 @@
 """Specifications of sweeps, their trials, and of trainings."""
 
 from dpbench.specs.axes import AXES as AXES
+from dpbench.specs.axes import GRID as GRID
 from dpbench.specs.configuration import Configuration as Configuration
 from dpbench.specs.labels import Labels as Labels
 from dpbench.specs.labels import plain_label as plain_label

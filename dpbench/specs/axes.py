@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,9 @@ class Axis:
     """A setting of configurations, and how a sweep shows its values."""
 
     option: str = ""
-    """The option of a sweep that lists its values, unless it has the name of the axis."""
+    """The option of a sweep that lists its values."""
     shown: Callable[[Any], str] | None = str
-    """The text in a name for a value that is not the default; None keeps all values out."""
+    """The text in a name for a value that is not the default; None for what all names have."""
     unnamed: Any = None
     """A value beside the default that names tell only where the sweep has several."""
     meaning: str = ""
@@ -37,82 +37,87 @@ class Axis:
         return as_typed(value, self.none)
 
 
-AXES = {
-    # Names tell it after the group size.
-    "batch_size": Axis(option="batch_sizes", shown=None, in_scripts=True),
-    "architecture": Axis(option="arch", meaning="The model.", changes_work=True),
-    "scaling": Axis(
+def _named(**axes: Axis) -> dict[str, Axis]:
+    """The axes by name; an option is called like its axis unless that says otherwise."""
+    return {name: replace(axis, option=axis.option or name) for name, axis in axes.items()}
+
+
+AXES = _named(
+    implementation=Axis(option="implementations", shown=None),
+    backend=Axis(option="backends", shown=None),
+    group_size=Axis(option="group_sizes", shown=None),
+    batch_size=Axis(option="batch_sizes", shown=None, in_scripts=True),
+    architecture=Axis(option="arch", meaning="The model.", changes_work=True),
+    scaling=Axis(
         meaning="weak: each replica keeps its batch; strong: they share one.", changes_work=True
     ),
-    "optimizer": Axis(
+    optimizer=Axis(
         meaning="The optimizer; its kernels follow the dash if they were chosen.", in_scripts=True
     ),
-    "lr": Axis(shown="lr {:g}".format, in_scripts=True),
-    "seed": Axis(
+    lr=Axis(shown="lr {:g}".format, in_scripts=True),
+    seed=Axis(
         shown="seed {}".format, meaning="Seed for weights and sample order.", in_scripts=True
     ),
-    "dtype": Axis(
+    dtype=Axis(
         meaning="Number format of the products in forward and backward; parameters and "
         "gradients stay float32.",
         in_scripts=True,
     ),
-    "compile": Axis(
+    compile=Axis(
         shown=lambda mode: "compiled" if mode == "default" else mode,
         meaning="Mode of torch.compile.",
         in_scripts=True,
     ),
-    "accumulate": Axis(
+    accumulate=Axis(
         shown="{} micro-steps".format,
         meaning="Micro-steps in one optimizer step (gradient accumulation).",
         in_scripts=True,
     ),
-    "sync_every": Axis(
-        meaning="Optimizer steps between two averages of the parameters (local-sgd)."
-    ),
-    "bucket_cap_mb": Axis(
+    sync_every=Axis(meaning="Optimizer steps between two averages of the parameters (local-sgd)."),
+    bucket_cap_mb=Axis(
         shown="{:g} MiB".format,
         meaning="Bucket size in MiB: gradients in one collective; missing where the "
         "implementation chose.",
         none="auto",
     ),
-    "find_unused": Axis(
+    find_unused=Axis(
         shown="find-unused {}".format,
         meaning="Whether the wrapper looks for unused parameters in each step; missing where the "
         "script or the implementation chose.",
         none="auto",
     ),
-    "comm_hook": Axis(
-        shown="{} hook".format, meaning="Communication hook that compresses gradients."
-    ),
-    "batched_copy": Axis(
+    comm_hook=Axis(shown="{} hook".format, meaning="Communication hook that compresses gradients."),
+    batched_copy=Axis(
         shown="batched-copy {}".format,
         meaning="Whether the gradients of a bucket are copied into it at once; missing where the "
         "implementation chose.",
         none="auto",
     ),
-    "overlap": Axis(
+    overlap=Axis(
         shown="no overlap".format,
         meaning="Whether gradients are averaged during the backward pass (on) or after it (off).",
     ),
-    "prefetch": Axis(
+    prefetch=Axis(
         shown="prefetch {}".format,
         meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
         "worker; missing if all samples are on the device.",
         unnamed=0,  # the default with a user's data, which are never on the device
         none="resident",
     ),
-    "data_workers": Axis(
+    data_workers=Axis(
         shown=partial(counted, noun="worker"),
         meaning="Processes of each rank that load samples; missing where there are none, or the "
         "script chose.",
         unnamed=0,
         none="auto",
     ),
-    "warmup": Axis(shown="{} warmup".format, meaning="Steps before the timed window."),
-    "steps": Axis(shown=partial(counted, noun="step")),
-    "threads": Axis(
+    warmup=Axis(shown="{} warmup".format, meaning="Steps before the timed window."),
+    steps=Axis(shown=partial(counted, noun="step")),
+    threads=Axis(
         shown=partial(counted, noun="thread"), meaning="Threads that a replica computes with."
     ),
-}
+)
 """The axes by field of a Configuration or its workload, in the order of plans and of names."""
+GRID = tuple(name for name in AXES if name not in ("implementation", "backend", "group_size"))
+"""The axes whose values a sweep combines in every group of replicas, and that all groups have."""
 PLACEHOLDER = re.compile(f"{{({'|'.join(n for n, axis in AXES.items() if axis.in_scripts)})}}")

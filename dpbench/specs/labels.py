@@ -10,8 +10,8 @@ from dpbench.specs.configuration import DEFAULTS, Configuration
 from dpbench.specs.nodes import on_nodes
 from dpbench.specs.traits import BACKENDS
 
-IDENTITY = ("implementation", "backend", "group_size", "batch_size")
-"""What the name of a row begins with, in the order in which rows are sorted; other settings are in
+IDENTITY = tuple(name for name, axis in AXES.items() if axis.shown is None)
+"""What the names of all rows have, in the order in which rows are sorted; other settings are in
 names where they differ."""
 
 
@@ -25,7 +25,8 @@ class Labels:
     def among(cls, configurations: Iterable[Configuration]) -> Labels:
         """Names that distinguish these configurations."""
         listed = [*configurations]
-        return cls(tuple(name for name in AXES if len({c.setting(name) for c in listed}) > 1))
+        shown = (name for name, axis in AXES.items() if axis.shown)
+        return cls(tuple(name for name in shown if len({c.setting(name) for c in listed}) > 1))
 
     def work_label(self, configuration: Configuration) -> str:
         """The settings that make its work another one than that of others, in words: "gpt,

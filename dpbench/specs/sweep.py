@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from dpbench.specs.axes import AXES
+from dpbench.specs.axes import GRID
 from dpbench.specs.configuration import DEFAULTS, Configuration
 from dpbench.specs.nodes import ReplicaCount, fill_nodes
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -24,7 +24,7 @@ MAX_REPETITIONS = 10_000
 
 def _with_later_axes(stored: dict[str, Any]) -> dict[str, Any]:
     """The stored axes, with the default of each that was added since."""
-    return {name: (DEFAULTS[name],) for name in AXES if name in DEFAULTS} | stored
+    return {name: (DEFAULTS[name],) for name in GRID if name in DEFAULTS} | stored
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached values
@@ -40,7 +40,7 @@ class SweepSpec:
     axes: Annotated[
         dict[str, tuple[str | int | float | None, ...]], AfterValidator(_with_later_axes)
     ]
-    """The values of each of AXES."""
+    """The values of each of GRID."""
     workloads: tuple[WorkloadSpec, ...]
     """The workload of each architecture, with its data and files, and without values of axes."""
     devices: tuple[str, ...]
@@ -62,8 +62,8 @@ class SweepSpec:
             where = f" on nodes of {nodes}" if nodes else ""
             raise ValueError(f"groups of {self.group_sizes} replicas on {devices} devices{where}")
         architectures = tuple(workload.architecture for workload in self.workloads)
-        if self.axes.keys() != AXES.keys() or self.axes["architecture"] != architectures:
-            expected = f"the axes {', '.join(AXES)}, and a workload for each architecture"
+        if {*self.axes} != {*GRID} or self.axes["architecture"] != architectures:
+            expected = f"the axes {', '.join(GRID)}, and a workload for each architecture"
             raise ValueError(f"expected {expected}")
 
     @cached_property
@@ -71,8 +71,8 @@ class SweepSpec:
         """The measured configurations, each once: those that are compared most often run closest
         together in time."""
         workloads = dict(zip(self.axes["architecture"], self.workloads, strict=True))
-        combinations = product(*(self.axes[name] for name in AXES))
-        grid = [dict(zip(AXES, values, strict=True)) for values in combinations]
+        combinations = product(*(self.axes[name] for name in GRID))
+        grid = [dict(zip(GRID, values, strict=True)) for values in combinations]
         planned = dict.fromkeys(
             Configuration.of(workloads[settings["architecture"]], group | settings).normalized
             for group in self._groups()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.codec import differing_fields
-from dpbench.specs.axes import AXES
+from dpbench.specs.axes import GRID
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.workload import scale_lr
 from tests.builders import WORKLOAD, configuration, script_configuration, sweep_spec
@@ -90,7 +90,7 @@ def test_differing_fields_are_named_with_both_values() -> None:
 
 def test_a_script_decides_all_that_no_placeholder_stands_for() -> None:
     settings = script_configuration(Path("train.py"), "--lr={lr}", threads=2)
-    known = {name: value for name in AXES if (value := settings.setting(name)) is not None}
+    known = {name: value for name in GRID if (value := settings.setting(name)) is not None}
     steps = {"warmup": 4, "steps": 10, "threads": 2}
     assert known == {"architecture": "train.py", "lr": 0.01, **steps}
 

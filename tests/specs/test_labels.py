@@ -60,6 +60,6 @@ def test_every_axis_is_a_setting_of_a_configuration_and_an_option_of_a_sweep() -
     settings = {one.name for spec in (Configuration, WorkloadSpec) for one in fields(spec)}
     assert {*AXES} <= settings
     assert {*OPTIONAL_SETTINGS} <= {*AXES}
-    options = {axis.option or name for name, axis in AXES.items()}
+    options = {axis.option for axis in AXES.values()}
     assert options <= {*SweepOptions.model_fields}
     assert {"dtype", "prefetch", "threads"} <= {*AXES}

@@ -14,7 +14,7 @@ from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
 from dpbench.report.configurations import ALWAYS_SHOWN, DROP_ORDER
-from dpbench.specs.axes import AXES
+from dpbench.specs.axes import GRID
 from dpbench.specs.labels import IDENTITY
 from tools.docs import ROOT
 
@@ -33,7 +33,7 @@ def table(kind: str, details: str) -> str:
 def _columns(which: str) -> str:
     """`shown` without being asked for, or `by name`: those that are measured, or `settings`."""
     if which == "settings":
-        return f"{fill(', '.join(key for key in TABLE_METRICS if key in AXES), 100)}\n"
+        return f"{fill(', '.join(key for key in TABLE_METRICS if key in GRID), 100)}\n"
     shown = {"shown": True, "by name": False}[which]
     headed = (column.counting(["images"]) for column in TABLE_METRICS.values())
     return _markdown(
@@ -42,7 +42,7 @@ def _columns(which: str) -> str:
             (f"{f'{column.header}, ' * shown}`{column.key}`", column.meaning)
             for column in headed
             if (column.key in (*ALWAYS_SHOWN, *DROP_ORDER)) is shown
-            and column.key not in (NOT_MEASURED if shown else AXES)
+            and column.key not in (NOT_MEASURED if shown else GRID)
         ),
     )
 

@@ -14,7 +14,6 @@ from dpbench.messages import as_typed
 from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, Configuration, plain_label
-from dpbench.specs.labels import IDENTITY
 from dpbench.specs.nodes import node_counts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 
@@ -26,7 +25,7 @@ Identity = tuple[str, ...]
 Records = tuple[TrialRecord, ...]
 
 
-RUN_IDENTITY = tuple(dict.fromkeys((*IDENTITY, "nodes", *AXES, "device", "dataset")))
+RUN_IDENTITY = (*AXES, "nodes", "device", "dataset")
 """Settings that identify what was run. The number of repetitions and extra measurements do not
 count."""
 
@@ -43,7 +42,9 @@ def typed_value(name: str, configuration: Configuration) -> str:
             return f"fill {configuration.window_seconds:g} s"
         case "lr" if configuration.setting("lr"):  # and not one that a script chooses
             return as_typed(configuration.scaled_lr)
-    return as_typed(configuration.setting(name), AXES[name].none if name in AXES else "")
+        case "dataset":
+            return configuration.workload.dataset
+    return AXES[name].text(configuration.setting(name))
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots, for cached values

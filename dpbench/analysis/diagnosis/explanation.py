@@ -15,7 +15,6 @@ from dpbench.analysis.throughput import rank_step_seconds, unsynced_windows
 from dpbench.messages import option_words
 from dpbench.records.trial import ScriptFacts, TrialRecord
 from dpbench.specs import AXES, Configuration
-from dpbench.specs.axes import Axis
 
 SURE_SHARE = 0.01
 """A loss is sure if the lower end of its interval is at least this share of a step."""
@@ -62,11 +61,8 @@ class Alternative:
     @property
     def options(self) -> dict[str, list[str]]:
         """Options of `dpbench sweep` that compare both, by field, with values as they are typed."""
-        options = {}
-        for name, both in self.values.items():
-            axis = AXES.get(name, Axis(option=f"{name}s"))  # implementations and backends
-            options[axis.option or name] = [*map(axis.text, both)]
-        return options
+        axes = [(AXES[name], both) for name, both in self.values.items()]
+        return {axis.option: [*map(axis.text, both)] for axis, both in axes}
 
     def applied_to(self, configuration: Configuration) -> Configuration:
         """The configuration with the other values."""

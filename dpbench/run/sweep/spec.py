@@ -28,7 +28,7 @@ from dpbench.options.shared import (
 )
 from dpbench.options.sweep import DEFAULT_STEPS, DEFAULT_WARMUP, SweepOptions
 from dpbench.run.this_machine import default_group_sizes, threads_for
-from dpbench.specs import AXES, SweepSpec, WorkloadSpec
+from dpbench.specs import AXES, GRID, SweepSpec, WorkloadSpec
 from dpbench.specs.nodes import fill_nodes
 from dpbench.specs.traits import INDEPENDENT, OWN_BACKEND, SINGLE, usual_backend
 
@@ -131,8 +131,8 @@ def _axes(
         "threads": (_openmp_threads() if is_script else None,),
     }
     axes = {}
-    for name, axis in AXES.items():
-        values = getattr(options, axis.option or name)
+    for name in GRID:
+        values = getattr(options, AXES[name].option)
         axes[name] = chosen[name] if values is None else values
     axes["architecture"] = measured_names(options)
     axes["threads"] = tuple(_threads(options, nodes, largest_group, n) for n in axes["threads"])
