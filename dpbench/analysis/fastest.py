@@ -1,4 +1,4 @@
-"""The fastest configuration of each batch size, and what it ties with.
+"""The fastest configuration of each batch size, what it ties with, and ratios over all batch sizes.
 
 Copies that do not train together (`independent`) are never the fastest, nor are configurations that
 did not complete or had wrong gradients. Another configuration ties with the fastest unless a t test
@@ -50,10 +50,6 @@ class Fastest:
     """The fastest row; None if no row has a speed."""
     rivals: tuple[Row, ...] = ()
     """The rows that tie with it, the nearest first."""
-    averages: tuple[tuple[str, Estimate, str], ...] = ()
-    """The fastest backend or option of each setting with several values, the ratio of its speed to
-    that of the next one, and the next one: means over two or more pairs of rows with several
-    replicas that differ in nothing else."""
     lead: tuple[Estimate, Row] | None = None
     """The ratio of its throughput to that of the nearest row, within repetitions that ran in turn,
     and that row; None if it is not known."""
@@ -104,13 +100,7 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
     Nothing is named as the fastest if the highest speed is too noisy to state, or if only `single`
     completed. Where load spoils the speeds, the fastest says so.
     """
-    usable = [
-        row
-        for row in rows
-        if row.status is Status.COMPLETED
-        and row.verified is not False
-        and row.implementation != INDEPENDENT
-    ]
+    usable = _competing(rows)
     if reason := _why_no_speed(rows, usable):
         return Fastest(reason=reason)
     throughputs = {row: row.throughput for row in usable if row.throughput}
@@ -135,19 +125,23 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
         load=load,
         row=fastest,
         rivals=rivals,
-        averages=tuple(_averages(usable)),
         lead=lead,
     )
 
 
-def _averages(rows: Sequence[Row]) -> Iterator[tuple[str, Estimate, str]]:
-    """See `Fastest.averages`."""
+def average_ratios(rows: Sequence[Row]) -> Iterator[tuple[str, Estimate, str]]:
+    """The fastest backend or option of each setting with several values, the ratio of its speed to
+    that of the next one, and the next one, for rows of one work.
+
+    A ratio is the geometric mean over two or more pairs of rows with several replicas that differ
+    in nothing else.
+    """
     # Speeds at two batch sizes do not compete.
     axes = {n: a for n, a in AXES.items() if not a.changes_work and n not in IDENTITY}
     settings = {
         row: {name: getattr(row, name) for name in IDENTITY}
         | {name: row.configuration.setting(name) for name in axes}
-        for row in rows
+        for row in _competing(rows)
         if row.configuration and row.group_size > 1
     }
     for name in ("backend", *axes):
@@ -172,6 +166,17 @@ def _averages(rows: Sequence[Row]) -> Iterator[tuple[str, Estimate, str]]:
                 axis = axes[name]
                 words = [option_words(axis.option, axis.text(v)) for v in (first, second)]
             yield words[0], change.estimate, words[1]
+
+
+def _competing(rows: Sequence[Row]) -> list[Row]:
+    """The rows that may be the fastest: completed, and no copies that train for themselves."""
+    return [
+        row
+        for row in rows
+        if row.status is Status.COMPLETED
+        and row.verified is not False
+        and row.implementation != INDEPENDENT
+    ]
 
 
 def _why_no_speed(rows: Sequence[Row], usable: Sequence[Row]) -> str:

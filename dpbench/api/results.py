@@ -46,7 +46,7 @@ class Results:
     def summary(self) -> str:
         """The headline: the fastest configuration of each architecture and batch size, and how well
         it scales."""
-        sentences = headline_sentences(self._training.fastest)
+        sentences = headline_sentences(self._training)
         return "\n".join(sentences) or "Collectives only: no training was measured."
 
     @cached_property

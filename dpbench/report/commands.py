@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain
 from statistics import fmean
 from typing import Any
@@ -13,9 +14,10 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.fastest import Fastest
 from dpbench.analysis.noise import repetitions_to_state
+from dpbench.analysis.rows import Row
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.command_line import CommandLine
-from dpbench.specs.traits import BACKENDS
+from dpbench.specs.traits import BACKENDS, INDEPENDENT
 
 MAX_DECIDING_REPETITIONS = 30
 """Most repetitions of a command that decides a tie. They are ten times as many as a sweep has, but
@@ -46,7 +48,7 @@ def next_command(
     folder = shlex.quote(str(sweep.folder))
     if explained and sweep.command.name == "sweep":
         page = f"dpbench report {folder} --open"
-        advised = _after_explanation(explained, sweep.command, same, page)
+        advised = _after_explanation(explained, analysis, same, page)
         if advised or explained.is_script:
             return advised
     if not any(e.trains_together and not e.row.noisy_estimates for e in analysis.explanations):
@@ -56,22 +58,26 @@ def next_command(
     # Speeds of other work do not compete.
     competing = [each for each in analysis.fastest if each.work == analysis.fastest[0].work]
     competing.sort(key=lambda fastest: -fastest.throughput)
-    deciding = filter(None, (command_to_decide(sweep.command, each) for each in competing))
+    deciding = filter(None, (command_to_decide(analysis, each) for each in competing))
     return next(deciding, "" if explained else f"dpbench explain {folder}")
 
 
 def _after_explanation(
-    explained: Explanation, sweep: CommandLine, same: CommandLine, page: str
+    explained: Explanation, analysis: Analysis, same: CommandLine, page: str
 ) -> str:
-    """The command after the explanation of a row that a `sweep` has measured, as the command `same`
-    does again: more repetitions if its speed is not clear, or what alternatives bring, those of the
+    """The command after the explanation of a row of a sweep, which the command `same` measures
+    again: more repetitions if its speed is not clear, or what alternatives bring, those of the
     largest loss first. Else it is the `page` for a training script, and "" for a model. It says
     which loss no option changes."""
+
+    assert analysis.sweep is not None, "only rows of a sweep are explained"
 
     def again(command: CommandLine, **changes: Any) -> str:
         if explained.is_script:  # which has few rows
             return command.again(name=None, **changes).text
-        return command_to_measure(command, [explained.configuration], **changes)
+        copies = _independent_copies(explained.row, analysis)
+        measured = [row.configuration for row in (explained.row, *copies)]
+        return command_to_measure(command, measured, **changes)
 
     if noisy := explained.row.noisy_estimates:
         needed = repetitions_to_state(noisy)
@@ -84,20 +90,29 @@ def _after_explanation(
         if len(compared | other.options) <= MOST_REMEDIES:
             compared |= other.options
     otherwise = page if explained.is_script else ""
-    command = again(sweep, **compared) if compared else otherwise
+    command = again(analysis.sweep.command, **compared) if compared else otherwise
     losses = [c for c in explained.causes if c.standing in ("loss", "part of a loss")]
     if command and losses and not losses[0].alternatives:
         return f"{command}   # no option changes the largest loss, {losses[0].kind}"
     return command
 
 
-def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
-    """The command that decides between the fastest row and its nearest rival: the same
+def _independent_copies(row: Row, analysis: Analysis) -> list[Row]:
+    """The row of copies that do not communicate beside this one, if there is one. A command that
+    measures the row again measures them, too, as explanations need them."""
+    assert row.configuration is not None, "a row that was measured has settings"
+    copies = replace(row.configuration, implementation=INDEPENDENT, backend="none").normalized
+    return [other for other in analysis.rows if other.configuration == copies]
+
+
+def command_to_decide(analysis: Analysis, fastest: Fastest) -> str:
+    """The command that decides between the fastest row of a sweep and its nearest rival: the same
     implementation on another backend if several were asked for, else another implementation; empty
     without one, or if MAX_DECIDING_REPETITIONS are too few. It says how long that takes."""
     row = fastest.row
-    if row is None:
+    if row is None or analysis.sweep is None:
         return ""
+    command = analysis.sweep.command
     is_among_backends = len(command.options.get("backends", ())) > 1
     of_series = [rival for rival in fastest.rivals if rival.series != row.series]
     of_series.sort(key=lambda r: (r.implementation == row.implementation) != is_among_backends)
@@ -105,12 +120,13 @@ def command_to_decide(command: CommandLine, fastest: Fastest) -> str:
     repetitions = fastest.repetitions_to_decide(rival) if rival else None
     if rival is None or not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
         return ""
-    measured = dict.fromkeys(filter(None, (row, rival, row.reference, rival.reference)))
+    asked = (row, rival, *_independent_copies(row, analysis))
+    references = (each.reference for each in asked)
+    measured = dict.fromkeys(filter(None, (*asked, *references)))
     changes = {"repetitions": repetitions}
     if enough := [each.sufficient_warmup for each in measured if each.sufficient_warmup]:
         changes["warmup"] = max(enough)
-    both = (row.configuration, rival.configuration)
-    deciding = command_to_measure(command, both, **changes)
+    deciding = command_to_measure(command, [each.configuration for each in asked], **changes)
     seconds = sum(fmean(r.duration_seconds for r in each.records) for each in measured)
     return deciding and f"{deciding}   # about {units.seconds(round(repetitions * seconds))}"
 
@@ -123,8 +139,8 @@ def command_to_measure(
     rows, which have none.
 
     It is the `command` of the sweep with the values of the configurations in place of its lists,
-    and without the name of its folder and options that none of them has; `changes` are other values
-    of its options.
+    and without the name of its folder and options that none of them has; `changes` are more values
+    of its lists, or other values of its options.
     """
     configurations = [configuration for configuration in measured if configuration]
     if not configurations or command.name != "sweep":
@@ -141,5 +157,8 @@ def command_to_measure(
         "batch_sizes": sorted(c.batch_size for c in configurations if c.batch_size),
         "threads": sorted(c.threads for c in configurations),
     }
-    values = {field: [*dict.fromkeys(values)] for field, values in narrowed.items()}
-    return command.again(name=None, **values | changes).text
+    values: dict[str, Any] = {field: [*dict.fromkeys(each)] for field, each in narrowed.items()}
+    for field, more in changes.items():
+        is_list = isinstance(more, list)  # else one value in place of all
+        values[field] = [*dict.fromkeys([*more, *values.get(field, [])])] if is_list else more
+    return command.again(name=None, **values).text

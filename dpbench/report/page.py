@@ -77,7 +77,7 @@ def page_text(
         scaling = drawn.get("scaling", [])
         factors = factors_table([e for e in results.explanations if not e.row.noisy_estimates])
         content = {
-            "headline": [*headline_sentences(results.fastest)],
+            "headline": [*headline_sentences(results)],
             "advice": what_to_try([*_fastest_explained(results)]),
             "next_command": next_command(results, last_command),
             "first_chart": scaling.pop(0) if scaling and results.fastest else None,

@@ -37,7 +37,11 @@ def write_template(file: Path) -> str:
     text = MODEL_TEMPLATE.read_text(encoding="utf-8").replace(str(DEFAULT_FILE), str(file))
     with file.open("x", encoding="utf-8") as opened:  # "cannot use FILE" if that fails
         opened.write(text)
-    return f"{file} written. Run it: dpbench sweep --arch {file}:make --gpus 2\n"
+    import torch  # here, as --example need not wait for it
+
+    # On CPU cores the default backend is gloo alone, and shm is mostly faster.
+    backends = "" if torch.cuda.device_count() else " --backends gloo,shm"
+    return f"{file} written. Run it: dpbench sweep --arch {file}:make --gpus 2{backends}\n"
 
 
 def copy_shipped() -> str:

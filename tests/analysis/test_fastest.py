@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.analysis.fastest import Fastest, find_fastest
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.fastest import Fastest, average_ratios, find_fastest
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.specs import WorkloadSpec
@@ -17,6 +18,10 @@ from tests.builders import WORKLOAD
 
 def of(*groups: Sequence[TrialRecord]) -> Fastest:
     return find_fastest(summarize([record for group in groups for record in group]))
+
+
+def averages(*groups: Sequence[TrialRecord]) -> list[tuple[str, Estimate, str]]:
+    return [*average_ratios(summarize([record for group in groups for record in group]))]
 
 
 def test_whoever_ties_with_the_best_is_named_nearest_first() -> None:
@@ -40,17 +45,25 @@ def test_a_backend_that_is_faster_in_all_implementations_is_named() -> None:
         for name in ("ddp", "torch-ddp")
         for backend, speeds in (("gloo", slow), ("shm", fast))
     ]
-    found = of(*groups, runs(trial("single", "none"), (90.0, 91.0, 92.0)))
-    assert found.rivals
-    ((first, ratio, second),) = found.averages
+    ((first, ratio, second),) = averages(*groups, runs(trial("single", "none"), (90.0, 91.0, 92.0)))
     assert (first, second, round(ratio.value, 2)) == ("shm", "gloo", 1.1)
-    assert of(*groups[::2]).averages == of(*groups[:2]).averages == ()
+    assert averages(*groups[::2]) == averages(*groups[:2]) == []
     batches = [
         runs(trial(name, group_size=2, batch_size=n), (n, n + 1))
         for n in (8, 16)
         for name in ("ddp", "dp")
     ]
-    assert of(*batches).averages == ()
+    assert averages(*batches) == [], "speeds at two batch sizes do not compete"
+
+
+def test_averages_are_over_all_batch_sizes() -> None:
+    groups = [
+        runs(trial("ddp", backend, 2, batch_size=size), (speed, speed + 1, speed - 1))
+        for size, gloo, shm in ((32, 100.0, 110.0), (64, 200.0, 260.0))
+        for backend, speed in (("gloo", gloo), ("shm", shm))
+    ]
+    ((first, ratio, _),) = averages(*groups)
+    assert (first, ratio.value) == ("shm", pytest.approx((1.1 * 1.3) ** 0.5, rel=1e-4))
 
 
 def test_a_setting_that_is_faster_on_average_is_named_as_its_option() -> None:
@@ -59,7 +72,7 @@ def test_a_setting_that_is_faster_on_average_is_named_as_its_option() -> None:
         for name in ("ddp", "torch-ddp")
         for cap, speeds in ((None, (100.0, 101.0, 99.0)), (5.0, (110.0, 111.0, 109.0)))
     ]
-    ((first, _, second),) = of(*groups).averages
+    ((first, _, second),) = averages(*groups)
     assert (first, second) == ("--bucket-cap-mb 5", "--bucket-cap-mb auto")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,8 +9,9 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.collectives import Collectives
-from dpbench.analysis.fastest import Fastest
-from dpbench.analysis.formatting import percentage, plus_minus, rate_with_unit
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.fastest import Fastest, average_ratios
+from dpbench.analysis.formatting import percentage, plus_minus, rate_with_unit, three_digits
 from dpbench.analysis.rows import Row
 from dpbench.folders import Sweep
 from dpbench.messages import one_line
@@ -65,7 +65,7 @@ def report_answer(
         last = f"Measured: {works_of(sweep)}; {repetitions}; {machine}\n{last}"
     return Answer(
         paragraphs=(
-            "\n".join((*headline_sentences(results.fastest), *warned)),
+            "\n".join((*headline_sentences(results), *warned)),
             table,
             [*warnings[MAX_WARNINGS:], *notes] if verbose else [],
             last.strip(),
@@ -82,33 +82,45 @@ def works_of(sweep: Sweep) -> str:
     return one_line("; ".join(dict.fromkeys(names)))
 
 
-def headline_sentences(of_batches: Iterable[Fastest]) -> Iterator[str]:
-    """One sentence for each work and batch size: the fastest configuration, and how well it
-    scales."""
-    for fastest in of_batches:
-        sentence = _sentence(fastest)
-        compared = [*_averages(fastest)]
-        if not compared and fastest.row and fastest.lead:
-            ratio, other = fastest.lead
-            row = _name(fastest.row, fastest)
-            lead = f"{row} is {plus_minus(ratio)} × as fast as {_name(other, fastest)}"
-            compared = [f"repetition by repetition, {lead}"]
-        sentence = "; ".join((sentence, *compared))
-        prefix = f"{one_line(fastest.work)}: " if fastest.work else ""
-        yield f"{prefix}{sentence if prefix else sentence[:1].upper() + sentence[1:]}."
+def headline_sentences(analysis: Analysis) -> Iterator[str]:
+    """For each work, one sentence for each batch size: the fastest configuration, and how well it
+    scales; and last which backend or other setting is faster on average over the batch sizes."""
+    for work, part in analysis.by_work.items():
+        of_batches = [fastest for fastest in analysis.fastest if fastest.work == work]
+        ratios = [*average_ratios(part.rows)] if of_batches else []
+        sentences = [_sentence(fastest, has_averages=bool(ratios)) for fastest in of_batches]
+        sentences += _averages(ratios, of_batches)
+        prefix = f"{one_line(work)}: " if work else ""
+        for sentence in sentences:
+            yield f"{prefix}{sentence if prefix else sentence[:1].upper() + sentence[1:]}."
 
 
-def _averages(fastest: Fastest) -> Iterator[str]:
+def _averages(
+    ratios: Iterable[tuple[str, Estimate, str]], of_batches: Sequence[Fastest]
+) -> Iterator[str]:
     """The values of settings that are faster on average, or backends that tie as rows do."""
-    implementation = fastest.row and fastest.row.implementation
-    for first, ratio, second in fastest.averages:
+    have_winners = all(fastest.row and not fastest.ties for fastest in of_batches)
+    average = "on average over all batch sizes" if len(of_batches) > 1 else "on average"
+    for first, ratio, second in ratios:
         if ratio.ends[0] > 1:
-            yield f"on average, {first} is {plus_minus(ratio)} × as fast as {second}"
-        elif first in BACKENDS and any(r.implementation != implementation for r in fastest.rivals):
-            yield f"{' and '.join(sorted((first, second)))} cannot be told apart either"
+            yield f"{average}, {first} is {plus_minus(ratio)} × as fast as {second}"
+        elif first in BACKENDS and not have_winners:
+            yield f"{average}, {' and '.join(sorted((first, second)))} tie, too"
 
 
-def _sentence(fastest: Fastest) -> str:
+def _sentence(fastest: Fastest, *, has_averages: bool) -> str:
+    """The fastest row of a batch size, or why there is none; with its lead if no averages follow
+    that say more."""
+    sentence = _named(fastest)
+    if fastest.row is None or fastest.lead is None or has_averages:
+        return sentence
+    ratio, other = fastest.lead
+    lead = f"{plus_minus(ratio)} × as fast as {_name(other, fastest)}"
+    return f"{sentence}; repetition by repetition, {_name(fastest.row, fastest)} is {lead}"
+
+
+def _named(fastest: Fastest) -> str:
+    """The fastest row of a batch size, and what ties with it, or why there is none."""
     row = fastest.row
     throughput = None if row is None else row.throughput
     at = f" at batch {fastest.batch_size:,}" if fastest.batch_size else ""
@@ -121,11 +133,11 @@ def _sentence(fastest: Fastest) -> str:
         why = "one run cannot show whether another is as fast"
         return f"fastest in a single run{at}: {label} at {value}; {why}{load}"
     if ties := fastest.ties:
-        others = [rival.throughput.value for rival in ties if rival.throughput]
-        apart = math.ceil(100 * max(abs(1 - other / throughput.value) for other in others))
         names = listed([label, *(_name(tie, fastest) for tie in ties)])
-        differ = f"their speeds differ by up to {max(1, apart)} %, the highest is {value}"
-        return f"no clear winner{at}: {names} cannot be told apart; {differ}{load}"
+        lowest = min(tie.throughput.value for tie in ties if tie.throughput)
+        ends = dict.fromkeys(map(three_digits, (lowest, throughput.value)))
+        speeds = f"{'–'.join(ends)} {one_line(throughput.unit)}"
+        return f"no clear winner{at}: {names} tie at {speeds}{load}"
     if fastest.rivals:
         names = listed([_name(rival, fastest) for rival in fastest.rivals])
         has_single_run = any(len(rival.throughputs) == 1 for rival in fastest.rivals)

@@ -227,7 +227,8 @@ def test_the_command_to_run_next_compares_other_implementations_too() -> None:
     (found,) = (one for one in explain_rows(summarize(records)) if one.trains_together)
     following = next_command(analysis(records), explained=found)
     compared = (
-        "--implementations dp,ddp --group-sizes 2 --batch-sizes 32 --threads 1 --accumulate 1,4"
+        "--implementations dp,ddp,independent --group-sizes 2 --batch-sizes 32 --threads 1 "
+        "--accumulate 1,4"
     )
     assert following == f"dpbench sweep {compared}"
 

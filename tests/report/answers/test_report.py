@@ -20,32 +20,45 @@ from tests.report.sample import analysis, stored_collectives
 def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
     ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (170, 187, 204))
     alone = runs(trial("ddp", batch_size=64), (100, 101, 102))
-    line, other = headline_sentences(analysis([*ours, *theirs, *alone]).fastest)
-    tie = "No clear winner at batch 32: ddp/gloo ×1 and torch-ddp/gloo ×1 cannot be told apart; "
-    assert line.startswith(f"{tie}their speeds differ by up to 11 %, the highest is 2")
+    line, other = headline_sentences(analysis([*ours, *theirs, *alone]))
+    tie = "No clear winner at batch 32: ddp/gloo ×1 and torch-ddp/gloo ×1 tie at 186–208 images/s."
+    assert line == tie
     assert other == "Fastest at batch 64: ddp/gloo ×1 at 101 ± 3 images/s."
 
 
 def test_a_tie_has_the_command_that_decides_it_unless_the_rows_are_known_to_be_alike() -> None:
     ours, theirs = runs(trial(), (190, 209, 228)), runs(trial("torch-ddp"), (187, 170, 204))
     nearer = runs(trial(backend="shm"), (189, 174, 204))
-    (fastest,) = analysis([*ours, *theirs, *nearer]).fastest
-    command = CommandLine(name="sweep", options={"name": "x"})
-    text, duration = command_to_decide(command, fastest).split("   # ")
+    tied = analysis([*ours, *theirs, *nearer])
+    (fastest,) = tied.fastest
+    text, duration = command_to_decide(tied, fastest).split("   # ")
     words = text.split()
     assert words[2:6] == ["--implementations", "ddp,torch-ddp", "--backends", "gloo"]
     assert words[-2] == "--repetitions"
     assert 3 < int(words[-1]) < 20
     assert duration.startswith("about ")
     # Several backends were asked for: which of them is faster comes first.
-    command = command.again(backends=["gloo", "shm"])
-    words = command_to_decide(command, fastest).split()
+    assert tied.sweep is not None
+    command = tied.sweep.command.again(backends=["gloo", "shm"])
+    of_backends = replace(tied, sweep=replace(tied.sweep, command=command))
+    words = command_to_decide(of_backends, fastest).split()
     assert words[2:6] == ["--backends", "gloo,shm", "--implementations", "ddp"]
     # A rival that is known to be alike, and one that takes 50 repetitions.
     for speeds in ((189, 208, 227), (186, 216, 214)):
-        (fastest,) = analysis([*ours, *runs(trial("torch-ddp"), speeds)]).fastest
+        alike = analysis([*ours, *runs(trial("torch-ddp"), speeds)])
+        (fastest,) = alike.fastest
         assert fastest.rivals
-        assert command_to_decide(command, fastest) == ""
+        assert command_to_decide(alike, fastest) == ""
+
+
+def test_the_deciding_command_measures_independent_copies_if_the_sweep_did() -> None:
+    tie = [("ddp", (190, 209, 228)), ("torch-ddp", (187, 170, 204))]
+    records = [one for name, speeds in tie for one in runs(trial(name, group_size=2), speeds)]
+    copies = runs(trial("independent", "none", 2), (240, 241, 242))
+    for measured, copied in ((records, ""), ([*records, *copies], ",independent")):
+        found = analysis(measured)
+        words = command_to_decide(found, found.fastest[0]).split()
+        assert words[words.index("--implementations") + 1] == f"ddp,torch-ddp{copied}"
 
 
 def test_the_page_advises_on_the_fastest_row_that_has_several_replicas() -> None:
@@ -68,7 +81,7 @@ def test_the_page_advises_on_the_fastest_row_that_has_several_replicas() -> None
 def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
     passes = (100.0, 120.0, 100.0, 120.0, 100.0, 120.0)
     records = [*runs(trial(), passes), *runs(trial("torch-ddp"), [0.95 * x for x in passes])]
-    (line,) = headline_sentences(analysis(records).fastest)
+    (line,) = headline_sentences(analysis(records))
     assert line.startswith("Fastest at batch 32: ddp/gloo ×1 at 1")
     assert line.endswith(
         "; repetition by repetition, ddp/gloo ×1 is 1.053 ± 0 × as fast as torch-ddp/gloo ×1."
@@ -77,7 +90,7 @@ def test_the_headline_has_the_lead_that_repetitions_in_turn_show() -> None:
 
 def test_a_steady_row_whose_rivals_are_too_noisy_is_no_tie() -> None:
     steady, wild = runs(trial(), (1000, 999, 998)), runs(trial("torch-ddp"), (1000, 510, 20))
-    (line,) = headline_sentences(analysis([*steady, *wild]).fastest)
+    (line,) = headline_sentences(analysis([*steady, *wild]))
     assert line.startswith("No clear winner at batch 32: ddp/gloo ×1 at 999 ± 2 ")
     assert line.endswith("; too noisy to compare: torch-ddp/gloo ×1.")
 
