@@ -85,19 +85,20 @@ class Analysis:
     @property
     def by_work(self) -> dict[str, Self]:
         """The analysis of each work of its rows; where there is one work, it is called ""."""
-        configurations = [row.configuration for row in self.rows if row.configuration]
-        labels = Labels.among(configurations).within_work
         groups: dict[str, list[Row]] = {}
         for row in self.rows:
-            named = row
-            if row.work and row.configuration:
-                label = labels.implementation(row.configuration)
-                named = replace(row, implementation_label=label)
-            groups.setdefault(row.work, []).append(named)
+            groups.setdefault(row.work, []).append(row)
         parts = dict[str, Self]()
         for work, rows in groups.items():
+            labels = Labels.among(row.configuration for row in rows if row.configuration)
+            named = (
+                replace(row, implementation_label=labels.implementation(row.configuration))
+                if work and row.configuration
+                else row
+                for row in rows
+            )
             explained = tuple(each for each in self.explanations if each.row.work == work)
-            parts[work] = replace(self, rows=(*rows,), explanations=explained, work=work)
+            parts[work] = replace(self, rows=(*named,), explanations=explained, work=work)
         return parts or {"": self}
 
     @cached_property

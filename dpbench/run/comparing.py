@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -35,38 +36,46 @@ def load_sides(*texts: str) -> tuple[list[Side], list[str]]:
     loaded: dict[Path, Sweep] = {}
     sides, warnings = [], list[str]()
     for text in texts:
-        folder, where = split_selection(text)
+        folder, parts = split_selection(text)
         path = folder.resolve()
         if path not in loaded:
             loaded[path] = load_sweep(folder)
             warnings += loaded[path].warnings
-        sides.append(Side(label=text, sweep=loaded[path], where=where))
+        sweep = loaded[path]
+        sides.append(Side(label=text, sweep=sweep, where=_selected(text, parts, sweep)))
     return sides, warnings
 
 
-def split_selection(text: str) -> tuple[Path, dict[str, str]]:
-    """The folder and the selection of its rows, which follows the first colon after a folder that
-    is there, or else the first of all.
-
-    Raises UsageError for a selection that is not key=value[,key=value].
-    """
+def split_selection(text: str) -> tuple[Path, list[str]]:
+    """The folder and the parts of the selection of its rows, which follows the first colon after a
+    folder that is there, or else the first of all."""
     ends = [place for place, letter in enumerate(text) if letter == ":"]
     if not ends or Path(text).is_dir():
-        return Path(text), {}
+        return Path(text), []
     end = next((place for place in ends if Path(text[:place]).is_dir()), ends[0])
-    folder, selection = text[:end], text[end + 1 :]
+    return Path(text[:end]), text[end + 1 :].split(",")
+
+
+def _selected(text: str, parts: Sequence[str], sweep: Sweep) -> dict[str, str]:
+    """The values of settings that select rows of the sweep. Raises UsageError for a selection that
+    is not key=value[,key=value]."""
+    architectures = {record.configuration.workload.architecture for record in sweep.records}
     where: dict[str, str] = {}
-    for part in selection.split(","):
+    for part in parts:
         key, equals, value = part.partition("=")
-        if key not in RUN_IDENTITY and [*where][-1:] == ["architecture"]:  # one of its options
-            where["architecture"] += f",{part}"
-            continue
+        if [*where][-1:] == ["architecture"]:
+            longer = f"{where['architecture']},{part}"
+            # An option of an architecture may be called like a setting.
+            is_known = any(f"{name},".startswith(f"{longer},") for name in architectures)
+            if is_known or key not in RUN_IDENTITY:
+                where["architecture"] = longer
+                continue
         if not (key and equals and value):
             raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
         if key in where:
             raise UsageError(f"{text}: {key} is given twice; give it one value")
         where[key] = value
-    return Path(folder), {key: _as_written(key, value) for key, value in where.items()}
+    return {key: _as_written(key, value) for key, value in where.items()}
 
 
 def _as_written(key: str, text: str) -> str:

@@ -37,11 +37,6 @@ class Labels:
             if axis.changes_work and name in self.several
         )
 
-    @property
-    def within_work(self) -> Labels:
-        """Names without what `work_label` says."""
-        return Labels(tuple(name for name in self.several if not AXES[name].changes_work))
-
     def implementation(self, configuration: Configuration, without: Collection[str] = ()) -> str:
         """The implementation with the settings that it shows, `without` these: "ddp(bf16, 5 MiB)",
         "local-sgd(4)" for the steps between two averages."""

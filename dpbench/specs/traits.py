@@ -111,11 +111,6 @@ def backend_conflict(backend: str, devices: Sequence[str]) -> str | None:
 IMPLEMENTATIONS_FOLDER = Path(__file__).parents[1] / "measure" / "implementations"
 
 
-def module_name(implementation: str) -> str:
-    """The file of an implementation, without its suffix."""
-    return implementation.replace("-", "_")
-
-
 def read_traits(path: Path) -> ImplementationTraits | None:
     """The literal `TRAITS` of a file, read without importing it; None for a helper module, which
     has no function `wrap`.

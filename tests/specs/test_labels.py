@@ -44,7 +44,6 @@ def test_different_work_is_in_names_where_there_are_several_and_can_be_left_out(
     names = Labels.among([weak, strong])
     assert [names.work_label(one) for one in (weak, strong)] == ["weak", "strong"]
     assert names.implementation(strong) == "ddp(strong)"
-    assert names.within_work.implementation(strong) == "ddp"
     assert (PLAIN.work_label(strong), PLAIN.implementation(strong)) == ("", "ddp")
 
 

@@ -13,7 +13,6 @@ import torch
 
 from dpbench.measure.implementations.model import ParallelModel, Plain
 from dpbench.specs import ParallelSpec
-from dpbench.specs.traits import module_name
 
 __all__ = ["ParallelModel", "Plain", "wrap"]
 
@@ -23,6 +22,6 @@ def wrap(module: torch.nn.Module, spec: ParallelSpec, rank: int) -> ParallelMode
 
     Imports the implementation's file, and with it the libraries that it needs.
     """
-    file = import_module(f"{__name__}.{module_name(spec.implementation)}")
+    file = import_module(f"{__name__}.{spec.implementation.replace('-', '_')}")
     model: ParallelModel = file.wrap(module, spec, rank)
     return model

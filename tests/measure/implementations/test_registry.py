@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.measure import implementations
-from dpbench.specs.traits import BUILT_IN, ImplementationTraits, module_name, read_traits
+from dpbench.specs.traits import BUILT_IN, ImplementationTraits, read_traits
 
 FOLDER = Path(implementations.__file__).parent
 SHARED = {"__init__", "model", "comm_hooks"}
@@ -20,7 +20,7 @@ SHARED = {"__init__", "model", "comm_hooks"}
 def test_its_file_has_its_traits_and_wraps_it_whether_or_not_its_package_is_installed(
     name: str,
 ) -> None:
-    module = importlib.import_module(f"{implementations.__name__}.{module_name(name)}")
+    module = importlib.import_module(f"{implementations.__name__}.{name.replace('-', '_')}")
     assert ImplementationTraits(name=name, **module.TRAITS) == BUILT_IN[name]
     assert callable(module.wrap)
     assert module.__dict__.get(BUILT_IN[name].requires or "") is None
@@ -29,7 +29,7 @@ def test_its_file_has_its_traits_and_wraps_it_whether_or_not_its_package_is_inst
 def test_every_file_is_an_implementation_or_shared_by_them() -> None:
     """A file whose literal is not found, say for its layout, would be missing in silence."""
     files = {path.stem for path in FOLDER.glob("*.py")}
-    assert files == SHARED | {module_name(name) for name in BUILT_IN}
+    assert files == SHARED | {name.replace("-", "_") for name in BUILT_IN}
     orders = [traits.order for traits in BUILT_IN.values()]
     assert len({*orders}) == len(orders)
 
