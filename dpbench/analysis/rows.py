@@ -26,8 +26,7 @@ from dpbench.analysis.throughput import (
 )
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord
-from dpbench.specs import Configuration, Labels, plain_label, series_name
-from dpbench.specs.labels import IDENTITY, row_name
+from dpbench.specs import IDENTITY, Configuration, Labels, plain_label, row_name, series_name
 from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE
 
 NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")

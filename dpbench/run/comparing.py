@@ -63,13 +63,12 @@ def _selected(text: str, parts: Sequence[str], sweep: Sweep) -> dict[str, str]:
     where: dict[str, str] = {}
     for part in parts:
         key, equals, value = part.partition("=")
-        if [*where][-1:] == ["architecture"]:
-            longer = f"{where['architecture']},{part}"
-            # An option of an architecture may be called like a setting.
-            is_known = any(f"{name},".startswith(f"{longer},") for name in architectures)
-            if is_known or key not in RUN_IDENTITY:
-                where["architecture"] = longer
-                continue
+        # An option of an architecture may be called like a setting.
+        longer = f"{where.get('architecture')},{part}"
+        is_known = any(f"{name},".startswith(f"{longer},") for name in architectures)
+        if [*where][-1:] == ["architecture"] and (is_known or key not in RUN_IDENTITY):
+            where["architecture"] = longer
+            continue
         if not (key and equals and value):
             raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
         if key in where:

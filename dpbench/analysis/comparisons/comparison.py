@@ -18,8 +18,7 @@ from dpbench.analysis.noise import MachineLoad, machine_load
 from dpbench.analysis.rows import Row, by_configuration, order_of, usable_records, worst_status
 from dpbench.architecture.naming import named_files
 from dpbench.errors import NotComparable, UsageError
-from dpbench.specs import AXES, Configuration, Labels, series_name
-from dpbench.specs.labels import IDENTITY, row_name
+from dpbench.specs import AXES, IDENTITY, Configuration, Labels, row_name, series_name
 
 Outcome = Literal[
     "faster", "slower", "better", "worse", "same", "pass", "regressed", "inconclusive"

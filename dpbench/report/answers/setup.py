@@ -16,7 +16,7 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.table import MISSING, Column, Table
 from dpbench.requirements import PYTHON, TORCH
-from dpbench.specs import Configuration, Labels
+from dpbench.specs import IDENTITY, Configuration, Labels
 from dpbench.specs.nodes import on_nodes
 
 
@@ -78,10 +78,7 @@ def plan_answer(
         data=[
             {
                 "label": labels.label(each),
-                "implementation": each.implementation,
-                "backend": each.backend,
-                "group_size": each.group_size,
-                "batch_size": each.batch_size,
+                **{name: getattr(each, name) for name in IDENTITY},
                 "global_batch_size": each.global_batch_size or None,
                 "nodes": list(each.replicas_by_node),
                 "devices": list(each.devices),
