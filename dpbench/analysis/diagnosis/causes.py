@@ -27,6 +27,7 @@ from dpbench.analysis.formatting import percent
 from dpbench.analysis.noise import FREE_THE_MACHINE, machine_load
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, slow_steps
+from dpbench.data.registry import DATASETS
 from dpbench.messages import as_typed
 from dpbench.records.trial import Mode, TrialRecord
 from dpbench.specs.traits import BACKENDS, backend_conflict
@@ -50,9 +51,10 @@ LESS_OFTEN_FACTOR = 4
 """How many times as rarely gradients, or parameters, are averaged by the settings to try."""
 QUARTER_LEFT = ", which leaves about a quarter of this loss"
 ACCUMULATION = (
-    f"gradient accumulation over {LESS_OFTEN_FACTOR} micro-steps with no_sync(){QUARTER_LEFT}"
+    f"accumulate gradients over {LESS_OFTEN_FACTOR} micro-steps with no_sync(){QUARTER_LEFT}"
 )
-CHEAPER_INPUT = "Make its transforms cheaper, cache their output or run them before training"
+CHEAPER_INPUT = "make its transforms cheaper, cache their output or run them before training"
+NO_FACTOR = "which slows a single rank as much and so is no factor of efficiency"
 
 
 def explain_rows(rows: Sequence[Row]) -> tuple[Explanation, ...]:
@@ -100,7 +102,7 @@ def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
     if explanation.is_spoiled:
         # What was not concluded from a share is so at any speed.
         causes = [cause for cause in causes if cause.standing != "loss"]
-    useful = [replace(cause, to_try=(*_useful(cause, explanation),)) for cause in causes]
+    useful = [replace(cause, advice=(*_useful(cause, explanation),)) for cause in causes]
     return tuple(sorted(useful, key=lambda cause: cause.order))
 
 
@@ -114,14 +116,14 @@ def _is_explained(loss: Cause, causes: Sequence[Cause]) -> bool:
 
 
 def _useful(cause: Cause, explanation: Explanation) -> Iterator[Alternative | str]:
-    """What there is to try about a cause: no alternative that cannot run, or that the sweep has and
-    that reduces nothing there; one that reduces the loss in the sweep is in words."""
+    """The advice on a cause without alternatives that cannot run, or that the sweep has and that
+    reduce nothing there; one that reduces the loss in the sweep is in words."""
     settings, now = explanation.configuration, explanation.breakdown
-    for remedy in cause.to_try:
-        if isinstance(remedy, str):
-            yield remedy
+    for each in cause.advice:
+        if isinstance(each, str):
+            yield each
             continue
-        changed = remedy.applied_to(settings)
+        changed = each.applied_to(settings)
         devices = [*map(changed.device_name, range(changed.group_size))]
         if changed.unusable_reason or backend_conflict(changed.backend, devices):
             continue
@@ -134,9 +136,9 @@ def _useful(cause: Cause, explanation: Explanation) -> Iterator[Alternative | st
             if changed == (replace(other, backend=changed.backend) if is_split else other)
         ]
         if not measured:
-            yield remedy
+            yield each
         elif any(breakdown.loses_less_than(now, part) for breakdown in measured):
-            yield str(replace(remedy, promise=", which reduces it in this sweep"))
+            yield f"{each} (better in this sweep)"
 
 
 def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
@@ -153,7 +155,7 @@ def _slow_steps(explanation: Explanation) -> Iterator[Cause]:
     yield Cause(
         kind="slow steps",
         text=f"rare slow steps (1 in {slow.interval:.0f}, {extra} longer than the others)",
-        remedy=FREE_THE_MACHINE if row.is_under_load else remedy,
+        advice=(FREE_THE_MACHINE if row.is_under_load else remedy,),
         standing="loss",
         share=slow.share,
         parts=("contention", "wrapper", "waiting"),
@@ -165,12 +167,11 @@ def _slow_first_steps(explanation: Explanation) -> Iterator[Cause]:
     first = explanation.row.warm_up
     enough = explanation.row.sufficient_warmup
     if first is not None and enough is not None and explanation.has_slow_first_steps:
-        longer = Alternative({"warmup": (explanation.configuration.warmup, enough)})
+        both = (explanation.configuration.warmup, enough)
         yield Cause(
             kind="warm-up",
             text=f"slow first steps of the window (the first {first.steps})",
-            remedy=f"measure with {longer}, which leaves them out",
-            to_try=(longer,),
+            advice=(Alternative({"warmup": both}, ", which leaves them out"),),
             standing="loss",
             share=first.share,
         )
@@ -187,8 +188,8 @@ def _loading(explanation: Explanation) -> Iterator[Cause]:
         wanted = {"prefetch": (settings.prefetch, 2), **wanted}
     yield Cause(
         kind="data",
-        text="loading data, on every rank",
-        to_try=(Alternative(wanted), "cheaper transforms"),
+        text=f"loading data, {NO_FACTOR}",
+        advice=(Alternative(wanted), "use cheaper transforms"),
         standing="loss",
         share=phases.data_share,
     )
@@ -202,14 +203,14 @@ def _differing_replicas(explanation: Explanation) -> Iterator[Cause]:
         yield Cause(
             kind="replicas differ",
             text=f"replicas differ, as {names[0]} is not the same on all ranks after the warm-up",
-            remedy="load one checkpoint on all ranks, and change no parameter before wrapping",
+            advice=("load one checkpoint on all ranks, and change no parameter before wrapping",),
             standing="wrong",
         )
     elif names:
         yield Cause(
             kind="never synchronized",
             text=f"ranks train models of their own, as {names[0]} differs after the warm-up",
-            remedy="wrap the model, model = DistributedDataParallel(model), and call that",
+            advice=("wrap the model, model = DistributedDataParallel(model), and call that",),
             standing="wrong",
         )
 
@@ -218,11 +219,14 @@ def _same_samples(explanation: Explanation) -> Iterator[Cause]:
     """Ranks that train one model, all on the same samples."""
     ranks = explanation.script_facts
     if any(rank.is_wrapped for rank in ranks) and any(rank.same_samples for rank in ranks):
+        remedy = (
+            "use DataLoader(…, sampler=DistributedSampler(dataset)), and call "
+            "sampler.set_epoch(epoch) before each epoch"
+        )
         yield Cause(
             kind="same samples",
             text="all ranks train on the same samples, as their batches are equal",
-            remedy="use DataLoader(…, sampler=DistributedSampler(dataset)), and call "
-            "sampler.set_epoch(epoch) before each epoch",
+            advice=(remedy,),
             standing="wrong",
         )
 
@@ -234,12 +238,11 @@ def _shared_gpu(explanation: Explanation) -> Iterator[Cause]:
     if gpus and len(gpus) < len(devices):
         ranks = units.counted(len(explanation.row.usable_records[0].ranks), "rank")
         used = units.counted(len(gpus), "GPU")
-        yield Cause(
-            kind="shared gpu",
-            text=f"the parameters of {ranks} are on {used} instead of {len(devices)}",
-            remedy='call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before the model is '
-            "made",
+        text = f"the parameters of {ranks} are on {used} instead of {len(devices)}"
+        remedy = (
+            'call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before the model is made'
         )
+        yield Cause(kind="shared gpu", text=text, advice=(remedy,))
 
 
 def _threads(explanation: Explanation) -> Iterator[Cause]:
@@ -254,13 +257,12 @@ def _threads(explanation: Explanation) -> Iterator[Cause]:
     text = f"{units.counted(len(ranks), 'rank')} compute with {of_each}"
     if threads > 1 and len(ranks) * threads > cores > 0:
         remedy = f"call torch.set_num_threads({most}), or remove that call and use --threads {most}"
-        yield Cause(kind="threads", text=text, remedy=remedy)
+        yield Cause(kind="threads", text=text, advice=(remedy,))
         return
     is_measured = any(other.threads == most for other in explanation.breakdowns)
     if threads == 1 < most and "cpu" in explanation.configuration.devices and not is_measured:
-        more = Alternative({"threads": (1, most)})
-        remedy = f"set OMP_NUM_THREADS={most}, or try {more}"
-        yield Cause(kind="threads", text=text, remedy=remedy, to_try=(more,))
+        advice = (f"set OMP_NUM_THREADS={most}", Alternative({"threads": (1, most)}))
+        yield Cause(kind="threads", text=text, advice=advice)
 
 
 def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
@@ -284,23 +286,22 @@ def _input_pipeline(explanation: Explanation) -> Iterator[Cause]:
     if not is_large_loss(share):
         text = f"the input pipeline, up to {percent(share.ends[1])} of the step, which noise hides"
         remedy = "measure on a free machine, or with more --repetitions"
-        yield Cause(kind="input pipeline", text=text, remedy=remedy)
+        yield Cause(kind="input pipeline", text=text, advice=(remedy,))
         return
     step, without = _two_digits(fmean(as_is)), _two_digits(fmean(cached))
-    remedy, to_try = _faster_input(explanation)
     yield Cause(
         kind="input pipeline",
-        text="the input pipeline",
-        remedy=f"A step takes {step}, and {without} with the batch kept in memory. {remedy}",
-        to_try=to_try,
+        text=f"the input pipeline, {NO_FACTOR}: a step takes {step}, and {without} with the batch "
+        "kept in memory",
+        advice=_faster_input(explanation),
         standing="loss",
         share=share,
     )
 
 
-def _faster_input(explanation: Explanation) -> tuple[str, tuple[Alternative, ...]]:
-    """What makes the input pipeline of a script faster, and shows how much: more workers, unless
-    the sweep has those, or ranks and workers fill the cores."""
+def _faster_input(explanation: Explanation) -> tuple[Alternative | str, ...]:
+    """What makes the input pipeline of a script faster: more workers, unless the sweep has those,
+    or ranks and workers fill the cores."""
     script = explanation.script_facts[0]
     workers = script.loader_workers or 0
     ranks = explanation.row.usable_records[0].ranks
@@ -311,7 +312,7 @@ def _faster_input(explanation: Explanation) -> tuple[str, tuple[Alternative, ...
         if replace(other, data_workers=settings.data_workers) == settings
     ]
     if measured := sorted(count for count in alike if count > workers):
-        return f"{CHEAPER_INPUT}; num_workers={as_typed(measured)} was measured, too", ()
+        return (f"{CHEAPER_INPUT}; num_workers={as_typed(measured)} was measured, too",)
     # A rank on a GPU leaves its core to its workers most of the time.
     threads = (ranks[0].threads or 1) if settings.devices[0] == "cpu" else 0
     busy = len(ranks) * max(threads, workers + bool(threads))
@@ -320,15 +321,15 @@ def _faster_input(explanation: Explanation) -> tuple[str, tuple[Alternative, ...
     if 0 < explanation.cores <= busy and not (threads == 1 and is_idle):
         who = units.counted(len(ranks), "rank") + " with their workers" * bool(workers)
         full = f"{who} already fill {units.counted(explanation.cores, 'core')}"
-        return f"{CHEAPER_INPUT}, or use fewer ranks, as {full}", ()
+        return CHEAPER_INPUT, f"use fewer ranks; more num_workers would not help, as {full}"
     more = max(2, 2 * workers)
     arguments = [f"num_workers={more}"]
     if not script.keeps_workers:
         arguments.append("persistent_workers=True")
     if script.gpu is not None and not script.pins_memory:
         arguments.append("pin_memory=True")
-    tried = f"Try DataLoader({', '.join(arguments)}); this run had num_workers={workers}"
-    return tried, (Alternative({"data_workers": (workers, more)}),)
+    call = f", or in the script DataLoader({', '.join(arguments)}) (now num_workers={workers})"
+    return (Alternative({"data_workers": (workers, more)}, call),)
 
 
 def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
@@ -339,7 +340,7 @@ def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:
             kind="sync batch norm",
             text=f"SyncBatchNorm ({units.counted(layers, 'layer')}), which communicates in every "
             "forward pass, with and without averaging of gradients",
-            remedy="use GroupNorm, or BatchNorm with a larger batch per rank: both stay local",
+            advice=("use GroupNorm, or BatchNorm with a larger batch per rank: both stay local",),
         )
         yield _as_part_of_loss(cause, explanation, "wrapper")
 
@@ -352,7 +353,7 @@ def _reductions(explanation: Explanation) -> Iterator[Cause]:
         cause = Cause(
             kind="reductions",
             text=f"averaging gradients {times:.3g} times per optimizer step instead of once",
-            remedy="put all micro-steps but the last, forward and backward, into model.no_sync()",
+            advice=("put all micro-steps but the last, forward and backward, in model.no_sync()",),
         )
         yield _as_part_of_loss(cause, explanation, "communication", most=1 - 1 / times)
 
@@ -373,11 +374,11 @@ def _find_unused(explanation: Explanation) -> Iterator[Cause]:
     """A search of DistributedDataParallel for parameters that are never there."""
     searches = [rank.finds_unused and not rank.has_unused for rank in explanation.script_facts]
     if searches and all(searches):
+        off = Alternative({"find_unused": (explanation.configuration.find_unused, "off")})
         yield Cause(
             kind="find unused",
             text="the search for unused parameters in every step, although all had a gradient",
-            remedy="leave find_unused_parameters=True out of DistributedDataParallel(…)",
-            to_try=(Alternative({"find_unused": (explanation.configuration.find_unused, "off")}),),
+            advice=("leave find_unused_parameters=True out of DistributedDataParallel(…)", off),
         )
 
 
@@ -417,8 +418,8 @@ def _cause_of_loss(factor: Factor, explanation: Explanation) -> Cause:
             return averaging(explanation, part)
         case parts:
             remedy = "measure what separates them, see the table"
-            return Cause(kind="not separated", text=" or ".join(parts), remedy=remedy)
-    return Cause(kind=part, text=text, remedy=remedy)
+            return Cause(kind="not separated", text=" or ".join(parts), advice=(remedy,))
+    return Cause(kind=part, text=text, advice=(remedy,))
 
 
 def _slow_rank(explanation: Explanation) -> SlowestRank | None:
@@ -432,18 +433,20 @@ def _waiting(explanation: Explanation) -> tuple[str, str]:
     slow clock, or now one rank and now another."""
     if not explanation.configuration.traits.communicates:
         return "copies that are slower than the typical one", "end other work on their devices"
+    # Samples of dpbench's own datasets are equally long.
+    may_differ = explanation.configuration.workload.dataset not in DATASETS
     slow = _slow_rank(explanation)
     if slow is None:
-        return (
-            "waiting for the rank that is slowest in each step, not always the same one",
-            "make samples equally long, end other work on the devices, or pin ranks to cores",
-        )
+        text = "waiting for the rank that is slowest in each step, not always the same one"
+        remedy = "end other work on the devices, or pin ranks to cores"
+        return text, f"make samples equally long, {remedy}" if may_differ else remedy
     named = f"rank {slow.rank} ({slow.device}), the slowest in all {slow.repetitions} repetitions"
     ranks = explanation.row.ranks
     own = [state for rank in ranks if rank.rank == slow.rank for state in rank.timed.gpu]
     others = [state for rank in ranks if rank.rank != slow.rank for state in rank.timed.gpu]
     text = f"waiting for {named}"
-    remedy = "end other work on its device, and compare its samples with those of other ranks"
+    remedy = "end other work on its device"
+    remedy += ", and compare its samples with those of other ranks" * may_differ
     if own and others:
         mhz = median(state.sm_clock_mhz for state in own)
         usual = median(state.sm_clock_mhz for state in others)
@@ -465,14 +468,14 @@ def _averaging_by_script(explanation: Explanation, part: Part) -> Cause:
         text = "what a rank does beside its own training (hooks, buckets, other collectives)"
         if accumulates:
             remedy = "remove collectives of its own, such as a loss that is averaged to log"
-            return Cause(kind=part, text=text, remedy=remedy)
-        larger = "a larger batch: it is a cost per step"
-        return Cause(kind=part, text=text, to_try=(ACCUMULATION, larger))
-    less_often = [ACCUMULATION, "a larger batch"]
+            return Cause(kind=part, text=text, advice=(remedy,))
+        larger = "use a larger batch: it is a cost per step"
+        return Cause(kind=part, text=text, advice=(ACCUMULATION, larger))
+    faster = _faster_backend(explanation)
+    less_often = (ACCUMULATION, "use a larger batch")
     if accumulates:
-        less_often = ["a larger batch or more micro-steps per optimizer step"]
-    to_try: tuple[Alternative | str, ...] = (*_faster_backend(explanation), *less_often)
-    return Cause(kind=part, text="exposed communication", to_try=to_try)
+        less_often = ("use a larger batch", "take more micro-steps per optimizer step")
+    return Cause(kind=part, text="exposed communication", advice=(*faster, *less_often))
 
 
 def _averaging(explanation: Explanation, part: Part) -> Cause:
@@ -480,14 +483,14 @@ def _averaging(explanation: Explanation, part: Part) -> Cause:
     settings, traits = explanation.configuration, explanation.configuration.traits
     setting = "sync_every" if traits.averages_parameters else "accumulate"
     now = getattr(settings, setting)
-    less_often = Alternative({setting: (now, LESS_OFTEN_FACTOR * now)}, promise=QUARTER_LEFT)
+    less_often = Alternative({setting: (now, LESS_OFTEN_FACTOR * now)}, QUARTER_LEFT)
     others, larger = list[Alternative](), tuple[str, ...]()
     if traits.one_process and explanation.row.group_size > 1:
         text = "driving all replicas from one process, where they wait for each other"
         if part == "communication":
             text = "gathering gradients in one process"
-        words = "ddp, with a process for each replica"
-        others = [Alternative({"implementation": (settings.implementation, "ddp")}, words)]
+        both = (settings.implementation, "ddp")
+        others = [Alternative({"implementation": both}, ", with a process for each replica")]
     elif part == "communication":
         averaging = "averaging of parameters" if traits.averages_parameters else "communication"
         text = f"exposed {averaging} on {settings.backend}"
@@ -495,9 +498,9 @@ def _averaging(explanation: Explanation, part: Part) -> Cause:
     else:
         text = "the wrapper's own work, a cost per step"
         if name := traits.alternative:
-            others = [Alternative({"implementation": (settings.implementation, name)}, name)]
-        larger = ("a larger --batch-sizes",)
-    return Cause(kind=part, text=text, to_try=(*others, less_often, *larger))
+            others = [Alternative({"implementation": (settings.implementation, name)})]
+        larger = ("use larger --batch-sizes",)
+    return Cause(kind=part, text=text, advice=(*others, less_often, *larger))
 
 
 def _faster_backend(explanation: Explanation) -> Iterator[Alternative]:
@@ -508,9 +511,9 @@ def _faster_backend(explanation: Explanation) -> Iterator[Alternative]:
     faster = "shm" if settings.devices[0] == "cpu" else "nccl"
     reaches_all = settings.node_count == 1 or not BACKENDS[faster].one_host
     if reaches_all and used in {"gloo", "shm"} - {faster}:
-        imports = "import dpbench.parallel and " if faster == "shm" else ""
-        words = f'{imports}init_process_group("{faster}")' if explanation.is_script else ""
-        yield Alternative({"backend": (used, faster)}, words)
+        call = f', or in the script init_process_group("{faster}")'
+        call += " after import dpbench.parallel" * (faster == "shm")
+        yield Alternative({"backend": (used, faster)}, call if explanation.is_script else "")
 
 
 def _two_digits(seconds: float) -> str:

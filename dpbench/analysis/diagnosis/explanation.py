@@ -49,14 +49,12 @@ class Alternative:
 
     values: Mapping[str, tuple[Any, Any]]
     """Fields of its configuration, each with the value now and the other one."""
-    words: str = ""
-    """How to make it, unless by options of `dpbench sweep`."""
-    promise: str = ""
-    """What it does to the loss, as it follows the words."""
+    note: str = ""
+    """What follows its options in a sentence."""
 
     def __str__(self) -> str:
         typed = [option_words(option, other) for option, (_, other) in self.options.items()]
-        return f"{self.words or ' '.join(typed)}{self.promise}"
+        return f"try {' '.join(typed)}{self.note}"
 
     @property
     def options(self) -> dict[str, list[str]]:
@@ -78,11 +76,8 @@ class Cause:
     """What programs call it: "find unused"."""
     text: str
     """What it is, as it follows "8 % of the step is"."""
-    remedy: str = ""
-    """What to do about it, unless that is to try something."""
-    to_try: tuple[Alternative | str, ...] = ()
-    """What may reduce it, or shows how much the remedy brings: alternatives that the sweep lacks,
-    and other things in words."""
+    advice: tuple[Alternative | str, ...]
+    """What to do about it, one or another: settings to measure, and other things in words."""
     standing: Standing = "not measured"
     share: Estimate | None = None
     """Share of the step's seconds, of a loss or a part of one."""
@@ -90,16 +85,15 @@ class Cause:
     """Parts of a step whose losses it makes, or is a part of."""
 
     @property
-    def advice(self) -> str:
-        """What to do about it, or to try."""
-        listed = ", or ".join(map(str, self.to_try))
-        tried = f"try {listed}" if listed else "no setting helps that this sweep lacks"
-        return self.remedy or tried
+    def remedy(self) -> str:
+        """The advice as a sentence."""
+        sentence = ", or ".join(map(str, self.advice)) or "no other setting is known to reduce it"
+        return sentence[0].upper() + sentence[1:]
 
     @property
     def alternatives(self) -> list[Alternative]:
-        """What there is to measure of that."""
-        return [each for each in self.to_try if isinstance(each, Alternative)]
+        """The settings to measure."""
+        return [each for each in self.advice if isinstance(each, Alternative)]
 
     @property
     def is_uncertain(self) -> bool:

@@ -68,8 +68,8 @@ class Factor:
 
     @property
     def is_gain(self) -> bool:
-        """Whether its ratio shows a gain beyond the noise."""
-        return self.excludes_one and self.value.value > 1
+        """Whether its ratio or its share shows a gain beyond the noise."""
+        return (self.excludes_one and self.value.value > 1) or self.share.ends[1] < 0
 
     @property
     def excludes_one(self) -> bool:

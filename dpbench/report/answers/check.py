@@ -30,7 +30,7 @@ def check_answer(compared: Comparison, *, exit_status: int) -> Answer:
     """The whole answer. As data, ratios above 1 are worse, and None is not measured."""
     summary = summary_of(compared)
     remarks = all_notes(compared)
-    reading = [f"+ is worse; ranges are {percent(CONFIDENCE)} intervals over repetitions"]
+    reading = [f"a plus means slower or more memory; ranges are {percent(CONFIDENCE)} intervals"]
     rows = [row for of_metric in compared.rows.values() for row in of_metric]
     if len(rows) > 1:  # the headline has the reason of a single one
         reading.insert(

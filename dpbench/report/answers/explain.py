@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
-from operator import neg
 from typing import Any
 
 from dpbench import units
@@ -47,17 +46,18 @@ from dpbench.report.table import Column, Table, keep_on_line, or_missing
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.nodes import node_counts
 
-PART_WORDS: dict[Part, tuple[str, str]] = {
-    "granularity": ("smaller batches take longer per sample", "`single` with the whole batch"),
-    "contention": ("replicas share the machine", "one replica alone"),
-    "wrapper": ("what the implementation does beside the plain step", "plain copies at once"),
-    "waiting": ("all wait for the rank that is slowest in each step", "the typical rank"),
-    "communication": (
-        "communication not hidden by overlap",
-        "the same steps without synchronization",
-    ),
+PART_WORDS: dict[Part, str] = {
+    "granularity": "smaller batches take longer per sample",
+    "contention": "replicas share the machine",
+    "wrapper": "what the implementation does beside the plain step",
+    "waiting": "all wait for the rank that is slowest in each step",
+    "communication": "communication not hidden by overlap",
 }
-"""What a part of a step is, and what the step is faster than if a gain begins with it."""
+"""What a part of a step is."""
+NOTE_ON_GAINS = (
+    "a ratio above 1 is no loss, and there is nothing to do: the steps that it is compared with "
+    "were slower, as may happen when ranks out of step compete for cores"
+)
 GOOD_EFFICIENCY = 0.9
 """Efficiency from which on a configuration without a large loss has nothing to fix."""
 READING_NOTE = (
@@ -163,7 +163,7 @@ def verdict_sentence(explanation: Explanation, ties: str = "") -> str:
         perhaps = "perhaps " if losses[0].is_uncertain else ""
         return f"{scaling}; the largest loss is {perhaps}{losses[0].text}."
     if explanation.breakdown.offset_losses:
-        return f"{scaling}; its losses and gains offset each other."
+        return f"{scaling}; its losses cannot be told apart."
     large = percent(LARGE_LOSS)
     return f"{scaling}; no loss is both large ({large} of a step) and beyond the noise."
 
@@ -188,7 +188,8 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
     if all(factor.value.is_too_noisy for _, factor in rows):
         rows = []
     factors = [factor for _, factor in rows]
-    notes = [*dict.fromkeys(chain.from_iterable(map(not_separated, explanations)))]
+    notes = [NOTE_ON_GAINS] if any(factor.is_gain for factor in factors) else []
+    notes += dict.fromkeys(chain.from_iterable(map(not_separated, explanations)))
     if any(e.breakdown.step_seconds.sample_size == 1 for e in explanations):
         notes.append(
             "no causes from single repetitions (n = 1), which show no noise; use --repetitions 4"
@@ -209,13 +210,13 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
             Column(
                 "Ratio\n(< 1 = loss)",
                 [ratio(factor.value) for factor in factors],
-                meaning="Step time without this loss ÷ with it, no share; above 1 is a gain.",
+                meaning="Step time without this loss ÷ with it, no share; above 1 is no loss.",
                 sort=tuple(factor.value.value for factor in factors),
             ),
             Column(
                 "Share of step",
                 [*map(_share_text, factors)],
-                meaning="Seconds lost, or gained, ÷ measured step.",
+                meaning="Seconds lost ÷ measured step.",
                 sort=tuple(factor.share.value for factor in factors),
             ),
             Column(
@@ -239,9 +240,12 @@ def not_separated(explanation: Explanation) -> Iterator[str]:
             "completed repetition in common with it"
         )
     for loss, gain in breakdown.offset_losses:
-        parts = " and ".join((*loss.parts, *gain.parts))
         share = percent(max(0.0, loss.share.value + gain.share.value))
-        yield f"{parts} offset each other: together they cost {share} of the step"
+        together, faster = " and ".join((*loss.parts, *gain.parts)), " and ".join(gain.parts)
+        yield (
+            f"{together} together cost {share} of the step; what each costs is unclear, as steps "
+            f"with {faster} were faster than without"
+        )
     for factor in breakdown.factors:
         stages = [PARTS.index(part) for part in factor.parts[1:]]
         why = dict.fromkeys(_not_measured(stage, explanation) for stage in stages)
@@ -270,11 +274,11 @@ def _not_measured(stage: int, explanation: Explanation) -> str:
 
 
 def _share_text(factor: Factor) -> str:
-    """The share of a step that a factor costs or saves: "lost 11 ± 7 %"."""
+    """The share of a step that a factor costs: "lost 11 ± 7 %"."""
     if factor.value.is_too_noisy:
         return TOO_NOISY
-    if factor.is_gain or factor.share.ends[1] < 0:
-        return f"gained {percentage(factor.share.mapped(neg, unit='of the step'))}"
+    if factor.is_gain:
+        return "no loss"
     text = percentage(factor.share)
     if text.startswith(AT_MOST) and not factor.excludes_one:
         return text.replace(AT_MOST, "at most")
@@ -282,10 +286,8 @@ def _share_text(factor: Factor) -> str:
 
 
 def _cause_words(explanation: Explanation, factor: Factor) -> str:
-    """What the parts of a factor are, or what a gain is faster than."""
-    if factor.is_gain:
-        return f"a gain: faster than {PART_WORDS[factor.parts[0]][1]}"
-    words = {part: meaning for part, (meaning, _) in PART_WORDS.items()}
+    """What the parts of a factor are."""
+    words = {**PART_WORDS}
     traits = explanation.configuration.traits
     if not traits.communicates:
         words["waiting"] = "the slowest copy against the typical one"
@@ -316,7 +318,7 @@ def cause_lines(explanations: Sequence[Explanation], *, named: bool) -> Iterator
             text += f" (a part of {' and '.join(worst.parts)})"
         if named:
             text += f" ({units.some_of(labels, MAX_LISTED)})"
-        yield f"{_price(causes)} {text}. {worst.advice[:1].upper()}{worst.advice[1:]}"
+        yield f"{_price(causes)} {text}. {worst.remedy}"
 
 
 def _price(causes: Sequence[Cause]) -> str:
@@ -371,7 +373,7 @@ def _plain_explanation(explanation: Explanation) -> dict[str, Any]:
                 "share_of_step": cause.share and cause.share.value,
                 "is_bound": cause.standing == "part of a loss",
                 "is_wrong": cause.standing == "wrong",
-                "text": f"{cause.text}: {cause.advice}",
+                "text": f"{cause.text}. {cause.remedy}",
             }
             for cause in explanation.causes
         ],
