@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from dpbench.analysis import formatting
 from dpbench.analysis.estimate import Estimate, geometric_mean
-from dpbench.analysis.metrics import Metric
+from dpbench.analysis.metrics import ALWAYS, DATA_ONLY, Metric
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
@@ -90,14 +90,15 @@ class Collectives:
 
 
 COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
-    Metric("collective", attrgetter("spec.collective"), "text"),
-    Metric("backend", attrgetter("spec.backend"), "text"),
+    Metric("collective", attrgetter("spec.collective"), "text", importance=ALWAYS),
+    Metric("backend", attrgetter("spec.backend"), "text", importance=ALWAYS),
     Metric(
         "group_size",
         attrgetter("spec.group_size"),
         "integer",
         meaning="Processes that take part.",
         header="Ranks",
+        importance=ALWAYS,
     ),
     Metric(
         "nbytes",
@@ -107,6 +108,7 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "reduce_scatter the whole, of which each rank holds its part.",
         header="Size (B)",
         write="{:,}".format,
+        importance=ALWAYS,
     ),
     Metric(
         "seconds",
@@ -116,6 +118,7 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "repetitions.",
         header="Time",
         write=formatting.unless_too_noisy(formatting.time_text),
+        importance=ALWAYS,
     ),
     Metric(
         "largest_error",
@@ -124,6 +127,7 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "relative to exact arithmetic; 0 where values are only moved.",
         header="Error",
         write=lambda error: f"{error:.0e}" if error else "0",
+        importance=ALWAYS,
     ),
     Metric(
         "algorithm_bytes_per_second",
@@ -132,6 +136,7 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         meaning="Size ÷ time; GB is 10⁹ bytes.",
         header="algbw (GB/s)",
         write=formatting.gigabytes_alone,
+        importance=1,
     ),
     Metric(
         "bus_bytes_per_second",
@@ -141,6 +146,7 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "which makes it the load of each link of a ring.",
         header="busbw (GB/s)",
         write=formatting.gigabytes,
+        importance=3,
     ),
     Metric(
         "repetitions",
@@ -148,9 +154,10 @@ COLLECTIVE_METRICS: tuple[Metric[CollectiveRow], ...] = (
         "integer",
         meaning="Completed repetitions, each in fresh processes.",
         header="n",
+        importance=2,
     ),
-    Metric("status", attrgetter("status.value"), "text", only_as_data=True),
-    Metric("reason", attrgetter("reason"), "text", only_as_data=True),
+    Metric("status", attrgetter("status.value"), "text", importance=DATA_ONLY),
+    Metric("reason", attrgetter("reason"), "text", importance=DATA_ONLY),
 )
 """Values of a collective and message size."""
 

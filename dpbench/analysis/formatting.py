@@ -118,13 +118,17 @@ def significant(estimate: Estimate) -> str:
 
 
 def slope(estimate: Estimate) -> str:
-    """Writes the value alone, to two digits: "0.82"; or that it is too noisy, as its interval
-    includes 0 or spans too wide a range."""
+    """Writes the value to two digits, and the larger side of its interval as a share of it: "0.82
+    ± 54 %"; alone, "0.82"; or that it is too noisy, as its interval includes 0 or spans too wide a
+    range."""
     low, high = estimate.ends
     value = estimate.value
     if low <= 0 <= high or estimate.is_too_noisy:
         return TOO_NOISY
-    return f"{value:#.2g}".rstrip(".") if abs(value) < 99.5 else f"{value:,.0f}"
+    number = f"{value:#.2g}".rstrip(".") if abs(value) < 99.5 else f"{value:,.0f}"
+    if estimate.interval is None:
+        return number
+    return f"{number} ± {percent(max(estimate.sides) / abs(value), 1)}"
 
 
 def time_text(estimate: Estimate) -> str:
@@ -151,8 +155,10 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     return max(0, min(supported, _places(abs(value), MAX_DIGITS)))
 
 
-def plain(value: str | float) -> str:
-    """Writes a value that is no estimate: "ddp", "yes", "32", "0.01"."""
+def plain(value: str | float | Estimate) -> str:
+    """Writes a value: "ddp", "yes", "32", "0.01", "1.72 ± 0.03"."""
+    if isinstance(value, Estimate):
+        return TOO_NOISY if value.is_too_noisy else plus_minus(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -165,7 +171,6 @@ def unless_too_noisy(write: Callable[[Estimate], str]) -> Callable[[Estimate], s
 
 gigabytes = unless_too_noisy(lambda bandwidth: significant(bandwidth.scaled(1 / GIGA, unit="GB/s")))
 gigabytes_alone = unless_too_noisy(lambda bandwidth: three_digits(bandwidth.value / GIGA))
-rate = unless_too_noisy(plus_minus)
 rate_with_unit = unless_too_noisy(lambda e: f"{plus_minus(e)} {one_line(e.unit)}")
 ratio = unless_too_noisy(partial(plus_minus, two_after_one=False))
 clear_percentage = unless_too_noisy(percentage)

@@ -8,6 +8,7 @@ what only trials, ranks and steps have, `collectives` the metrics of collectives
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
@@ -35,6 +36,8 @@ Source = TypeVar("Source")
 """What values are read from."""
 ValueType = Literal["text", "integer", "number", "boolean", "estimate"]
 VALUE_TYPES: dict[type, ValueType] = {str: "text", int: "integer", float: "number"}
+DATA_ONLY, ON_PAGES, ALWAYS = -1, 0, math.inf
+"""Values of `Metric.importance` with a meaning of their own."""
 ITEM_PLACEHOLDER = "items"
 """Stands in units for images, tokens or whatever a row counts; it stays where rows differ in it."""
 
@@ -62,9 +65,11 @@ class Metric(Generic[Source]):
     meaning: str = ""
     """Meaning in one sentence."""
     unit: str = ""
-    """Unit of its value in a trial; "items" stands for the architecture's item: images, tokens."""
-    only_as_data: bool = False
-    """Whether no table has a column for it, but only data for programs."""
+    """Unit of what is compared or an estimate; "items" stands for images, tokens, samples, …"""
+    importance: float = ON_PAGES
+    """Where its column is shown. Above 0, tables have it if it says something; on a narrow terminal
+    the least important leave first, and ALWAYS stays. ON_PAGES: other tables have it if --columns
+    names it. DATA_ONLY: no table has it, only data for programs."""
     header: str = ""
     """Column header, if it is not the key in words; "Items" stands for the architecture's item."""
     write: Callable[[Any], str] = formatting.plain
@@ -78,9 +83,6 @@ class Metric(Generic[Source]):
     def __post_init__(self) -> None:
         if not self.header:
             object.__setattr__(self, "header", self.key.replace("_", " ").capitalize())
-        shows_estimates = self.better or (self.value_type == "estimate" and not self.words)
-        if shows_estimates and self.write is formatting.plain:
-            raise TypeError(f"{self.key}: a metric of estimates needs a `write` for them")
         if self.better and self.of_trial is None:
             raise TypeError(f"{self.key}: a metric that is compared needs `of_trial`")
 
@@ -199,6 +201,7 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Implementation that trains the replicas; in tables, settings that are not at "
         "their default follow in parentheses, and the backend after a slash.",
         words=series_words,
+        importance=ALWAYS,
     ),
     Metric(
         "backend",
@@ -217,6 +220,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "replicas of each node in parentheses.",
         header="Size",
         words=lambda row: with_remark(str(row.group_size), node_counts(row.replicas_by_node)),
+        importance=ALWAYS,
     ),
     Metric(
         "batch_size",
@@ -226,6 +230,7 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Samples of each replica in a micro-step; in strong scaling, of all replicas "
         "together.",
         header="Batch",
+        importance=ALWAYS,
     ),
     Metric(
         "label",
@@ -233,7 +238,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "text",
         of_trial=lambda record: plain_label(record.configuration),
         meaning="Name of the configuration, as tables and messages write it.",
-        only_as_data=True,
+        importance=DATA_ONLY,
     ),
     Metric(
         "global_batch_size",
@@ -257,7 +262,7 @@ METRICS: tuple[Metric[Row], ...] = (
         methodcaller("setting", "lr_scaling"),
         "text",
         meaning="How the learning rate follows the samples in a step.",
-        only_as_data=True,
+        importance=DATA_ONLY,
     ),
     *(
         of_configuration(
@@ -275,27 +280,28 @@ METRICS: tuple[Metric[Row], ...] = (
         lambda configuration: node_counts(configuration.replicas_by_node) or None,
         "text",
         meaning="Replicas on each node, as in 2+1; missing if all are on one.",
-        only_as_data=True,
+        importance=DATA_ONLY,
     ),
     Metric(
         "item",
         attrgetter("item"),
         "text",
         of_trial=attrgetter("facts.item"),
-        meaning="What images_per_second counts: images, tokens or rows.",
-        only_as_data=True,
+        meaning="What images_per_second counts: images, tokens, rows, samples or steps.",
+        importance=DATA_ONLY,
     ),
     Metric(
         "images_per_second",
         attrgetter("throughput"),
         "estimate",
         of_trial=if_timed(throughput.items_per_second),
-        meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's time "
-        "from the opening barrier until its device is idle.",
+        meaning="Items (images, tokens, samples, …: the row's `item`) that all replicas consumed "
+        "in the timed window ÷ the slowest rank's time from the opening barrier until its device "
+        "is idle.",
         unit="items/s",
         header="Items/s",
-        write=formatting.rate,
         better="higher",
+        importance=ALWAYS,
     ),
     Metric(
         "fixed_work_seconds",
@@ -303,6 +309,7 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Time for a fixed amount of work, in published rows without throughput.",
         header="Time",
         write=units.seconds,
+        importance=10,
     ),
     Metric(
         "speedup",
@@ -312,6 +319,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "global batch (strong); in results without `single`, ÷ that of the same implementation at "
         "group size 1.",
         write=formatting.ratio,
+        importance=9,
     ),
     Metric(
         "speedup_relative",
@@ -328,6 +336,7 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Efficiency: speedup ÷ replicas; 100 % is linear scaling.",
         header="Eff.",
         write=formatting.whole_percentage,
+        importance=7,
     ),
     Metric(
         "serial_fraction",
@@ -339,6 +348,7 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="Karp–Flatt serial fraction of a published speedup S: (1/S − 1/n) ÷ (1 − 1/n).",
         header="Serial",
         write="{:.3f}".format,
+        importance=2,
     ),
     Metric(
         "exposed_communication_seconds",
@@ -350,22 +360,23 @@ METRICS: tuple[Metric[Row], ...] = (
         "`explain` shows × the step.",
         header="Exposed comm",
         words=exposed_words,
+        importance=5,
     ),
     Metric(
         "loss_slope_per_second",
         lambda row: loss_slope_per_second(row.usable_records, row.throughput),
         "estimate",
         meaning="Fall of the training loss: its Theil–Sen slope over the timed steps × steps per "
-        "second.",
+        "second; tables add the larger side of its interval.",
         header="Loss/s",
         write=formatting.slope,
+        importance=6,
     ),
     of_repetitions(
         "loss_delta_per_step",
         of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
         mean_of_a_seed,
         meaning="(First − last timed loss) ÷ timed steps, from two noisy mini-batches.",
-        unit="per step",
         header="Loss delta/step",
         write=formatting.three_digits,
     ),
@@ -375,7 +386,6 @@ METRICS: tuple[Metric[Row], ...] = (
         mean_of_a_seed,
         meaning="(First − last timed loss) ÷ seconds of the timed window, from two noisy "
         "mini-batches.",
-        unit="per s",
         header="Loss delta/s",
         write=formatting.three_digits,
     ),
@@ -384,7 +394,6 @@ METRICS: tuple[Metric[Row], ...] = (
         of_losses(lambda values, _: values[-1]),
         mean_of_a_seed,
         meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
-        unit="loss",
         write=formatting.three_digits,
     ),
     Metric(
@@ -395,6 +404,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "empty for devices whose peak dpbench does not know.",
         header="MFU",
         write=formatting.clear_percentage,
+        importance=4,
     ),
     of_repetitions(
         "peak_memory_bytes",
@@ -407,6 +417,7 @@ METRICS: tuple[Metric[Row], ...] = (
         header="Memory",
         write=formatting.memory,
         better="lower",
+        importance=3,
     ),
     *(
         of_repetitions(
@@ -444,7 +455,6 @@ METRICS: tuple[Metric[Row], ...] = (
         lambda values, _: max(values),
         value_type="integer",
         meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
-        unit="B",
         header="Reduced/step",
         write=formatting.memory,
     ),
@@ -457,14 +467,9 @@ METRICS: tuple[Metric[Row], ...] = (
         unit="s",
         write=formatting.time_text,
         better="lower",
-        only_as_data=True,
+        importance=DATA_ONLY,
     ),
-    Metric(
-        "repetitions",
-        attrgetter("repetitions"),
-        "integer",
-        meaning="Completed repetitions.",
-    ),
+    Metric("repetitions", attrgetter("repetitions"), "integer", meaning="Completed repetitions."),
     of_repetitions(
         "timed_steps",
         if_timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
@@ -487,6 +492,7 @@ METRICS: tuple[Metric[Row], ...] = (
         meaning="How the trials ended, and why if they did not all complete; a row without a "
         "completed trial has no speed.",
         words=attrgetter("status.words"),
+        importance=8,
     ),
     Metric(
         "reason",
@@ -494,7 +500,7 @@ METRICS: tuple[Metric[Row], ...] = (
         "text",
         of_trial=attrgetter("reason"),
         meaning="Why a trial did not complete.",
-        only_as_data=True,
+        importance=DATA_ONLY,
     ),
 )
 """Metrics in the order of a table's columns."""
@@ -503,16 +509,12 @@ COMPARED_METRICS: dict[str, Metric[Row]] = {
     metric.key: metric for metric in METRICS if metric.better
 }
 """Metrics that `compare` and `check` can compare."""
-TABLE_METRICS: dict[str, Metric[Row]] = {
-    metric.key: metric for metric in METRICS if not metric.only_as_data
-}
-"""The columns that a table of configurations may have."""
 
 
 def claimed_metrics(rows: Iterable[Row]) -> tuple[Metric[Row], ...]:
     """What published rows claim and nobody measured, a metric for each column."""
-    claims = (row.published.claims for row in rows if row.published)
-    return tuple(map(_claimed_metric, dict.fromkeys(name for stated in claims for name in stated)))
+    names = dict.fromkeys(name for row in rows if row.published for name in row.published.claims)
+    return tuple(map(_claimed_metric, names))
 
 
 def _claimed_metric(name: str) -> Metric[Row]:
@@ -524,4 +526,5 @@ def _claimed_metric(name: str) -> Metric[Row]:
         "text",
         meaning="As the source of the numbers states it; not measured here.",
         header=f"{header} (claimed)",
+        importance=1,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.formatting import TOO_NOISY, percent, span
 from dpbench.analysis.losses import MIN_SLOPE_STEPS
-from dpbench.analysis.metrics import TABLE_METRICS, UNDER_LOAD, Metric, Value, claimed_metrics
+from dpbench.analysis.metrics import ALWAYS, METRICS, ON_PAGES, UNDER_LOAD, Metric, claimed_metrics
 from dpbench.analysis.published import CLAIM_END
 from dpbench.analysis.rows import Row
 from dpbench.analysis.sentences import noise_warnings, reasons, relative_to
@@ -32,20 +32,8 @@ if TYPE_CHECKING:
 
 GEM_COLUMNS = "gem"
 """The value of --columns for the table in the README of torch-ddp, a Ruby gem; it stands alone."""
-# The column of implementations has their backends.
-IDENTITY_COLUMNS = tuple(key for key in IDENTITY if key != "backend")
-"""Columns that identify a row; every table for people has them unless --columns names one of
-them."""
-ALWAYS_SHOWN = (*IDENTITY_COLUMNS, "images_per_second")
-DROP_ORDER = (
-    *(CLAIM_END, "serial_fraction", "peak_memory_bytes", "mfu", "exposed_communication_seconds"),
-    *("loss_slope_per_second", "efficiency", "status", "speedup", "fixed_work_seconds"),
-)
-"""Columns that are shown if there is room, in the order in which they leave a narrow terminal: all
-claims first. Other columns are on pages, and in other tables if --columns names them."""
 SAYS_NOTHING = {MISSING, TOO_NOISY, Status.COMPLETED.words}
 """Cells that are not worth a column."""
-LOSS_RATE = TABLE_METRICS["loss_slope_per_second"]
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """Beginnings of texts that a spreadsheet would compute; any text may come from a record."""
 
@@ -78,57 +66,57 @@ def configurations_table(
 ) -> Table:
     """The table of terminals, Markdown and pages; raises as `rows_text` does.
 
-    Rows of one batch size stand together. Sizes that all rows have in common stand in a note. On a
-    narrow terminal the least important columns leave first, unless the user chose the columns.
-    Columns without a value are left out. With the `command` that measured, each row has the one
-    that measures it alone, in a column that readers of a page can copy.
+    Rows of one batch size stand together. Sizes that all rows have in common stand in a note.
+    Columns without a value are left out; those that the user chose never are, and have the columns
+    that identify rows before them unless they include one. With the `command` that measured, each
+    row has the one that measures it alone, in a column that readers of a page can copy.
     """
     if columns == GEM_COLUMNS:
         return _gem_table(rows)
     rows = sorted(rows, key=lambda row: row.batch_size or 0)
-    known = TABLE_METRICS | {metric.key: metric for metric in claimed_metrics(rows)}
+    known = {m.key: m for m in (*METRICS, *claimed_metrics(rows)) if m.importance >= ON_PAGES}
+    identity = [key for key in IDENTITY if known[key].importance == ALWAYS]
     chosen = () if columns is None else parse_keys(columns, known)
-    if chosen and not {*chosen} & {*IDENTITY_COLUMNS}:
-        chosen = (*IDENTITY_COLUMNS, *chosen)
+    if chosen and not {*chosen} & {*identity}:
+        chosen = (*identity, *chosen)
     # Headers name what the rows count; if they count several items, each speed has its unit.
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
     placed = list[Column]()
+    common = list[str]()
     for key in dict.fromkeys((*chosen, *known)):
         metric = known[key].counting(map(one_line, items))
-        values = [metric.read(row) for row in rows]
-        cells = [cell(metric, row, value) for row, value in zip(rows, values, strict=True)]
-        if key in chosen or {*cells} - {MISSING}:
-            placed.append(metric_column(metric, values, cells, () if chosen else DROP_ORDER))
-    sizes = [column for column in placed if column.key in IDENTITY_COLUMNS[1:] and not chosen]
-    common = [size for size in sizes if len({*size.cells}) == 1 < len(rows)]
-    always = [column for column in placed if column.key in ALWAYS_SHOWN and column not in common]
-    worth_room = [c for c in placed if c.drop_order is not None and {*c.cells} - SAYS_NOTHING]
-    shown = {*chosen} or {column.key for column in (*always, *worth_room)}
-    laid_out = [replace(column, only_on_page=column.key not in shown) for column in placed]
+        column = metric_column(metric, rows, cell)
+        cells = {*column.cells}
+        if key not in chosen and cells <= {MISSING}:
+            continue
+        if chosen:
+            column = replace(column, importance=ALWAYS if key in chosen else ON_PAGES)
+        elif key in identity[1:] and len(cells) == 1 < len(rows):
+            column = replace(column, importance=ON_PAGES)
+            common.append(f"{key.replace('_', ' ')} {column.cells[0]}")
+        elif metric.importance < ALWAYS and cells <= SAYS_NOTHING:
+            column = replace(column, importance=ON_PAGES)
+        placed.append(column)
+    shown = {column.key: column for column in placed if column.importance > ON_PAGES}
     again = [command_to_measure(command, [row.configuration]) for row in rows] if command else []
     if any(again):
-        laid_out.append(Column("", again, is_text=True, only_on_page=True, key="command"))
-    words = ", ".join(f"{size.key.replace('_', ' ')} {size.cells[0]}" for size in common)
-    notes = [f"All {len(rows):,} rows: {words}"] if common else []
-    notes += _mark_notes(rows)
-    notes += _column_notes(rows, shown)
-    notes += _row_notes(rows)
-    return Table(columns=tuple(laid_out), notes=tuple(notes), rules=_rules(rows))
+        placed.append(Column("", again, is_text=True, importance=ON_PAGES, key="command"))
+    notes = [f"All {len(rows):,} rows: {', '.join(common)}"] if common else []
+    notes += [*_mark_notes(rows), *_column_notes(rows, shown), *_row_notes(rows)]
+    return Table(columns=tuple(placed), notes=tuple(notes), rules=_rules(rows))
 
 
 def metric_column(
-    metric: Metric[Any], values: Sequence[Value], cells: Sequence[str], drop_order: Sequence[str]
+    metric: Metric[Any], sources: Sequence[Any], write: Callable[[Metric[Any], Any, Any], str]
 ) -> Column:
-    """The column of a metric with its value and text in each row, sorted by plain values. It leaves
-    a narrow terminal when the order says so, or never."""
-    is_claim = metric.key.endswith(CLAIM_END)
-    kind = CLAIM_END if is_claim else metric.key
+    """The column of a metric: its value in each row as `write` has it, sorted by plain values."""
+    values = [metric.read(source) for source in sources]
     return Column(
         metric.header,
-        cells,
+        [write(metric, *each) for each in zip(sources, values, strict=True)],
         # What is claimed is mostly numbers, whose digits are left alone.
-        is_text=metric.value_type in ("text", "boolean") and not is_claim,
-        drop_order=drop_order.index(kind) if kind in drop_order else None,
+        is_text=metric.value_type in ("text", "boolean") and not metric.key.endswith(CLAIM_END),
+        importance=metric.importance,
         key=metric.key,
         meaning=metric.meaning,
         sort=[value.value if isinstance(value, Estimate) else value for value in values],
@@ -148,17 +136,17 @@ def _mark_notes(rows: Sequence[Row]) -> Iterator[str]:
         yield note
 
 
-def _column_notes(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
+def _column_notes(rows: Sequence[Row], shown: Mapping[str, Column]) -> Iterator[str]:
     """How to read the columns that are shown."""
     estimates = [e for row in rows for e in (row.throughput, row.speedup) if e]
     repeated = [e for e in estimates if e.basis == "repetitions"]
-    if repeated and shown & {"images_per_second", "speedup"}:
+    if repeated and shown.keys() & {"images_per_second", "speedup"}:
         count = span((e.sample_size for e in repeated), "repetition")
         yield f"± or (low–high): {percent(repeated[0].confidence)} t interval over {count}"
     if any(e.basis == "single value" for e in estimates):
         yield "without ±: single values (n = 1), which have no interval"
     larger = [row for row in rows if row.speedup and row.group_size > 1]
-    if larger and shown & {"speedup", "efficiency"}:
+    if larger and shown.keys() & {"speedup", "efficiency"}:
         singles = [row for row in rows if row.implementation == SINGLE]
         has_several = len(singles) > len({row.batch_size for row in singles})
         alike = "with the same settings" if has_several else "at the same batch size"
@@ -167,15 +155,16 @@ def _column_notes(rows: Sequence[Row], shown: set[str]) -> Iterator[str]:
         yield f"Speedup: {reference}; Eff.: Speedup ÷ Size{uncertainty}"
         if any(row.efficiency and row.efficiency.value >= 1.005 for row in larger):
             yield "Eff. above 100 %: noise, or one replica alone uses the machine less well"
-    if LOSS_RATE.key in shown:
-        rates = [e for row in rows if isinstance(e := LOSS_RATE.read(row), Estimate)]
-        known = [e for e in rates if e.interval and LOSS_RATE.write(e) != TOO_NOISY]
-        sides = [round(100 * max(e.sides) / abs(e.value)) for e in known]
-        how = f", ± {span(sides)} %" if sides else f" (no ± below {MIN_SLOPE_STEPS} timed steps)"
-        reading = (
+    if losses := shown.get("loss_slope_per_second"):
+        have_intervals = all("±" in number for number in {*losses.cells} - SAYS_NOTHING)
+        shortage = f"no ± below {MIN_SLOPE_STEPS} timed steps or 2 repetitions"
+        how = "± its noise within a run" if have_intervals else shortage
+        compare = (
             "compare rows of one batch size; at one learning rate more replicas hardly raise it"
         )
-        yield f"{LOSS_RATE.header}: fall of the loss per second{how}; {reading}"
+        yield f"{losses.header}: fall of the loss ({how}); {compare}"
+        if TOO_NOISY in losses.cells:
+            yield f"{losses.header} {TOO_NOISY}: measure more steps or repetitions"
 
 
 def _row_notes(rows: Sequence[Row]) -> Iterator[str]:
@@ -207,7 +196,7 @@ def _gem_table(rows: Sequence[Row]) -> Table:
     )
 
 
-def cell(metric: Metric[Row], row: Row, value: Value) -> str:
+def cell(metric: Metric[Row], row: Row, value: Any) -> str:
     """The text of a row's value of the metric."""
     if value is None:
         return MISSING
@@ -228,8 +217,6 @@ def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> 
     row; missing values are null and infinity is the text "inf". Raises UsageError for a format of
     documents or an unknown column.
     """
-    from pandas.api.types import is_numeric_dtype
-
     if columns is not None:
         frame = frame[list(parse_keys(columns, map(str, frame.columns)))]
 
@@ -245,8 +232,7 @@ def frame_text(frame: pd.DataFrame, format: str, columns: str | None = None) -> 
     # Only the categories of a categorical column are seen; millions of steps share them.
     texts = {
         name: column.map(inert, na_action="ignore")
-        for name, column in frame.items()
-        if not is_numeric_dtype(column.dtype)
+        for name, column in frame.select_dtypes(exclude="number").items()
     }
     return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -46,11 +47,9 @@ class Column:
     _: KW_ONLY
     is_text: bool = False
     """Text is aligned left, numbers right."""
-    drop_order: int | None = None
-    """Where a terminal is too narrow, columns with the smallest number leave first; None stays, and
-    its text folds."""
-    only_on_page: bool = False
-    """Whether only a page has it, where its reader can show it."""
+    importance: float = math.inf
+    """Where a terminal is too narrow, columns with the smallest number leave first; infinity stays,
+    and its text folds. With 0 it is only on a page, where its reader can show it."""
     key: str = ""
     """What --columns calls it."""
     meaning: str = ""
@@ -65,7 +64,7 @@ class Column:
     def least_width(self) -> int:
         """Characters of the longest part that stays on one line."""
         glued = UNBROKEN_SPACE.sub(NO_BREAK, " ".join(self.cells))
-        parts = glued.split(" ") if self.is_text and self.drop_order is None else self.cells
+        parts = glued.split(" ") if self.is_text and self.importance == math.inf else self.cells
         return max(map(len, (*self.header.split("\n"), *parts)))
 
 
@@ -98,7 +97,7 @@ class Table:
     @property
     def as_text(self) -> Table:
         """The table without the columns that only a page has."""
-        return replace(self, columns=tuple(c for c in self.columns if not c.only_on_page))
+        return replace(self, columns=tuple(c for c in self.columns if c.importance))
 
     def text(self, width: int | None = None) -> str:
         """The table for a terminal, without a newline at its end; None has room for all columns.
@@ -109,13 +108,13 @@ class Table:
         """
         width = width or UNLIMITED_WIDTH
         shown = kept = self.as_text
-        for first in sorted({c.drop_order for c in shown.columns if c.drop_order is not None}):
+        for least in sorted({c.importance for c in shown.columns} - {math.inf}):
             if kept._room(width) < 0:
-                staying = tuple(c for c in kept.columns if c.drop_order != first)
+                staying = tuple(c for c in kept.columns if c.importance > least)
                 kept = replace(kept, columns=staying)
         lines = kept._with_rules([*zip(*kept._folded_cells(width), strict=True)])
         headers = [column.header for column in kept.columns]
-        text = _tabulated(kept.columns, headers, lines, "simple")
+        text = kept._tabulated(headers, lines, "simple")
         notes = kept.all_notes
         if absent := [one_line(c.header) for c in shown.columns if c not in kept.columns]:
             names = ", ".join(absent)
@@ -153,37 +152,31 @@ class Table:
         shown = self.as_text
         lines = [[*map(escape, line)] for line in shown.lines]
         headers = [escape(column.header) for column in shown.columns]
-        text = _tabulated(shown.columns, headers, lines, "pipe")
+        text = shown._tabulated(headers, lines, "pipe")
         return "\n\n".join(filter(None, (text, *map(escape, self.all_notes))))
+
+    def _tabulated(self, headers: Sequence[str], lines: Sequence[Sequence[str]], style: str) -> str:
+        """Its text, with headers as wide as their words; empty without lines, so that a table
+        without rows is its notes."""
+        if not lines:
+            return ""
+        padding = tabulate.MIN_PADDING  # there is no argument for it
+        tabulate.MIN_PADDING = 0
+        try:
+            text: str = tabulate.tabulate(
+                lines,
+                headers=headers if any(headers) else (),
+                tablefmt=style if any(headers) else "plain",
+                disable_numparse=True,
+                colalign=["left" if column.is_text else "right" for column in self.columns],
+            )
+        finally:
+            tabulate.MIN_PADDING = padding
+        return text
 
     def _room(self, width: int) -> int:
         """Characters that are left of a line where all columns are as narrow as they can be."""
         return width + COLUMN_GAP - sum(column.least_width + COLUMN_GAP for column in self.columns)
-
-
-def _tabulated(
-    columns: Sequence[Column],
-    headers: Sequence[str],
-    lines: Sequence[Sequence[str]],
-    format: str,
-) -> str:
-    """The text of a table, with headers as wide as their words; empty without lines, so that a
-    table without rows is its notes."""
-    if not lines:
-        return ""
-    padding = tabulate.MIN_PADDING  # there is no argument for it
-    tabulate.MIN_PADDING = 0
-    try:
-        text: str = tabulate.tabulate(
-            lines,
-            headers=headers if any(headers) else (),
-            tablefmt=format if any(headers) else "plain",
-            disable_numparse=True,
-            colalign=["left" if column.is_text else "right" for column in columns],
-        )
-    finally:
-        tabulate.MIN_PADDING = padding
-    return text
 
 
 def or_missing(estimate: Estimate | None, write: Callable[[Estimate], str]) -> str:

@@ -89,14 +89,14 @@ def test_compact_time(estimate: Estimate, expected: str) -> None:
 @pytest.mark.parametrize(
     ("estimate", "expected"),
     [
-        (between(0.824, 0.6, 1.3), "0.82"),
-        (about(-1.2e-5, 3e-6), "-1.2e-05"),
+        (between(0.824, 0.6, 1.3), "0.82 ± 58 %"),
+        (about(-1.2e-5, 3e-6), "-1.2e-05 ± 25 %"),
         (single(123.4), "123"),
         (between(0.2, -0.01, 0.4), "too noisy"),
         (between(0.2, 0.1, 0.4), "too noisy"),
     ],
 )
-def test_a_slope_stands_alone_or_is_too_noisy(estimate: Estimate, expected: str) -> None:
+def test_a_slope_has_its_larger_side_or_is_too_noisy(estimate: Estimate, expected: str) -> None:
     assert slope(estimate) == expected
 
 

@@ -7,14 +7,13 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.frames import row_frame
-from dpbench.analysis.metrics import TABLE_METRICS
 from dpbench.analysis.resources import peak_items_per_second
 from dpbench.analysis.rows import summarize
 from dpbench.analysis.sentences import environment_warnings, machine_notes
 from dpbench.errors import NotComparable
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
-from dpbench.report.configurations import cell
+from dpbench.report.configurations import rows_text
 from tests.analysis.builders import H100, compare_speeds, machine, run, runs, side, trial
 
 FIRST = machine()
@@ -35,7 +34,7 @@ def test_a_group_across_hosts_scales_from_one_replica_on_the_first() -> None:
     assert row.label == "ddp/gloo ×2 (1+1 nodes), batch 32"
     assert row.speedup is not None
     assert (row.speedup.value, row.notes) == (pytest.approx(1.5), ())
-    assert cell(TABLE_METRICS["group_size"], row, 2) == "2 (1+1)"
+    assert "  2 (1+1)  " in rows_text([row])
     assert row_frame([row])["nodes"].item() == "1+1"
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from dpbench.analysis import throughput
-from dpbench.analysis.formatting import ratio
 from dpbench.analysis.frames import row_frame, trial_frame
 from dpbench.analysis.metrics import Metric
 from dpbench.analysis.resources import peak_memory
@@ -140,12 +139,9 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
     assert found["reduced_bytes_per_step"] == 300
 
 
-def test_a_metric_of_estimates_is_refused_without_a_writer_of_them() -> None:
-    for values in ({"value_type": "estimate"}, {"better": "higher"}):
-        with pytest.raises(TypeError, match="gain: a metric of estimates needs a `write`"):
-            Metric("gain", float, **values)
+def test_a_metric_that_is_compared_is_refused_without_a_reading_of_trials() -> None:
     with pytest.raises(TypeError, match="gain: a metric that is compared needs `of_trial`"):
-        Metric("gain", float, better="higher", write=ratio)
+        Metric("gain", float, better="higher")
 
 
 @pytest.mark.parametrize(

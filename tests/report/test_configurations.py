@@ -16,7 +16,7 @@ from dpbench.analysis.frames import row_frame
 from dpbench.analysis.rows import summarize
 from dpbench.records.trial import HostLoad, Status
 from dpbench.report.configurations import frame_text, rows_text
-from tests.analysis.builders import BACKENDS, run, trial, varied
+from tests.analysis.builders import BACKENDS, run, runs, trial, varied
 from tests.report.sample import sample_records
 
 REQUIRED = """implementation backend group_size batch_size global_batch_size images_per_second
@@ -77,12 +77,14 @@ def body(text: str) -> list[str]:
 
 
 def test_eighty_columns_hold_the_four_quantities_and_a_rule_between_batch_sizes() -> None:
-    """With every column that identifies a row, and speeds of four digits that vary by a tenth."""
+    """With every column that identifies a row, speeds of four digits that vary by a tenth, and the
+    interval of losses."""
+    losses = [2.0 - 0.01 * step + 0.02 * math.sin(step * step) for step in range(20)]
     records = [
         run(
-            trial(name, BACKENDS.get(name, "gloo"), size, batch),
+            trial(name, BACKENDS.get(name, "gloo"), size, batch, steps=20),
             4000.0 * size * (1 + 0.1 * math.sin(k + size)),
-            losses=(2.0 + 0.5 * math.sin(k), 1.8, 1.7, 1.5),
+            losses=losses,
             repetition=k,
         )
         for name, size in (("single", 1), ("torch-ddp", 1), ("torch-ddp", 16))
@@ -92,7 +94,20 @@ def test_eighty_columns_hold_the_four_quantities_and_a_rule_between_batch_sizes(
     rows = summarize(records)
     header, rule, *lines = rows_text(rows, width=80).splitlines()
     assert header.split()[3:7] == ["Images/s", "Speedup", "Eff.", "Loss/s"]
+    assert all("±" in line.split("  ")[-1] for line in lines[:3])
     assert [place for place, line in enumerate(lines) if line == rule] == [3]
+
+
+def test_a_fall_of_the_loss_that_is_too_noisy_has_a_remedy() -> None:
+    """Without noise, and with noise that is larger than the fall over twenty steps."""
+    rows = []
+    for size, noise in ((1, 0.0), (2, 1.0)):
+        losses = [3 - 0.01 * step + noise * math.sin(step * step) for step in range(20)]
+        spec = trial(group_size=size, steps=20)
+        rows += summarize(runs(spec, (100.0, 101.0), losses=losses))
+    for shown, is_told in ((rows, True), (rows[:1], False)):
+        text = rows_text(shown)
+        assert ("Loss/s too noisy: measure more steps or repetitions" in text) is is_told
 
 
 def test_load_on_the_reference_of_speedups_is_told_beside_its_mark() -> None:
@@ -118,9 +133,9 @@ def test_local_sgd_is_marked_as_another_optimization() -> None:
         "×1, batch 32: averages parameters every 4 steps, gradients never: a different algorithm"
     )
     plain, rare = (run(trial("local-sgd", "gloo", sync_every=n), 100.0) for n in (1, 4))
-    for runs in ([plain], [plain, rare]):
-        found = Analysis(name="", rows=summarize(runs)).notes
-        assert (words in " ".join(found)) is (rare in runs)
+    for records in ([plain], [plain, rare]):
+        found = Analysis(name="", rows=summarize(records)).notes
+        assert (words in " ".join(found)) is (rare in records)
 
 
 def test_a_scaled_learning_rate_stands_in_the_row_with_its_rule() -> None:

@@ -41,7 +41,7 @@ def test_a_percentage_is_not_broken() -> None:
 
 def test_columns_leave_in_their_order_before_a_number_is_broken() -> None:
     cells = ["ddp/gloo ×2, batch 16", "1,200 (900–1,600)", "1,100 (800–1,500)", "0.007", "faster"]
-    looks = ({"is_text": True}, {"drop_order": 2}, {"drop_order": 2}, {"drop_order": 1}, {})
+    looks = ({"is_text": True}, {"importance": 2}, {"importance": 2}, {"importance": 1}, {})
     table = Table(
         columns=tuple(
             Column(header, [cell], **look)

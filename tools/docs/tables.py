@@ -10,10 +10,9 @@ from textwrap import fill
 from typing import Any
 
 import dpbench
-from dpbench.analysis.metrics import TABLE_METRICS
+from dpbench.analysis.metrics import METRICS, ON_PAGES
 from dpbench.api.results import Results
 from dpbench.cli.app import commands
-from dpbench.report.configurations import ALWAYS_SHOWN, DROP_ORDER
 from dpbench.specs.axes import GRID
 from dpbench.specs.labels import IDENTITY
 from tools.docs import ROOT
@@ -32,16 +31,16 @@ def table(kind: str, details: str) -> str:
 
 def _columns(which: str) -> str:
     """`shown` without being asked for, or `by name`: those that are measured, or `settings`."""
+    columns = [metric.counting(["images"]) for metric in METRICS if metric.importance >= ON_PAGES]
     if which == "settings":
-        return f"{fill(', '.join(key for key in TABLE_METRICS if key in GRID), 100)}\n"
+        return f"{fill(', '.join(each.key for each in columns if each.key in GRID), 100)}\n"
     shown = {"shown": True, "by name": False}[which]
-    headed = (column.counting(["images"]) for column in TABLE_METRICS.values())
     return _markdown(
         ("column", "definition"),
         (
             (f"{f'{column.header}, ' * shown}`{column.key}`", column.meaning)
-            for column in headed
-            if (column.key in (*ALWAYS_SHOWN, *DROP_ORDER)) is shown
+            for column in columns
+            if (column.importance > ON_PAGES) is shown
             and column.key not in (NOT_MEASURED if shown else GRID)
         ),
     )

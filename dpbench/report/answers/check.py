@@ -159,7 +159,7 @@ def _tables(compared: Comparison) -> Iterator[str | Table]:
                     change.replace(" per", "\nper"),
                     [change_words(row.change) if row.change else MISSING for row in rows],
                 ),
-                Column("Runs", [*map(sample_sizes, rows)], drop_order=1),
+                Column("Runs", [*map(sample_sizes, rows)], importance=1),
                 Column("Verdict", [row.outcome for row in rows], is_text=True),
             )
         )

@@ -10,6 +10,7 @@ from dpbench import units
 from dpbench.analysis.collectives import COLLECTIVE_METRICS, Collectives
 from dpbench.analysis.estimate import TOO_NOISY_RATIO
 from dpbench.analysis.formatting import span
+from dpbench.analysis.metrics import DATA_ONLY
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
@@ -32,14 +33,12 @@ def collectives_table(collectives: Collectives) -> Table:
     """A row for each collective, backend, group size and message size that has numbers; below it
     what failed, on what the others ran, and how to read them."""
     measured = [row for row in collectives.rows if row.nbytes is not None]
-    drop_order = ("algorithm_bytes_per_second", "repetitions", "bus_bytes_per_second")
-    columns = []
-    for metric in COLLECTIVE_METRICS:
-        if not metric.only_as_data:
-            values = [metric.read(row) for row in measured]
-            cells = [*map(metric.write, values)]
-            columns.append(metric_column(metric, values, cells, drop_order))
-    return Table(groups=3, columns=tuple(columns), notes=tuple(_notes(collectives)))
+    columns = tuple(
+        metric_column(metric, measured, lambda metric, _, value: metric.write(value))
+        for metric in COLLECTIVE_METRICS
+        if metric.importance != DATA_ONLY
+    )
+    return Table(groups=3, columns=columns, notes=tuple(_notes(collectives)))
 
 
 def _notes(collectives: Collectives) -> Iterator[str]:

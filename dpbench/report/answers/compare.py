@@ -62,9 +62,9 @@ def _comparison_table(rows: Sequence[ComparedRow], within: float) -> Table:
             Column(
                 "p",
                 [MISSING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}" for p in p_values],
-                drop_order=1,
+                importance=1,
             ),
-            Column("n", [*map(sample_sizes, rows)], drop_order=2),
+            Column("n", [*map(sample_sizes, rows)], importance=2),
             Column("B is", [_outcome_words(row, within) for row in rows], is_text=True),
         )
     )
@@ -90,7 +90,7 @@ def side_columns(
     sides = [row.baseline for row in rows], [row.candidate for row in rows]
     for name, averages in zip(names, sides, strict=True):
         header = f"{name}{gap}({one_line(min(units_used))})" if is_rate else name
-        yield Column(header, [or_missing(average, write) for average in averages], drop_order=3)
+        yield Column(header, [or_missing(average, write) for average in averages], importance=3)
 
 
 def sample_sizes(row: ComparedRow) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import chain
@@ -223,7 +224,7 @@ def factors_table(explanations: Sequence[Explanation]) -> Table:
                 "Cause",
                 [_cause_words(*row) for row in rows],
                 is_text=True,
-                drop_order=1 if len(explanations) > 1 else None,
+                importance=1 if len(explanations) > 1 else math.inf,
             ),
         ),
     )

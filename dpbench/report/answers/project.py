@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.analysis.estimate import BAND_CONFIDENCE, Estimate
 from dpbench.analysis.formatting import percent, percentage, plus_minus, time_text
-from dpbench.analysis.metrics import TABLE_METRICS
+from dpbench.analysis.metrics import COMPARED_METRICS
 from dpbench.analysis.projection.curve import ProjectedPoint, ScalingCurve
 from dpbench.analysis.projection.law import ACROSS_NODES, WITHIN_NODE
 from dpbench.messages import one_line
@@ -74,7 +74,7 @@ def _plain_curve(curve: ScalingCurve, network: str | None) -> dict[str, Any]:
 def _projection_table(curves: Sequence[ScalingCurve]) -> Table:
     """Columns without a value are left out."""
     items = {curve.rows[0].item for curve in curves}
-    metric = TABLE_METRICS["images_per_second"].counting(map(one_line, items))
+    metric = COMPARED_METRICS["images_per_second"].counting(map(one_line, items))
     shown = [
         (curve.label, point)
         for curve in curves
@@ -91,7 +91,7 @@ def _projection_table(curves: Sequence[ScalingCurve]) -> Table:
     columns = (
         Column("Series", [label for label, _ in shown], is_text=True),
         Column("Replicas", [f"{point.group_size:,}" for point in points]),
-        Column("Step", steps, drop_order=1),
+        Column("Step", steps, importance=1),
         Column(metric.header, [or_missing(point.throughput, with_unit) for point in points]),
         Column("Efficiency", [or_missing(point.efficiency, percentage) for point in points]),
         Column("Origin", [point.origin for point in points], is_text=True),

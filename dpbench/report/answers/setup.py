@@ -68,8 +68,8 @@ def plan_answer(
         Column("Backend", [each.backend for each in planned], is_text=True),
         Column("Size", [f"{each.group_size}{on_nodes(each.replicas_by_node)}" for each in planned]),
         Column("Batch", [str(each.batch_size or MISSING) for each in planned]),
-        Column("Global batch", batches, drop_order=2),
-        Column("Devices", devices, is_text=True, drop_order=1),
+        Column("Global batch", batches, importance=2),
+        Column("Devices", devices, is_text=True, importance=1),
         Column("Runs", ["skip" if each in reasons else str(runs[each]) for each in planned]),
     )
     notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in skipped.items()]
