@@ -158,7 +158,7 @@ def _column_notes(rows: Sequence[Row], shown: Mapping[str, Column]) -> Iterator[
     if losses := shown.get("loss_slope_per_second"):
         have_intervals = all("±" in number for number in {*losses.cells} - SAYS_NOTHING)
         shortage = f"no ± below {MIN_SLOPE_STEPS} timed steps or 2 repetitions"
-        how = "± its noise within a run" if have_intervals else shortage
+        how = "± noise within a run" if have_intervals else shortage
         compare = (
             "compare rows of one batch size; at one learning rate more replicas hardly raise it"
         )
