@@ -403,7 +403,7 @@ def _cause_of_loss(factor: Factor, explanation: Explanation) -> Cause:
     match factor.parts:
         case ("granularity",):
             text = "granularity, as a small shard takes longer per sample"
-            remedy = "try a larger --batch-sizes or fewer replicas"
+            remedy = "try larger --batch-sizes or fewer replicas"
         case ("contention",):
             copies = settings.group_size
             text = f"contention, as {copies} copies slow each other without communicating"
@@ -484,23 +484,24 @@ def _averaging(explanation: Explanation, part: Part) -> Cause:
     setting = "sync_every" if traits.averages_parameters else "accumulate"
     now = getattr(settings, setting)
     less_often = Alternative({setting: (now, LESS_OFTEN_FACTOR * now)}, QUARTER_LEFT)
-    others, larger = list[Alternative](), tuple[str, ...]()
+    advice: tuple[Alternative | str, ...]
     if traits.one_process and explanation.row.group_size > 1:
         text = "driving all replicas from one process, where they wait for each other"
         if part == "communication":
             text = "gathering gradients in one process"
         both = (settings.implementation, "ddp")
-        others = [Alternative({"implementation": both}, ", with a process for each replica")]
+        split = Alternative({"implementation": both}, ", with a process for each replica")
+        advice = (split, less_often)
     elif part == "communication":
         averaging = "averaging of parameters" if traits.averages_parameters else "communication"
         text = f"exposed {averaging} on {settings.backend}"
-        others = [*_faster_backend(explanation)]
+        advice = (*_faster_backend(explanation), less_often)
     else:
         text = "the wrapper's own work, a cost per step"
+        advice = (less_often, "use larger --batch-sizes")
         if name := traits.alternative:
-            others = [Alternative({"implementation": (settings.implementation, name)})]
-        larger = ("use larger --batch-sizes",)
-    return Cause(kind=part, text=text, advice=(*others, less_often, *larger))
+            advice = (Alternative({"implementation": (settings.implementation, name)}), *advice)
+    return Cause(kind=part, text=text, advice=advice)
 
 
 def _faster_backend(explanation: Explanation) -> Iterator[Alternative]:

@@ -242,11 +242,8 @@ def not_separated(explanation: Explanation) -> Iterator[str]:
         )
     for loss, gain in breakdown.offset_losses:
         share = percent(max(0.0, loss.share.value + gain.share.value))
-        together, faster = " and ".join((*loss.parts, *gain.parts)), " and ".join(gain.parts)
-        yield (
-            f"{together} together cost {share} of the step; what each costs is unclear, as steps "
-            f"with {faster} were faster than without"
-        )
+        parts = " and ".join((*loss.parts, *gain.parts))
+        yield f"{parts} together cost {share} of the step; what each of them costs is unclear"
     for factor in breakdown.factors:
         stages = [PARTS.index(part) for part in factor.parts[1:]]
         why = dict.fromkeys(_not_measured(stage, explanation) for stage in stages)

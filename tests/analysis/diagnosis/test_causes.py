@@ -122,11 +122,7 @@ def test_a_loss_is_named_if_its_share_or_its_ratio_is_beyond_the_noise() -> None
             [*LOSS, *on_shm(20), *row("ddp", [20, 20], [10, 10], accumulate=4)],
             {"communication": ". No other setting is known to reduce it"},
         ),
-        (
-            DP,
-            [*ALONE, *COPIES, *BY_DP],
-            {"wrapper": "ddp, with a process", "communication": "ddp, with a"},
-        ),
+        (DP, [*ALONE, *COPIES, *BY_DP], {"wrapper": "ddp, with a", "communication": "ddp, with"}),
         (DP, [*LOSS, *BY_DP], {"wrapper": ". Try --acc", "communication": ". Try --acc"}),
         (
             "independent ×2, batch 32",
@@ -143,18 +139,14 @@ def test_a_loss_has_the_remedy_that_was_not_tried(
     assert all(words in found[kind] for kind, words in expected.items())
 
 
-@pytest.mark.parametrize(
-    ("unsynced", "loss", "share"), [((10, 14), "waiting", "17 %"), ((14, 14), "wrapper", "17 %")]
-)
-def test_a_loss_that_a_gain_makes_up_for_is_no_cause(
-    unsynced: tuple[int, int], loss: str, share: str
-) -> None:
+@pytest.mark.parametrize(("unsynced", "loss"), [((10, 14), "waiting"), ((14, 14), "wrapper")])
+def test_a_loss_that_a_gain_makes_up_for_is_no_cause(unsynced: tuple[int, int], loss: str) -> None:
     """Steps without synchronization take 14 ms on the slower rank, and those with it 12."""
     records = [*ALONE, *COPIES, *row("ddp", [12, 12], unsynced)]
     assert causes_on(LABEL, records) == ()
     found = {one.row.label: one for one in explain_rows(summarize(records))}[LABEL]
     (note,) = not_separated(found)
-    assert note.startswith(f"{loss} and communication together cost {share} of the step; what each")
+    assert note.startswith(f"{loss} and communication together cost 17 % of the step; ")
 
 
 def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
@@ -167,8 +159,7 @@ def test_a_row_that_scales_linearly_has_nothing_to_gain() -> None:
     verdict = verdict_sentence(found, ties="dp ×2")
     assert verdict.startswith("Nothing large to fix: ddp/gloo ×2, batch 32 reaches 1")
     assert verdict.endswith(" of linear scaling from single, and ties with dp ×2.")
-    assert "no loss" in (table := factors_table([found]).text())
-    assert "a ratio above 1 is no loss, and there is nothing to do" in table
+    assert factors_table([found]).text().count("no loss") == 2, "in its row and in a note"
 
 
 def test_each_work_has_its_own_fastest_row() -> None:

@@ -112,8 +112,7 @@ def test_a_script_is_not_advised_what_it_has() -> None:
     (four,) = lines(**slow)
     assert four.endswith(". Use a larger batch, or take more micro-steps per optimizer step")
     (gloo,) = lines(**slow, group_class="ProcessGroupGloo")
-    in_script = 'init_process_group("shm") after import dpbench.parallel, or use'
-    assert f". Try --backends shm, or in the script {in_script}" in gloo
+    assert '. Try --backends shm, or in the script init_process_group("shm") after' in gloo
     on_gpus = {"devices": ("cuda:0", "cuda:1"), "group_class": "ProcessGroupGloo"}
     (nccl,) = lines(**slow, **on_gpus)
     assert '. Try --backends nccl, or in the script init_process_group("nccl"), or' in nccl
@@ -227,5 +226,4 @@ def test_ranks_that_wait_now_and_then_are_named_where_it_costs_a_tenth(
     )
     waiting = next(one for one in found.breakdown.factors if "waiting" in one.parts)
     assert waiting.share.value > 0.05
-    advice = [cause.remedy for cause in found.causes if cause.kind == "waiting"]
-    assert any("samples equally long" in each for each in advice) is is_named
+    assert any("samples equally long" in cause.remedy for cause in found.causes) is is_named
