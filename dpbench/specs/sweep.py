@@ -40,7 +40,7 @@ class SweepSpec:
     axes: Annotated[
         dict[str, tuple[str | int | float | None, ...]], AfterValidator(_with_later_axes)
     ]
-    """The values of each of GRID."""
+    """The values of each other axis: those of GRID."""
     workloads: tuple[WorkloadSpec, ...]
     """The workload of each architecture, with its data and files, and without values of axes."""
     devices: tuple[str, ...]
