@@ -15,7 +15,7 @@ from dpbench.folders import LOGS_FOLDER, ResultsFolder
 from dpbench.launch.collective_runner import run_collective
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.trial_runner import recorded
-from dpbench.messages import option_words, say
+from dpbench.messages import option_words
 from dpbench.options.comm import ELEMENT_BYTES, USUAL_SIZES, CommOptions
 from dpbench.options.model import OptionError
 from dpbench.records.collectives import CollectiveRecord
@@ -24,12 +24,7 @@ from dpbench.report.progress.trials import TrialProgress
 from dpbench.run.interrupts import interruptible
 from dpbench.run.reporting import measured_answer
 from dpbench.run.results_folders import results_folder
-from dpbench.run.this_machine import (
-    default_group_sizes,
-    device_notes,
-    devices_for,
-    threads_for,
-)
+from dpbench.run.this_machine import default_group_sizes, devices_for, threads_for
 from dpbench.specs.collective import IN_PARTS, Collective, CollectiveSpec
 from dpbench.specs.sweep import palindrome
 from dpbench.specs.traits import BACKENDS
@@ -45,7 +40,6 @@ def comm(options: CommOptions, progress: TrialProgress) -> Answer:
     )
     specs = build_collective_specs(options, machine, devices)
     logs = folder_inside(folder, LOGS_FOLDER)
-    say(*device_notes(machine, options.gpus, devices))  # as it is known that they can run
     records = list[CollectiveRecord]()
 
     def stored_words() -> str:

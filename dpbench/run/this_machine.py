@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.messages import option_words
+from dpbench.messages import option_words, say
 from dpbench.options.model import OptionError
+from dpbench.options.shared import MAX_WORD
 
 MAX_REPLICAS = 4096
 SMALL_GROUPS = 4
@@ -26,21 +27,22 @@ def default_group_sizes(largest: int) -> tuple[int, ...]:
 def devices_for(
     machine: Machine,
     gpus: int | Sequence[int] | None,
-    sizes: Sequence[int] | None,
+    sizes: Sequence[int | str] | None,
     *,
     oversubscribe: bool,
     may_lack: bool = False,
 ) -> tuple[str, ...]:
-    """A device for each replica of the largest group; raises UsageError if there are too few.
+    """A device for each replica of the largest group. Says if replicas run on the CPU though `gpus`
+    were asked for, or share cores; raises UsageError if there are too few.
 
     `gpus` is their number, or their ids; None leaves it to the group `sizes`, or else the machine.
     It `may_lack` them for a plan: where that is to run, each replica has a device of its own.
     """
     ids = () if gpus is None or isinstance(gpus, int) else tuple(gpus)
-    largest = max(sizes or (0,))
+    largest = max(map(int, sizes)) if sizes and MAX_WORD not in sizes else 0
     there_are = machine.replica_count
     count = (gpus if isinstance(gpus, int) else len(ids)) or largest or there_are
-    option = "group_sizes" if gpus is None and sizes else "gpus"
+    option = "group_sizes" if gpus is None and largest else "gpus"
     have = units.counted(there_are, "GPU")
     if not machine.gpus:
         cores = units.counted(there_are, "core")
@@ -66,19 +68,11 @@ def devices_for(
     if machine.gpus:
         distinct = there_are if oversubscribe else max(count, there_are)
         return tuple(f"cuda:{number % distinct}" for number in ids or range(count))
-    return ("cpu",) * count
-
-
-def device_notes(machine: Machine, gpus: object, devices: Sequence[str]) -> list[str]:
-    """Notes on replicas that run on the CPU though `gpus` were asked for, or that share cores."""
-    notes, count = list[str](), len(devices)
-    if machine.gpus:
-        return notes
     if gpus is not None:
-        notes.append(f"no CUDA device here: using {units.counted(count, 'CPU replica')}")
+        say(f"no CUDA device here: using {units.counted(count, 'CPU replica')}")
     if count > machine.cores:
-        notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
-    return notes
+        say(f"oversubscribed: {count} replicas share {machine.cores} cores")
+    return ("cpu",) * count
 
 
 def threads_for(

@@ -139,7 +139,7 @@ def by_field(words: Sequence[str]) -> dict[str, str]:
 def planned(typed: dict[str, str]) -> set[Configuration]:
     """The configurations that these options measure on two cores."""
     host = Node(number=0, machine=MACHINE, devices=("cpu",) * 2, common={})
-    spec, _ = build_sweep_spec(read_options(SweepOptions, typed), [host])
+    spec = build_sweep_spec(read_options(SweepOptions, typed), [host])
     return {*spec.configurations}
 
 

@@ -118,7 +118,7 @@ def check_implementations(
     names = (against, *options.measured_implementations)
 
     wanted = sweep_of_check(options, folder, against)
-    with plan_sweep(wanted, options.command("check"), only_speeds=True) as run:
+    with plan_sweep(wanted, options.command("check")) as run:
 
         def measure(repetitions: range) -> list[Side]:
             sweep = run.measure(progress, repetitions.stop)

@@ -149,7 +149,7 @@ def answer_messages() -> int:
         options = read_options(SweepOptions, asked["options"])
         command = decode(CommandLine, asked["command"])
         progress = TrialProgress(quiet=True)
-        with said_to(said.append), plan_sweep(options, command, only_speeds=True) as run:
+        with said_to(said.append), plan_sweep(options, command) as run:
             answer(run.sweep.spec.configurations)
             for message in sys.stdin:
                 asked = json.loads(message)

@@ -10,18 +10,19 @@ from contextlib import contextmanager, suppress
 from dpbench.codec import content_hash
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
-from dpbench.folders import LOGS_FOLDER
+from dpbench.folders import LOGS_FOLDER, Sweep, load_sweep
 from dpbench.launch.cluster import ClusterRunner, Node, NodeLost, open_cluster
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.signed_store import TOKEN_REMEDY, TOKEN_VARIABLE, given_token
-from dpbench.messages import as_typed, escaped, option_words, say
+from dpbench.messages import as_typed, escaped, option_words
 from dpbench.options.model import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.placement import MAX_PORT, Placement, parse_endpoint
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results_folders import results_folder
 from dpbench.run.sweep.measuring import SweepRun
-from dpbench.run.sweep.plan import prepared_datasets, specified_sweep, sweep_folder
+from dpbench.run.sweep.plan import prepared_datasets, resumed, sweep_folder
+from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import devices_for
 
 MAY_DIFFER = (
@@ -41,20 +42,25 @@ def sweep_on_nodes(
     Raises what `plan_sweep` and `open_cluster` raise, and NodeLost, which says how to finish.
     """
     here = _this_node(options, placement.node)
-    folder = options.results_dir / here.folder
     with as_exceptions(), open_cluster(placement, token, here) as cluster:
-        sweep, notes = specified_sweep(options, here, cluster.nodes)
-        trials = sweep.spec.trials
-        logs = folder_inside(folder, LOGS_FOLDER)
+        folder = options.results_dir / here.folder
+        results = folder.with_name(cluster.nodes[0].folder)
+        stored = load_sweep(results) if options.resume and here.number == 0 else None
+        spec = build_sweep_spec(options, cluster.nodes)
+        command = options.command("sweep")
+        if options.node_rank is not None:  # every node has its own
+            command = command.again(node_rank="N")
+        new = Sweep(folder=results, command=command, spec=spec)
+        sweep = resumed(stored, spec) if stored else new
         try:
-            with prepared_datasets(sweep.spec, options.data_dir) as prepared:
-                runner = ClusterRunner(cluster, trials, logs, prepared)
-                cluster.agree_on_plan(content_hash(trials))
-                say(*notes)
+            with prepared_datasets(spec, options.data_dir) as prepared:
+                logs = folder_inside(folder, LOGS_FOLDER)
+                runner = ClusterRunner(cluster, spec.trials, logs, prepared)
+                cluster.agree_on_plan(content_hash(spec.trials))
                 if here.number == 0:
                     yield SweepRun(sweep, runner, resumes=options.resume)
                 else:
-                    runner.follow(sweep.spec.time_limit_seconds)
+                    runner.follow(spec.time_limit_seconds)
                     yield None
         except NodeLost as lost:
             raise NodeLost(lost.reason, f"; to finish, {sweep.to_finish}") from None

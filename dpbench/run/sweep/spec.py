@@ -18,7 +18,7 @@ from dpbench.architecture.naming import with_files
 from dpbench.data.registry import is_function, unread_notes
 from dpbench.errors import UsageError, no_file
 from dpbench.launch.preflight import preflight
-from dpbench.messages import option_words
+from dpbench.messages import option_words, say
 from dpbench.options.model import OptionError
 from dpbench.options.shared import (
     DEFAULT_BATCH_SIZES,
@@ -44,29 +44,34 @@ MIN_FILLING_STEPS = 12
 """Fewest steps of a window that fills a time: SEGMENTS of three."""
 
 
-def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[SweepSpec, list[str]]:
-    """The sweep of these options on the nodes, of which the first plans and records; and notes for
-    the user.
+def build_sweep_spec(
+    options: SweepOptions, nodes: Sequence[Node], *, only_speeds: bool = False
+) -> SweepSpec:
+    """The sweep of these options on the nodes, of which the first plans and records.
 
-    Raises UsageError for what the nodes cannot run.
+    With `only_speeds`, what speedups and explanations need is left out: `single` unless it is asked
+    for, steps without synchronization and the phases of a step. Says what is to be known of models
+    and data, and raises UsageError for what the nodes cannot run.
     """
     group_sizes = _group_sizes(options, nodes)
     window_seconds = _window_seconds(options, nodes)
     axes = _axes(options, nodes, max(group_sizes), fills_time=window_seconds is not None)
     _require_whole_parts(options, axes, max(group_sizes))
-    workloads, notes = _workloads(options)
-    notes += unread_notes(options.data_dir, [workload.dataset for workload in workloads])
+    workloads = _workloads(options)
+    say(*unread_notes(options.data_dir, [workload.dataset for workload in workloads]))
+    asked = options.measured_implementations
     backend = OWN_BACKEND if options.script is not None else usual_backend(nodes[0].devices[0])
     spec = SweepSpec(
-        # Every speedup needs the first.
-        implementations=tuple(dict.fromkeys((SINGLE, *options.measured_implementations))),
+        # Every speedup needs SINGLE.
+        implementations=asked if only_speeds else tuple(dict.fromkeys((SINGLE, *asked))),
         backends=options.backends or (backend,),
         group_sizes=group_sizes,
         largest_group_only=() if options.implementations else (INDEPENDENT,),
         axes=axes,
-        workloads=tuple(workloads),
+        workloads=workloads,
         devices=tuple(device for node in nodes for device in node.devices),
         devices_by_node=tuple(len(node.devices) for node in nodes) if len(nodes) > 1 else (),
+        is_instrumented=not only_speeds,
         window_seconds=window_seconds,
         repetitions=options.repetitions,
         time_limit_seconds=options.time_limit,
@@ -76,7 +81,7 @@ def build_sweep_spec(options: SweepOptions, nodes: Sequence[Node]) -> tuple[Swee
         _ = [configuration.scaled_lr for configuration in spec.configurations]
     except ValueError as error:
         raise UsageError(f"{option_words('lr_scaling', options.lr_scaling)}: {error}") from None
-    return spec, notes
+    return spec
 
 
 def _group_sizes(options: SweepOptions, nodes: Sequence[Node]) -> tuple[int, ...]:
@@ -185,29 +190,28 @@ def _threads(
     )
 
 
-def _workloads(options: SweepOptions) -> tuple[list[WorkloadSpec], list[str]]:
-    """The workload of the script, or of each architecture, and notes on them.
+def _workloads(options: SweepOptions) -> tuple[WorkloadSpec, ...]:
+    """The workload of the script, or of each architecture.
 
     The first step of an architecture is taken here, so that errors of the user's code are known
-    before any trial. Raises UsageError for them.
+    before any trial. Says what it shows, and raises UsageError for them.
     """
     if options.script is not None:
         _require_script(options.script, is_module=options.module)
         (name,) = measured_names(options)
         prefix = ("-m",) if options.module else ()
         script = (*prefix, options.script, *options.arguments)
-        return [with_files(WorkloadSpec(architecture=name, dataset="", script=script))], []
+        return (with_files(WorkloadSpec(architecture=name, dataset="", script=script)),)
     make_importable(*options.arch, options.data)
     workloads = list[WorkloadSpec]()
-    notes = list[str]()
     for name in options.arch:
         tried = preflight(name, dataset=options.data, seed=options.seed[0])
-        notes += tried.notes
+        say(*tried.notes)
         workload = WorkloadSpec(
             architecture=name, dataset=tried.dataset, lr_scaling=options.lr_scaling
         )
         workloads.append(with_files(workload))
-    return workloads, notes
+    return tuple(workloads)
 
 
 def _require_script(script: str, *, is_module: bool) -> None:

@@ -35,7 +35,7 @@ from dpbench.rendezvous.placement import Placement, find_placement, local_gpu_in
 from dpbench.report.answer import Answer
 from dpbench.report.progress.training import size_line
 from dpbench.run.results_folders import results_folder
-from dpbench.run.this_machine import device_notes, devices_for, threads_for
+from dpbench.run.this_machine import devices_for, threads_for
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, SINGLE, usual_backend
@@ -92,7 +92,6 @@ def spec_here(options: TrainOptions, machine: Machine) -> TrainingSpec:
             "no CUDA device here: one replica on the CPU; "
             f"{option_words('gpus', 2)} splits the cores between two"
         )
-    say(*device_notes(machine, options.gpus, devices))
     spec = build_spec(options, devices, threads)
     if reason := machine.unusable_reason(spec):
         implementation = option_words("implementation", spec.implementation)

@@ -26,7 +26,7 @@ def node(*devices: str, cores: int = 4, gpus: tuple[Accelerator, ...] = ()) -> N
 
 def built(*hosts: Node, **options: str) -> SweepSpec:
     parsed = SweepOptions(**{"arch": "mlp", "data": "digits", **options})
-    return build_sweep_spec(parsed, hosts)[0]
+    return build_sweep_spec(parsed, hosts)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_threads_of_a_script_are_the_first_that_openmp_is_given(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     Path("train.py").touch()
-    spec, _ = build_sweep_spec(SweepOptions(script="train.py"), [node("cpu", gpus=gpus)])
+    spec = build_sweep_spec(SweepOptions(script="train.py"), [node("cpu", gpus=gpus)])
     assert (spec.axes["threads"], spec.window_seconds) == ((threads,), 0.5)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     with pytest.raises(UsageError, match=r"^OMP_NUM_THREADS 5: 5 × 1 replicas are more than"):
