@@ -214,10 +214,14 @@ def read_content(
 def _missing(folder: Path) -> str:
     """Why a folder holds no results, as it has no such file, and where they may be."""
     wanted = "expected a results folder of dpbench sweep"
-    if folder.exists():
-        inside = [str(path.parent) for path in sorted(folder.glob(f"*/{SWEEP_FILE}"), reverse=True)]
-        named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
-        return f"{folder} has no {SWEEP_FILE}; {wanted}{named}"
-    if os.path.lexists(Path("results", folder, SWEEP_FILE)):
-        return f"{folder} does not exist; did you mean {Path('results', folder)}?"
-    return f"{folder} does not exist{near_path(folder) or f'; {wanted}'}"
+    place, problem = folder, f"has no {SWEEP_FILE}"
+    if not folder.exists():
+        place, problem = folder.parent, "does not exist"
+        if os.path.lexists(Path("results", folder, SWEEP_FILE)):
+            return f"{folder} {problem}; did you mean {Path('results', folder)}?"
+        if near := near_path(folder):
+            return f"{folder} {problem}{near}"
+    files = sorted(place.glob(f"*/{SWEEP_FILE}"), key=lambda file: -file.stat().st_mtime)
+    inside = [str(file.parent) for file in files]
+    named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
+    return f"{folder} {problem}; {wanted}{named}"

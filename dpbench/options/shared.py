@@ -84,7 +84,7 @@ GPUS = Panel.OPTIONS.option(
     subjects=Subject.MEASURED,
 )
 RESULTS = Panel.ARGUMENTS.option(
-    "Results folder, or a CSV file of results.", "PATH", usual="the latest in results/"
+    "Results folder, a directory of them, or a CSV file.", "PATH", usual="the latest in results/"
 )
 
 

@@ -20,7 +20,7 @@ from dpbench.records.trial import Status
 from dpbench.report.answer import Answer
 from dpbench.report.answers.explain import explanation_answer
 from dpbench.report.progress.trials import TrialProgress
-from dpbench.run.results_folders import latest_folder
+from dpbench.run.results_folders import results_to_read
 from dpbench.specs.traits import SCRIPT
 
 TAIL_LINES = 12
@@ -35,7 +35,7 @@ def explain(options: ExplainOptions, progress: TrialProgress) -> Answer:
     """
     is_stored = options.subject is Subject.RESULTS
     if is_stored:
-        sweep = load_sweep(options.results_or_script or latest_folder("explain"))
+        sweep = load_sweep(results_to_read("explain", options.results_or_script))
     else:
         sweep = _measure(options, progress)
     analysis = analyze(sweep)

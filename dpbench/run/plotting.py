@@ -15,7 +15,7 @@ from dpbench.options.results import ALL_CHARTS, PlotOptions
 from dpbench.report.charts.figures import house_style, stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS, NothingToDraw
 from dpbench.report.page import CHART_FOLDER, REPORT_FOLDER
-from dpbench.run.results_folders import first_free, latest_folder
+from dpbench.run.results_folders import first_free, results_to_read
 
 
 def plot(options: PlotOptions) -> str:
@@ -26,7 +26,7 @@ def plot(options: PlotOptions) -> str:
     draws_all = ALL_CHARTS in options.kinds
     kinds = [CHARTS[name] for name in (CHARTS if draws_all else options.kinds)]
     sweeps_only = not all(kind.shows_collectives for kind in kinds)
-    path = options.path or latest_folder("plot", sweeps_only=sweeps_only)
+    path = results_to_read("plot", options.path, sweeps_only=sweeps_only)
     if options.output is None and is_table(path):
         raise UsageError(
             f"{path} is a table, which has no folder for charts; say where they go: --output FOLDER"

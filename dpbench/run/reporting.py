@@ -21,7 +21,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.answers.report import report_answer
 from dpbench.report.configurations import frame_text, plain_rows, rows_text
 from dpbench.report.page import page_path, page_path_in, page_text, write_page
-from dpbench.run.results_folders import last_measured, latest_folder
+from dpbench.run.results_folders import last_measured, results_to_read
 from dpbench.specs.command_line import CommandLine
 
 
@@ -52,7 +52,7 @@ def report(options: ReportOptions) -> Answer | str | None:
 
     Raises UsageError for rows or columns that the results do not have, and FileError.
     """
-    path = options.path or latest_folder("report", sweeps_only=False)
+    path = results_to_read("report", options.path, sweeps_only=False)
     if options.open and options.output is None and is_table(path):
         raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
     results = read_results(path)

@@ -41,23 +41,29 @@ def first_free(name: str, is_taken: Callable[[str], bool]) -> str:
     return next(free for free in chain([name], numbered) if not is_taken(free))
 
 
-def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
-    """The latest results folder, for a `command` without one; says which. Raises UsageError if
-    there is none."""
-    place = Path("results")
-    found = [
-        folder
-        for folder in (place.iterdir() if place.is_dir() else ())
-        if folders.holds_sweep(folder) or (folders.holds_collectives(folder) and not sweeps_only)
-    ]
-    if not found:
+def results_to_read(command: str, given: Path | None, *, sweeps_only: bool = True) -> Path:
+    """The results that a `command` reads: those that are given or, of a directory of results
+    folders, the latest; says which. Without one, the directory is results/.
+
+    Raises UsageError if that holds none.
+    """
+
+    def holds_results(folder: Path) -> bool:
+        is_wanted = folders.holds_collectives(folder) and not sweeps_only
+        return is_wanted or folders.holds_sweep(folder)
+
+    place = given or Path("results")
+    found = [] if holds_results(place) else [*filter(holds_results, place.glob("*"))]
+    if found:
+        latest = max(found, key=lambda folder: (last_measured(folder), folder.name))
+        say(f"{command}: using the latest in {place}: {latest}")
+        return latest
+    if given is None:
         raise UsageError(
-            f"{command}: expected a results folder, but {place}/ holds none; name one, or make one "
-            "with dpbench sweep"
+            f"{command}: expected a results folder, but {place}/ holds none; name one, or the "
+            "directory that it is in, or make one with dpbench sweep"
         )
-    latest = max(found, key=lambda folder: (last_measured(folder), folder.name))
-    say(f"{command}: no folder given; using the latest: {latest}")
-    return latest
+    return given
 
 
 def last_measured(folder: Path) -> float:

@@ -1,4 +1,4 @@
-"""Commands that read results take the latest folder where none is named."""
+"""Commands that read results take the latest folder of a directory, and of results/ without one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.errors import FileError, UsageError
 from dpbench.folders import load_sweep
-from dpbench.run.results_folders import latest_folder
+from dpbench.run.results_folders import results_to_read
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -50,11 +50,17 @@ def folders(measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> None:
-    assert latest_folder("x", sweeps_only=False) == Path("results/sizes")
+    assert results_to_read("x", None, sweeps_only=False) == Path("results/sizes")
     (folders / "one" / "report" / "index.html").write_text("")  # nothing is measured by that
-    assert latest_folder("x") == Path("results/one")
+    assert results_to_read("x", None) == Path("results/one")
     os.utime(folders / "zero" / "trials.jsonl")
-    assert latest_folder("x") == Path("results/zero")
+    assert results_to_read("x", None) == Path("results/zero")
+
+
+def test_a_directory_of_results_folders_stands_for_the_latest_in_it(folders: Path) -> None:
+    elsewhere = folders.rename("elsewhere")
+    latest = Path(shutil.copytree("elsewhere/zero", "elsewhere/one/zero")).parent
+    assert results_to_read("x", elsewhere) == results_to_read("x", latest) == latest
 
 
 def test_a_folder_is_suggested_where_results_usually_are(folders: Path) -> None:
@@ -64,8 +70,8 @@ def test_a_folder_is_suggested_where_results_usually_are(folders: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_without_a_folder_the_error_names_a_remedy() -> None:
-    with pytest.raises(UsageError, match=r"holds none; name one, or make one with dpbench sweep$"):
-        latest_folder("report")
+    with pytest.raises(UsageError, match=r"holds none; name one, or the directory"):
+        results_to_read("report", None)
 
 
 @pytest.mark.usefixtures("folders")
@@ -89,9 +95,9 @@ def test_a_command_without_a_folder_takes_the_latest_and_says_so(
 ) -> None:
     assert run(words) == 0
     out, err = capsys.readouterr()
-    said = f"dpbench: {words[0]}: no folder given; using the latest: results/{taken}"
+    said = f"dpbench: {words[0]}: using the latest in results: results/{taken}"
     assert err.splitlines()[0] == said
-    assert "no folder given" not in out
+    assert "using the latest" not in out
 
 
 def test_a_sweep_that_ended_early_is_shown_as_such(folders: Path, capsys: Capture) -> None:
