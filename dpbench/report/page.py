@@ -70,10 +70,15 @@ def page_text(
     drawn = _draw(results) if charts else {}
     command: CommandLine | None
     if isinstance(results, Collectives):
-        about, command = _measured_on(results), results.command
+        specs = [row.spec for row in results.rows]
+        collectives = ", ".join(dict.fromkeys(spec.collective for spec in specs))
+        backends = ", ".join(dict.fromkeys(spec.backend for spec in specs))
+        title = f"{collectives} on {backends}" if specs else results.name
+        command = results.command
         content: dict[str, Any] = {"collectives": collectives_table(results)}
     else:
-        about, command = _about(results), results.sweep.command if results.sweep else None
+        sweep = results.sweep
+        title, command = (works_of(sweep), sweep.command) if sweep else (results.name, None)
         scaling = drawn.get("scaling", [])
         factors = factors_table([e for e in results.explanations if not e.row.noisy_estimates])
         content = {
@@ -82,16 +87,15 @@ def page_text(
             "next_command": next_command(results, last_command),
             "first_chart": scaling.pop(0) if scaling and results.fastest else None,
             "rows": configurations_table(results.rows, command=command),
-            "notes": results.notes,
             "factors": factors if factors.lines else None,
             "reading_note": READING_NOTE,
         }
     first = next(iter(results.environments.values()), None)  # warnings say how others differ
     return render_template(
         "page.html",
-        title=results.name,
-        about=about,
-        warnings=results.warnings,
+        title=title,
+        results=results,
+        about=_about(results),
         charts=drawn,
         environment=environment_table(environment_lines(first)) if first else None,
         command=command.text if command else "",
@@ -101,16 +105,14 @@ def page_text(
 
 def _fastest_explained(analysis: Analysis) -> Iterator[Explanation]:
     """For each headline the row that explain shows: the fastest one with several replicas."""
-    together = [explained for explained in analysis.explanations if explained.trains_together]
     for fastest in analysis.fastest:
-        yield from fastest_by_work(
-            [
-                explained
-                for explained in together
-                if explained.row.work == fastest.work
-                and fastest.batch_size in (None, explained.row.batch_size)
-            ]
-        )
+        of_headline = [
+            explained
+            for explained in analysis.explanations
+            if explained.row.work == fastest.work
+            and fastest.batch_size in (None, explained.row.batch_size)
+        ]
+        yield from (best for best in fastest_by_work(of_headline) if best.trains_together)
 
 
 def _draw(results: Analysis | Collectives) -> dict[str, list[tuple[ChartKind, str]]]:
@@ -131,23 +133,17 @@ def _draw(results: Analysis | Collectives) -> dict[str, list[tuple[ChartKind, st
     return charts
 
 
-def _about(analysis: Analysis) -> Iterator[str]:
-    """Model, data, hardware, versions, and how many trials were run."""
-    sweep = analysis.sweep
-    if sweep is None:
-        yield f"{units.counted(len(analysis.rows), 'row')} of published numbers, not measured here"
+def _about(results: Analysis | Collectives) -> Iterator[str]:
+    """The machine, the time, how many trials were run, and how many rows are published."""
+    if isinstance(results, Analysis) and results.sweep is None:
+        yield f"{units.counted(len(results.rows), 'row')} of published numbers, not measured here"
         return
-    yield works_of(sweep)
-    yield from _measured_on(analysis)
-    yield units.counted(sweep.trials_run, "trial")
-    if any(row.verified is not None for row in analysis.rows):
-        right = sum(row.verified is True for row in analysis.rows)
-        checked = sum(bool(row.throughput) or row.verified is not None for row in analysis.rows)
-        yield f"gradients of {right:,} of {checked:,} configurations match a single process"
-
-
-def _measured_on(results: Analysis | Collectives) -> Iterator[str]:
-    """The machine and the time."""
     yield environment_line(results.environments, {*results.environments})
     if first := min((record.started_utc for record in results.records), default=""):
         yield f"{first[:10]} {first[11:16]} UTC"
+    if isinstance(results, Analysis) and results.sweep:
+        yield units.counted(results.sweep.trials_run, "trial")
+        if any(row.verified is not None for row in results.rows):
+            right = sum(row.verified is True for row in results.rows)
+            checked = sum(bool(row.throughput) or row.verified is not None for row in results.rows)
+            yield f"gradients of {right:,} of {checked:,} configurations match a single process"

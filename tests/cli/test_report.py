@@ -66,7 +66,7 @@ def test_a_report_is_written_over_a_report_and_over_nothing_else(
     for name in "ab":  # b is older than the page of a
         sweep_folder = sweep_folder.rename(tmp_path / name)
         report(sweep_folder, "--output", site, "--no-charts")
-        assert f"<h1>{name}</h1>" in (site / "index.html").read_text()
+        assert f"<small>Folder: {name}</small>" in (site / "index.html").read_text()
     (site / "index.html").write_text("<!doctype html><title>the user's own</title>")
     for folder in (site, tmp_path):
         assert run_command(["report", str(sweep_folder), "--output", str(folder)]) == 2

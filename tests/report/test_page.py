@@ -62,8 +62,10 @@ def test_a_chart_stands_beside_the_headline_and_the_table_is_first_below() -> No
     assert re.findall('<section class="section" id="(.+?)"', page) == ["results", "scaling"]
 
 
-def test_the_page_says_how_many_gradients_are_right() -> None:
-    assert " · gradients of 18 of 19 configurations match a single process</p>" in whole()
+def test_the_page_says_what_was_measured_and_how_many_gradients_are_right() -> None:
+    assert "<h1>mnist_cnn on digits</h1>" in whole()
+    right = " · gradients of 18 of 19 configurations match a single process"
+    assert f"{right}<br><small>Folder: demo</small></p>" in whole()
 
 
 def test_skipped_trials_count_neither_as_run_nor_as_planned() -> None:
@@ -91,6 +93,7 @@ def test_published_numbers_and_collectives_have_a_page() -> None:
     assert " rows of published numbers, not measured here</p>" in published
     assert titles(published) == ["Results"]
     page = page_text(stored_collectives(sample_collectives()), charts=True)
+    assert "<h1>all_reduce on gloo, shm, nccl</h1>" in page
     assert titles(page) == ["Communication", "Reproduce"]
     assert '<section class="section" id="communication"' in page
     assert charts_of(page) == ["bandwidth"]

@@ -16,11 +16,19 @@ from dpbench.analysis.formatting import TOO_NOISY, plus_minus, span, time_text
 from dpbench.analysis.rows import Row
 from dpbench.analysis.scaling import UNITY
 from dpbench.messages import one_line
-from dpbench.report.charts.figures import INK, MAX_PANELS, MUTED, captioned, first_of, series_styles
+from dpbench.report.charts.figures import (
+    INK,
+    MAX_PANELS,
+    MUTED,
+    captioned,
+    first_of,
+    panels,
+    series_styles,
+)
 from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 
-MAX_BARS = 14
+MAX_BARS, BAR_INCHES = 14, 0.27
 REFERENCE_IMPLEMENTATIONS = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
 PHASE_COLORS: dict[PhaseName, str] = {
     "data": "#DDCC77",
@@ -41,34 +49,38 @@ def implementations(analysis: Analysis) -> Figure:
     ratios = {row: ratio for case in compared for row, ratio in case.items()}
     if not ratios:
         raise NothingToDraw("no two implementations have a throughput at the same sizes")
-    styles = series_styles(sides)
-    figure, panels, left_out = case_panels(ratios, "× as fast as the reference")
-    drawn = [ratios[row] for _, case in panels for row in case]
-    for axis, rows in panels:
+    styles = series_styles(analysis.rows)
+    references = {row.series for row, ratio in ratios.items() if ratio is UNITY}
+    other = one_line(references.pop()) if len(references) == 1 else "the reference"
+    figure, shown, left_out = case_panels(ratios, f"× as fast as {other}")
+    stated: list[Estimate] = []
+    for axis, rows in shown:
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
         for place, row in enumerate(rows):
             ratio = ratios[row]
-            style = styles[row.series]
-            words = "reference" if ratio is UNITY else f"{plus_minus(ratio)} ×"
-            write_beside(axis, place, TOO_NOISY if ratio.is_too_noisy else words)
             if ratio.is_too_noisy:
+                write_beside(axis, place, TOO_NOISY)
                 continue
+            is_reference = ratio is UNITY
+            write_beside(axis, place, "reference" if is_reference else f"{plus_minus(ratio)} ×")
+            if not is_reference:
+                stated.append(ratio)
             low, high = ratio.ends
-            may_be_one = ratio is not UNITY and (ratio.interval is None or low <= 1 <= high)
+            may_be_one = not is_reference and (ratio.interval is None or low <= 1 <= high)
+            color, marker = styles[row.series]["color"], styles[row.series]["marker"]
             axis.errorbar(
                 ratio.value,
                 place,
                 xerr=[[side] for side in ratio.sides],
                 elinewidth=1.0,
-                color=style["color"],
-                marker=style["marker"],
+                color=color,
+                marker=marker,
                 markersize=6,
-                markerfacecolor="white" if may_be_one else style["color"],
+                markerfacecolor="white" if may_be_one else color,
             )
     remarks = ["hollow: the interval of this row alone contains 1, or is missing"]
     if any(row.implementation == INDEPENDENT for row in analysis.rows):
         remarks.append(f"{INDEPENDENT} is not shown: its replicas do not synchronize")
-    stated = [ratio for ratio in drawn if ratio is not UNITY and not ratio.is_too_noisy]
     return captioned(figure, analysis, stated, [*remarks, *left_out])
 
 
@@ -85,8 +97,8 @@ def step_shares(analysis: Analysis) -> Figure:
     phases = {row: step for row in analysis.rows if (step := step_phases(row.usable_records))}
     if not phases:
         raise NothingToDraw("no trial measured the phases of a step")
-    figure, panels, left_out = case_panels(phases, "share of the step (%); right: mean step")
-    for axis, rows in panels:
+    figure, shown, left_out = case_panels(phases, "share of the step (%); right: mean step")
+    for axis, rows in shown:
         axis.set_xlim(0, 100)
         for place, row in enumerate(rows):
             step = phases[row]
@@ -113,7 +125,7 @@ def step_shares(analysis: Analysis) -> Figure:
                     axis.text(left + width / 2, place, text, ha="center", va="center", fontsize=8)
                 left += width
             write_beside(axis, place, time_text(step.step_seconds))
-    steps = span((phases[row].steps for _, rows in panels for row in rows), "step")
+    steps = span((phases[row].steps for _, rows in shown for row in rows), "step")
     remark = (
         f"means over {steps} per rank and repetition; instrumented steps wait for the "
         "device after each phase"
@@ -146,22 +158,20 @@ def case_panels(
             break
         drawn.append(case[:room])
         room -= len(case)
-    heights = [*map(len, drawn)]
-    size = 5.2, 0.27 * sum(heights) + 0.8 * len(drawn) + 0.8
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(drawn), 1, squeeze=False, sharex=True, height_ratios=heights)
-    axes: list[Axes] = [line[0] for line in grid]
+    titles = []
+    for first, *_ in drawn:
+        replicas = units.counted(first.group_size, "replica")
+        batch = f", batch size {first.batch_size:,}" if first.batch_size else ""
+        titles.append(f"{replicas}{batch}")
+    figure, axes = panels(titles, [BAR_INCHES * len(case) for case in drawn], sharex=True)
     axes[-1].set_xlabel(label)
     for axis, case in zip(axes, drawn, strict=True):
-        batch = case[0].batch_size
-        title = units.counted(case[0].group_size, "replica")
-        axis.set_title(title if batch is None else f"{title}, batch size {batch:,}", pad=4)
         axis.grid(False, axis="y")
         axis.tick_params(axis="y", length=0)
         axis.spines["left"].set_visible(False)
         axis.set_ylim(len(case) - 0.4, -0.6)
         axis.set_yticks(range(len(case)), [one_line(row.series) for row in case])
-    remarks = first_of(sum(heights), len(rows), "configurations")
+    remarks = first_of(sum(map(len, drawn)), len(rows), "configurations")
     return figure, [*zip(axes, drawn, strict=True)], remarks
 
 

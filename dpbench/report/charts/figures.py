@@ -1,7 +1,7 @@
 """How all charts look, with colors, axes and captions, and their files; dpbench.mplstyle has fonts.
 
-Implementations have the colors of Okabe and Ito, phases of a step have pale ones. Dash and marker
-show the backend, so that no chart depends on color alone.
+Implementations have the colors of Okabe and Ito, phases of a step have pale ones. The pattern shows
+the backend: dash and marker of a curve, hatch of a bar. Without a backend it is plain.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dpbench.report.markup import visible
 from dpbench.specs.traits import BACKENDS
 
 INK, MUTED = "#222222", "#767676"
-"""Colors of text and the plain module; of marks behind the data."""
+"""Colors of text, the plain module and charts without implementations; of marks behind the data."""
 IMPLEMENTATION_COLORS = {
     "ddp": "#0072B2",
     "torch-ddp": "#D55E00",
@@ -46,18 +46,20 @@ IMPLEMENTATION_COLORS = {
     "single": INK,
 }
 OTHER_COLORS = ("#882255", "#6A51A3", "#8C6D31", "#637939", "#843C39")
-"""Colors of implementations without one of their own, in their order, and of backends in charts of
-collectives, which have no implementation."""
-SeriesStyle = dict[str, Any]
-"""Color, linestyle and marker of a series, as arguments for matplotlib's line functions."""
-DASHES = ("-", "--", ":", "-.")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+"""Colors of implementations without one of their own, in their order."""
+DASHES = ("-", "--", ":", "-.", (0, (3, 1, 1, 1, 1, 1)))
+MARKERS = ("o", "s", "^", "D", "v")
+HATCHES: dict[Any, str] = dict(zip(DASHES, ("", "//", "..", "xx", "--"), strict=True))
+"""The pattern of each of BACKENDS, in their order: dash and marker of its curves, and the hatch of
+bars that stand for curves of this dash. The first one is plain."""
 MAX_PANELS = 6
+PANEL_INCHES = 0.8
+"""Height of the title and axis of a panel."""
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 CHARACTERS_PER_INCH, LINE_INCHES, MARGIN_INCHES = 16.5, 0.15, 0.08
 """The width of a caption's characters, the height of its lines, and the margin around it."""
-KEY_WIDTH_INCHES, KEY_HEIGHT_INCHES = 1.6, 0.19
-"""Room of an entry of the legend."""
+KEY_WIDTH_INCHES, KEY_HEIGHT_INCHES, LETTER_INCHES = 0.6, 0.19, 0.075
+"""Room of an entry of the legend, and of each letter in it."""
 PIXELS_PER_INCH = 130
 _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """Metadata without dates, so that equal data gives equal files."""
@@ -72,37 +74,42 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def series_styles(rows: Iterable[Row]) -> dict[str, SeriesStyle]:
-    """The style of every `Row.series`: the implementation has the color, the backend the rest.
+def series_styles(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
+    """Color, dash and marker of every `Row.series`, as arguments for matplotlib's line functions.
 
     The first label of an implementation has its color; further ones, such as "ddp(bf16)" beside
-    "ddp", and implementations without a color take OTHER_COLORS.
+    "ddp", and implementations without a color take OTHER_COLORS. All charts of an analysis choose
+    among all of its rows, and so agree.
     """
-    series = {row.series: row for row in rows}
     free = cycle(OTHER_COLORS)
     colors: dict[str, str] = {}
-    for row in series.values():
+    styles: dict[str, dict[str, Any]] = {}
+    for row in rows:
         label = row.implementation_label
         color = IMPLEMENTATION_COLORS.get(row.implementation)
         if label not in colors:
             colors[label] = color if color and color not in colors.values() else next(free)
-    looks = backend_styles(row.backend for row in series.values())
-    return {
-        name: {**looks[row.backend], "color": colors[row.implementation_label]}
-        for name, row in series.items()
-    }
+        styles[row.series] = {**line_pattern(row.backend), "color": colors[label]}
+    return styles
 
 
-def backend_styles(backends: Iterable[str | None]) -> dict[str | None, SeriesStyle]:
-    """The style of each backend; those that dpbench knows have the same in every chart."""
-    return {
-        name: {
-            "color": OTHER_COLORS[place % len(OTHER_COLORS)],
-            "linestyle": DASHES[place % len(DASHES) if name else 0],
-            "marker": MARKERS[place % len(MARKERS) if name else 0],
-        }
-        for place, name in enumerate(dict.fromkeys([*BACKENDS, *backends]))
-    }
+def line_pattern(backend: str | None) -> dict[str, Any]:
+    """Dash and marker of a backend, which are the same in every chart."""
+    place = [*BACKENDS].index(backend) % len(DASHES) if backend in BACKENDS else 0
+    return {"linestyle": DASHES[place], "marker": MARKERS[place]}
+
+
+def panels(
+    titles: Sequence[str], heights: Sequence[float], *, sharex: bool = False, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Panels of these heights in inches below each other, so that a chart is as wide as a phone."""
+    size = 5.2, sum(heights) + PANEL_INCHES * (len(titles) + 1)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.add_gridspec(len(titles), height_ratios=heights)
+    axes: list[Axes] = [*grid.subplots(squeeze=False, sharex=sharex, sharey=sharey).flat]
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_title(title)
+    return figure, axes
 
 
 def first_of(drawn: int, total: int, noun: str) -> list[str]:
@@ -126,7 +133,7 @@ def captioned(
 ) -> Figure:
     """Puts below the panels one legend for all, how the intervals of the `estimates` came about,
     `remarks`, and the environment."""
-    words = []
+    words = list[str]()
     repeated = [value.sample_size for value in estimates if value.basis == "repetitions"]
     if repeated:
         level = percent(CONFIDENCE)
@@ -134,10 +141,11 @@ def captioned(
         words.append(f"error bars: {level} interval over n = {count} repetitions")
     if single := sum(value.basis == "single value" for value in estimates):
         words.append(f"{units.counted(single, 'point')} without an error bar: n = 1")
-    machine = environment_line(results.environments, {*results.environments})
-    parts = (*words, *remarks, machine, results.name)
+    words += remarks
+    if results.environments:
+        words.append(environment_line(results.environments, {*results.environments}))
     text = textwrap.fill(
-        " · ".join(map(one_line, parts)),
+        " · ".join(map(one_line, (*words, results.name))),
         int(figure.get_figwidth() * CHARACTERS_PER_INCH),
         break_on_hyphens=False,
     )
@@ -145,7 +153,8 @@ def captioned(
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    columns = int(figure.get_figwidth() / KEY_WIDTH_INCHES)
+    key_width = KEY_WIDTH_INCHES + LETTER_INCHES * max(map(len, handles), default=0)
+    columns = max(1, int(figure.get_figwidth() / key_width))
     # The layout of the panels leaves room for both, whatever the number of their lines.
     written = (text.count("\n") + 1) * LINE_INCHES + 2 * MARGIN_INCHES
     below = written + math.ceil(len(handles) / columns) * KEY_HEIGHT_INCHES

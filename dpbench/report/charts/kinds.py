@@ -37,9 +37,13 @@ class ChartKind:
     """The `id` of its section of the page."""
     function: str
     """The function that draws an `Analysis`, or `Collectives`, as "module:function" here."""
-    shows_collectives: bool = False
     page_group_sizes: int = 0
     """Fewest group sizes with which it says more than the other charts of the page."""
+
+    @property
+    def shows_collectives(self) -> bool:
+        """Whether it shows what `dpbench comm` measures, and no training."""
+        return self.section == "communication"
 
     def draw(self, results: Analysis | Collectives) -> Figure:
         """Draw it of one work, in `figures.house_style()`; raises NothingToDraw with a reason."""
@@ -53,20 +57,16 @@ class ChartKind:
         return figure
 
 
-_KINDS = (
-    ChartKind("implementations", "Implementations compared", "scaling", "bars:implementations"),
-    ChartKind("throughput", "Throughput by group size", "scaling", "curves:throughput"),
-    ChartKind("speedup", "Speedup by group size", "scaling", "curves:speedup", page_group_sizes=3),
-    ChartKind("efficiency", "Efficiency by group size", "scaling", "curves:efficiency"),
-    ChartKind("step-shares", "Phases of a step", "time", "bars:step_shares"),
-    ChartKind("loss", "Loss over time", "learning", "curves:loss"),
-    ChartKind(
-        "bandwidth",
-        "Bandwidth by message size",
-        "communication",
-        "curves:bandwidth",
-        shows_collectives=True,
-    ),
-)
-CHARTS = {kind.name: kind for kind in _KINDS}
+CHARTS = {
+    kind.name: kind
+    for kind in (
+        ChartKind("implementations", "Implementations compared", "scaling", "bars:implementations"),
+        ChartKind("throughput", "Throughput by group size", "scaling", "curves:throughput"),
+        ChartKind("speedup", "Speedup by group size", "scaling", "curves:speedup", 3),
+        ChartKind("efficiency", "Efficiency by group size", "scaling", "curves:efficiency"),
+        ChartKind("step-shares", "Phases of a step", "time", "bars:step_shares"),
+        ChartKind("loss", "Loss over time", "learning", "curves:loss"),
+        ChartKind("bandwidth", "Bandwidth by message size", "communication", "curves:bandwidth"),
+    )
+}
 """Kinds in the order in which they are listed and drawn."""

@@ -144,12 +144,33 @@ def test_charts_know_rows_by_their_names_whatever_their_labels_say() -> None:
     assert "single(adamw)" not in {name for name, *_ in bars(CHARTS["speedup"].draw(rows).axes[0])}
 
 
-def test_every_label_of_a_chart_has_a_color_of_its_own() -> None:
-    rows = with_settings().rows
-    styles = figures.series_styles(rows)
-    labels = {row.implementation_label for row in rows}
-    assert len({look["color"] for look in styles.values()}) == len(labels) == 9
-    assert styles["ddp(adamw)/gloo"]["color"] == figures.IMPLEMENTATION_COLORS["ddp"]
+def test_an_implementation_has_one_color_in_all_charts_of_an_analysis() -> None:
+    rows = with_settings()
+    throughput, speedup = (
+        {str(bar.get_label()): bar.lines[0].get_color() for bar in axes.containers}
+        for axes in (CHARTS[kind].draw(rows).axes[0] for kind in ("throughput", "speedup"))
+    )
+    assert len({*throughput.values()}) == len(throughput) == 8
+    assert throughput["ddp(adamw)/gloo"] == figures.IMPLEMENTATION_COLORS["ddp"]
+    common = throughput.keys() & speedup.keys()
+    assert "fsdp2(adamw)/gloo" in common
+    assert [throughput[name] for name in common] == [speedup[name] for name in common]
+
+
+def test_a_backend_has_a_pattern_and_bars_without_one_are_plain_and_without_gaps() -> None:
+    names = (("dp", "threads"), ("ddp", "gloo"), ("ddp", "shm"), ("single", "none"))
+    specs = [trial(*name, 1 if name[0] == "single" else 2) for name in names]
+    axes = CHARTS["throughput"].draw(source([run(spec, 100.0) for spec in specs])).axes[0]
+    patterns = dict(zip(["dp", "ddp/gloo", "ddp/shm", "single"], axes.patches, strict=True))
+    assert [bar.get_hatch() for bar in patterns.values()] == ["", "", "..", ""]
+    centers = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches]
+    assert centers == pytest.approx([0.79, 1.0, 1.21, 0.0])
+
+
+def test_a_legend_of_long_names_is_not_cut() -> None:
+    chart = CHARTS["throughput"].draw(with_settings())
+    chart.draw_without_rendering()
+    assert chart.legends[0].get_window_extent().x1 <= chart.bbox.x1
 
 
 def test_a_published_line_starts_at_single_of_its_batch_size(tmp_path: Path) -> None:
@@ -157,18 +178,14 @@ def test_a_published_line_starts_at_single_of_its_batch_size(tmp_path: Path) -> 
     path = tmp_path / "table.csv"
     path.write_text("\n".join(("implementation,group_size,batch_size,images_per_second", *rows)))
     chart = CHARTS["throughput"].draw(Analysis(name="", rows=published_rows(path)))
-    ddp = [
-        container.lines[0]
-        for a in chart.axes
-        for container in a.containers
-        if container.get_label() == "ddp"
-    ]
-    assert [[*line.get_ydata()] for line in ddp] == [[100.0, 180.0, 340.0]]
+    ddp = [value for axes in chart.axes for name, _, value, *_ in bars(axes) if name == "ddp"]
+    assert ddp == [100.0, 180.0, 340.0]
 
 
 def test_implementations_are_compared_with_torch() -> None:
     first = figure("implementations").axes[0]
     assert first.get_title("left") == "4 replicas, batch size 32"
+    assert figure("implementations").axes[-1].get_xlabel() == "× as fast as torch-ddp/gloo"
     names = [label.get_text() for label in first.get_yticklabels()]
     rows = {row.series: row for row in sweep().rows if (row.group_size, row.batch_size) == (4, 32)}
     reference = rows["torch-ddp/gloo"].throughput

@@ -8,8 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from dpbench.analysis.analyze import Analysis
-from dpbench.report.charts.curves import panels
-from dpbench.report.charts.figures import captioned, house_style, stem_of, write_figure
+from dpbench.report.charts.figures import captioned, house_style, panels, stem_of, write_figure
 from dpbench.report.charts.kinds import CHARTS
 from tests.analysis.builders import run, trial
 from tests.report.sample import analysis
@@ -18,7 +17,7 @@ STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 
 
 def small(name: str = "demo") -> Figure:
-    figure, [(axes, _)], _ = panels(["one"], "panels")
+    figure, [axes] = panels(["one"], [1.0])
     axes.plot([1, 2], [1, 2])
     figure.suptitle("Loss over time")
     return captioned(figure, Analysis(name=name), [], [])
