@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -24,7 +25,7 @@ from dpbench.analysis.projection.law import (
 from dpbench.analysis.rows import Row, published_rows
 from tests.analysis.projection.sweeps import PUBLISHED
 
-SCALING = PUBLISHED.parents[1] / "docs" / "scaling.md"
+SCALING = Path(__file__).parents[3] / "docs" / "scaling.md"
 
 
 Error = tuple[tuple[object, ...], float, float, float]
