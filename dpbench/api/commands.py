@@ -16,7 +16,7 @@ from dpbench.report.answer import Answer
 from dpbench.report.progress.trials import TrialProgress
 from dpbench.run import explaining
 from dpbench.run.check import checking
-from dpbench.run.sweep.launched import launched_sweep
+from dpbench.run.sweep.answer import launched_sweep
 
 
 @takes_options(SweepOptions)

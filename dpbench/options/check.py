@@ -84,24 +84,15 @@ class CheckOptions(shared.Measuring, shared.MeasuredRows, shared.TrainingScript)
         "Numbers of replicas; max: all --gpus.", "N,N", usual="max", subjects=Subject.MEASURED
     )
     threads: Count | None = Panel.SETTINGS.option(
-        "CPU threads per replica.", "N", usual=shared.USUAL_THREADS, subjects=Subject.MEASURED
+        "CPU threads per replica.", "N", usual=shared.USUAL_THREADS
     )
-    warmup: Number = Panel.SETTINGS.option(
-        "Warm-up steps.", "N", default=10, subjects=Subject.MEASURED
-    )
-    steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50, subjects=Subject.MEASURED)
+    warmup: Number = Panel.SETTINGS.option("Warm-up steps.", "N", default=10)
+    steps: Count = Panel.SETTINGS.option("Timed steps.", "N", default=50)
     repetitions: Annotated[Count, Field(ge=2, le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Initial runs of each row; more while inconclusive.",
-        "N",
-        default=5,
-        subjects=Subject.MEASURED,
+        "Initial runs of each row; more while inconclusive.", "N", default=5
     )
     budget: Duration = Panel.MEASUREMENT.option(
-        "Time after which no runs are added.",
-        "TIME",
-        default=300.0,
-        usual="5m",
-        subjects=Subject.MEASURED,
+        "Time after which no runs are added.", "TIME", default=300.0, usual="5m"
     )
     config: FilePath | None = shared.CONFIG_FILE
 

@@ -20,20 +20,12 @@ class ExplainOptions(shared.RowFilter, shared.Measuring, shared.TrainingScript):
         "Also print the phases of a step and how to read the numbers.", names=("-v",), printed=True
     )
     gpus: Gpus | None = shared.GPUS
-    warmup: Count = Panel.MEASUREMENT.option(
-        "Warm-up steps.", "N", default=DEFAULT_SCRIPT_WARMUP, subjects=Subject.MEASURED
-    )
+    warmup: Count = Panel.MEASUREMENT.option("Warm-up steps.", "N", default=DEFAULT_SCRIPT_WARMUP)
     steps: Count | None = Panel.MEASUREMENT.option(
-        "Timed steps.",
-        "N",
-        usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}",
-        subjects=Subject.MEASURED,
+        "Timed steps.", "N", usual=f"enough for half a second, at least {MIN_SCRIPT_STEPS}"
     )
     threads: Count | None = Panel.MEASUREMENT.option(
-        "CPU threads per replica.",
-        "N",
-        usual="OMP_NUM_THREADS, or 1 as under torchrun",
-        subjects=Subject.MEASURED,
+        "CPU threads per replica.", "N", usual="OMP_NUM_THREADS, or 1 as under torchrun"
     )
 
     @property

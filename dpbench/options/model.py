@@ -63,8 +63,16 @@ class Panel(StrEnum):
         fields of `OptionInfo`. Without a metavar it is a flag, which is off by default."""
         is_off = metavar is None and default is None
         field: Any = Field(False if is_off else default)
+        more = {"subjects": self.subjects} | more
         field.metadata.append(OptionInfo(panel=self, help=help, metavar=metavar, **more))
         return field
+
+    @property
+    def subjects(self) -> Subject:
+        """What options below this heading have an effect on, unless they say it themselves."""
+        if self in (Panel.COMPARED, Panel.SETTINGS, Panel.MEASUREMENT, Panel.MACHINE):
+            return Subject.MEASURED
+        return {Panel.DATA: Subject.MODEL, Panel.ROWS: Subject.RESULTS}.get(self, Subject.ANY)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +88,7 @@ class OptionInfo:
     """Names on the command line, beside the one of the field; `options_of` has all of them."""
     usual: str | None = None
     """The default in words, if the command chooses it."""
-    subjects: Subject = Subject.ANY
+    subjects: Subject
     """What a command may be about for the option to have an effect; it is refused otherwise."""
     printed: bool = False
     """Whether it changes nothing but what the command line prints: files and Python do not have it,

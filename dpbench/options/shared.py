@@ -92,17 +92,12 @@ class Measuring(Options):
     """How a command measures, and where its results go."""
 
     repetitions: Annotated[Count, Field(le=MAX_REPETITIONS)] = Panel.MEASUREMENT.option(
-        "Runs of each row in fresh processes.",
-        "N",
-        default=DEFAULT_REPETITIONS,
-        subjects=Subject.MEASURED,
+        "Runs of each row in fresh processes.", "N", default=DEFAULT_REPETITIONS
     )
     time_limit: Duration = Panel.MEASUREMENT.option(
-        "Time limit of each run.", "TIME", default=300.0, usual="5m", subjects=Subject.MEASURED
+        "Time limit of each run.", "TIME", default=300.0, usual="5m"
     )
-    oversubscribe: bool = Panel.MACHINE.option(
-        "Allow more replicas than cores or GPUs.", subjects=Subject.MEASURED
-    )
+    oversubscribe: bool = Panel.MACHINE.option("Allow more replicas than cores or GPUs.")
     results_dir: FilePath = Panel.OUTPUT.option(
         "Directory for results folders.", "DIR", default=Path("results"), subjects=Subject.MEASURED
     )
@@ -131,7 +126,7 @@ class TrainingScript(Options):
         repeated=True,
     )
     module: bool = Panel.MEASUREMENT.option(
-        "The script is a module, as in python -m.", names=("-m",), subjects=Subject.MEASURED
+        "The script is a module, as in python -m.", names=("-m",)
     )
 
 
@@ -174,11 +169,8 @@ class MeasuredRows(Options):
         "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
-        subjects=Subject.MODEL,
     )
-    data_dir: FilePath | None = Panel.DATA.option(
-        "Folder with the MNIST files.", "DIR", subjects=Subject.MODEL
-    )
+    data_dir: FilePath | None = Panel.DATA.option("Folder with the MNIST files.", "DIR")
 
 
 class RowFilter(Options):
@@ -187,16 +179,12 @@ class RowFilter(Options):
     filters: ClassVar[tuple[str, ...]] = ("implementation", "backend", "batch_size", "group_size")
     """The axes that rows are chosen by; the option of each lists the values to keep."""
     implementations: CommaList[str] | None = Panel.ROWS.option(
-        "Show only these implementations.", "A,B", subjects=Subject.RESULTS
+        "Show only these implementations.", "A,B"
     )
-    backends: CommaList[str] | None = Panel.ROWS.option(
-        "Show only these backends.", "A,B", subjects=Subject.RESULTS
-    )
-    batch_sizes: CommaList[Count] | None = Panel.ROWS.option(
-        "Show only these batch sizes.", "N,N", subjects=Subject.RESULTS
-    )
+    backends: CommaList[str] | None = Panel.ROWS.option("Show only these backends.", "A,B")
+    batch_sizes: CommaList[Count] | None = Panel.ROWS.option("Show only these batch sizes.", "N,N")
     group_sizes: CommaList[Count] | None = Panel.ROWS.option(
-        "Show only these numbers of replicas.", "N,N", subjects=Subject.RESULTS
+        "Show only these numbers of replicas.", "N,N"
     )
 
     @property

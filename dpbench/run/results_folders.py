@@ -49,8 +49,8 @@ def results_to_read(command: str, given: Path | None, *, sweeps_only: bool = Tru
     """
 
     def holds_results(folder: Path) -> bool:
-        is_wanted = folders.holds_collectives(folder) and not sweeps_only
-        return is_wanted or folders.holds_sweep(folder)
+        others = not sweeps_only and folders.holds_collectives(folder)
+        return folders.holds_sweep(folder) or others
 
     place = given or Path("results")
     found = [] if holds_results(place) else [*filter(holds_results, place.glob("*"))]

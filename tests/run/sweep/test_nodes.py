@@ -18,7 +18,7 @@ from dpbench.launch.signed_store import TOKEN_VARIABLE
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import recorded_variables
 from dpbench.rendezvous.placement import Placement
-from dpbench.run.sweep.launched import launched_sweep
+from dpbench.run.sweep.answer import launched_sweep
 from dpbench.run.sweep.nodes import node_placement
 from tests.cli.command import environment, start
 from tests.ports import free_port
