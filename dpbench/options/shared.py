@@ -25,7 +25,7 @@ from dpbench.options.types import (
     Gpus,
     one_of,
 )
-from dpbench.specs import AXES
+from dpbench.specs import AXES, IDENTITY
 from dpbench.specs.sweep import MAX_REPETITIONS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, SINGLE, usual_backend
 from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
@@ -176,7 +176,7 @@ class MeasuredRows(Options):
 class RowFilter(Options):
     """The rows of results to keep; None for all."""
 
-    filters: ClassVar[tuple[str, ...]] = ("implementation", "backend", "batch_size", "group_size")
+    filters: ClassVar[tuple[str, ...]] = IDENTITY
     """The axes that rows are chosen by; the option of each lists the values to keep."""
     implementations: CommaList[str] | None = Panel.ROWS.option(
         "Show only these implementations.", "A,B"
