@@ -19,7 +19,7 @@ class Axis:
     option: str = ""
     """The option of a sweep that lists its values."""
     shown: Callable[[Any], str] | None = str
-    """The text in a name for a value that is not the default; None for what all names have."""
+    """The text in a name for a value that is not the default; None if all names tell it."""
     unnamed: Any = None
     """A value beside the default that names tell only where the sweep has several."""
     meaning: str = ""
@@ -38,7 +38,7 @@ class Axis:
 
 
 def _named(**axes: Axis) -> dict[str, Axis]:
-    """The axes by name; an option is called like its axis unless that says otherwise."""
+    """The axes by name; an axis that gives no option has the one of its name."""
     return {name: replace(axis, option=axis.option or name) for name, axis in axes.items()}
 
 
@@ -119,5 +119,5 @@ AXES = _named(
 )
 """The axes by field of a Configuration or its workload, in the order of plans and of names."""
 GRID = tuple(name for name in AXES if name not in ("implementation", "backend", "group_size"))
-"""The axes whose values a sweep combines in every group of replicas, and that all groups have."""
+"""The axes whose values a sweep combines in each group of replicas; the other three make groups."""
 PLACEHOLDER = re.compile(f"{{({'|'.join(n for n, axis in AXES.items() if axis.in_scripts)})}}")

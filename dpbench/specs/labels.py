@@ -11,7 +11,7 @@ from dpbench.specs.nodes import on_nodes
 from dpbench.specs.traits import BACKENDS
 
 IDENTITY = tuple(name for name, axis in AXES.items() if axis.shown is None)
-"""What the names of all rows have, in the order in which rows are sorted; other settings are in
+"""What the names of all rows tell, in the order in which rows are sorted; other settings are in
 names where they differ."""
 
 
