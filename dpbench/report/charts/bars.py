@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from itertools import groupby
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.analyze import Analysis
-from dpbench.analysis.diagnosis.phases import PhaseName, step_phases
+from dpbench.analysis.diagnosis.phases import step_phases
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.formatting import TOO_NOISY, plus_minus, span, time_text
 from dpbench.analysis.rows import Row
@@ -29,11 +30,12 @@ from dpbench.report.charts.kinds import NothingToDraw
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 
 MAX_BARS, BAR_INCHES = 14, 0.27
-REFERENCE_IMPLEMENTATIONS = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
-PHASE_COLORS: dict[PhaseName, str] = {
+REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
+PHASE_COLORS = {
     "data": "#DDCC77",
     "forward": "#BBCCEE",
     "backward": "#99CCBB",
+    "backward with communication": "#C4A291",
     "communication": "#EE7766",
     "optimizer": "#CCBBDD",
 }
@@ -45,8 +47,12 @@ MIN_LABELED_SHARE = 0.1
 def implementations(analysis: Analysis) -> Figure:
     """One panel per group size and batch size; the reference is torch's own where measured."""
     sides = [row for row in analysis.rows if row.throughput and row.implementation != INDEPENDENT]
-    compared = (_ratios(case) for case in cases(sides) if len(case) > 1)
-    ratios = {row: ratio for case in compared for row, ratio in case.items()}
+    ratios: dict[Row, Estimate] = {}
+    for case in cases(sides):
+        torch = (row for name in REFERENCES for row in case if row.implementation == name)
+        reference = next(torch, case[0])
+        compared = case if len(case) > 1 else []
+        ratios |= {row: ratio for row in compared if (ratio := row.speedup_over(reference))}
     if not ratios:
         raise NothingToDraw("no two implementations have a throughput at the same sizes")
     styles = series_styles(analysis.rows)
@@ -84,14 +90,6 @@ def implementations(analysis: Analysis) -> Figure:
     return captioned(figure, analysis, stated, [*remarks, *left_out])
 
 
-def _ratios(case: Sequence[Row]) -> dict[Row, Estimate]:
-    """Speeds relative to the first row of torch's own implementation, or to the first of all."""
-    names = [row.implementation for row in case]
-    first = next((name for name in REFERENCE_IMPLEMENTATIONS if name in names), names[0])
-    reference = case[names.index(first)]
-    return {row: ratio for row in case if (ratio := row.speedup_over(reference))}
-
-
 def step_shares(analysis: Analysis) -> Figure:
     """One bar per configuration: the mean instrumented step over ranks and steps."""
     phases = {row: step for row in analysis.rows if (step := step_phases(row.usable_records))}
@@ -109,18 +107,10 @@ def step_shares(analysis: Analysis) -> Figure:
             left = 0.0
             for name, seconds in lengths.items():
                 width = 100 * seconds / sum(lengths.values())
-                has_both = is_mixed and name == "backward"
-                axis.barh(
-                    place,
-                    width,
-                    left=left,
-                    height=0.78,
-                    color=PHASE_COLORS[name],
-                    edgecolor="white",
-                    hatch="////" if has_both else None,
-                    label="backward with communication" if has_both else name,
-                )
-                if width > 100 * MIN_LABELED_SHARE:
+                label = f"{name} with communication" if is_mixed and name == "backward" else name
+                look: dict[str, Any] = {"color": PHASE_COLORS[label], "edgecolor": "white"}
+                axis.barh(place, width, height=0.78, left=left, label=label, **look)
+                if round(width) > 100 * MIN_LABELED_SHARE:
                     text = f"{width:.0f} %"
                     axis.text(left + width / 2, place, text, ha="center", va="center", fontsize=8)
                 left += width

@@ -134,11 +134,9 @@ def captioned(
     """Puts below the panels one legend for all, how the intervals of the `estimates` came about,
     `remarks`, and the environment."""
     words = list[str]()
-    repeated = [value.sample_size for value in estimates if value.basis == "repetitions"]
-    if repeated:
-        level = percent(CONFIDENCE)
-        count = span(repeated)
-        words.append(f"error bars: {level} interval over n = {count} repetitions")
+    if repeated := [value.sample_size for value in estimates if value.basis == "repetitions"]:
+        interval = f"{percent(CONFIDENCE)} interval over n = {span(repeated)} repetitions"
+        words.append(f"error bars: {interval}")
     if single := sum(value.basis == "single value" for value in estimates):
         words.append(f"{units.counted(single, 'point')} without an error bar: n = 1")
     words += remarks
