@@ -213,15 +213,14 @@ def read_content(
 
 def _missing(folder: Path) -> str:
     """Why a folder holds no results, as it has no such file, and where they may be."""
-    wanted = "expected a results folder of dpbench sweep"
-    place, problem = folder, f"has no {SWEEP_FILE}"
+    place, problem = folder, f"{folder} has no {SWEEP_FILE}"
     if not folder.exists():
-        place, problem = folder.parent, "does not exist"
-        if os.path.lexists(Path("results", folder, SWEEP_FILE)):
-            return f"{folder} {problem}; did you mean {Path('results', folder)}?"
-        if near := near_path(folder):
-            return f"{folder} {problem}{near}"
+        place, problem = folder.parent, f"{folder} does not exist"
+        usual = Path("results", folder)
+        is_there = os.path.lexists(usual / SWEEP_FILE)
+        if near := f"; did you mean {usual}?" if is_there else near_path(folder):
+            return f"{problem}{near}"
     files = sorted(place.glob(f"*/{SWEEP_FILE}"), key=lambda file: -file.stat().st_mtime)
-    inside = [str(file.parent) for file in files]
-    named = f": {units.some_of(inside, MAX_FOLDERS_NAMED)}" if inside else ""
-    return f"{folder} {problem}; {wanted}{named}"
+    names = units.some_of([str(file.parent) for file in files], MAX_FOLDERS_NAMED)
+    named = f": {names}" if files else ""
+    return f"{problem}; expected a results folder of dpbench sweep{named}"

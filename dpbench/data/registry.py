@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dpbench.messages import option_words
+from dpbench.messages import option_words, say
 
 SYNTHETIC = "synthetic"
 MNIST = "mnist"
@@ -29,18 +29,14 @@ def is_function(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str, ...]:
-    """A note on a --data-dir that none of these datasets reads; () if one does, or without it.
-
-    This is no error, as a preset may set the folder.
-    """
-    given = dict.fromkeys(names)
-    if data_dir is None or MNIST in given:
-        return ()
-    return (
-        f"{option_words('data_dir', data_dir)} has no effect with "
-        f"{option_words('data', tuple(given))}; only {MNIST} is read from there",
-    )
+def note_unread(data_dir: Path | None, datasets: Iterable[str]) -> None:
+    """Say that none of these datasets reads the --data-dir; no error, as a preset may set it."""
+    given = dict.fromkeys(datasets)
+    if data_dir is not None and MNIST not in given:
+        say(
+            f"{option_words('data_dir', data_dir)} has no effect with "
+            f"{option_words('data', tuple(given))}; only {MNIST} is read from there"
+        )
 
 
 def prepared_file(folder: Path, name: str) -> Path:

@@ -14,6 +14,7 @@ from dpbench.data import datasets, digits, registry
 from dpbench.data.datasets import Dataset, collate, load_user_dataset, synthetic_dataset
 from dpbench.data.digits import every_fifth
 from dpbench.errors import UsageError
+from dpbench.messages import said_to
 from dpbench.specs import WorkloadSpec
 from tests.data.mnist_folder import put_mnist
 
@@ -65,11 +66,14 @@ def test_one_that_does_not_fit_is_refused_with_both_shapes() -> None:
 
 
 def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
-    assert registry.unread_notes("data", ["digits", "synthetic", "digits"]) == (
-        "--data-dir data has no effect with --data digits,synthetic; only mnist is read from there",
-    )
-    assert registry.unread_notes("data", ["digits", "mnist"]) == ()
-    assert registry.unread_notes(None, ["digits"]) == ()
+    said = list[str]()
+    with said_to(said.append):
+        registry.note_unread(Path("data"), ["digits", "synthetic", "digits"])
+        registry.note_unread(Path("data"), ["digits", "mnist"])
+        registry.note_unread(None, ["digits"])
+    assert said == [
+        "--data-dir data has no effect with --data digits,synthetic; only mnist is read from there"
+    ]
 
 
 def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:

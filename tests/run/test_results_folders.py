@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.errors import FileError, UsageError
-from dpbench.folders import load_sweep
+from dpbench.errors import UsageError
 from dpbench.run.results_folders import results_to_read
 from tests.launch import synthetic
 
@@ -61,11 +60,6 @@ def test_a_directory_of_results_folders_stands_for_the_latest_in_it(folders: Pat
     elsewhere = folders.rename("elsewhere")
     latest = Path(shutil.copytree("elsewhere/zero", "elsewhere/one/zero")).parent
     assert results_to_read("x", elsewhere) == results_to_read("x", latest) == latest
-
-
-def test_a_folder_is_suggested_where_results_usually_are(folders: Path) -> None:
-    with pytest.raises(FileError, match=rf"^one does not exist; did you mean {folders}/one\?$"):
-        load_sweep(Path("one"))
 
 
 @pytest.mark.usefixtures("here")

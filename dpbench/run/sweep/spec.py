@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dpbench import units
 from dpbench.architecture import make_importable
 from dpbench.architecture.naming import with_files
-from dpbench.data.registry import is_function, unread_notes
+from dpbench.data.registry import is_function, note_unread
 from dpbench.errors import UsageError, no_file
 from dpbench.launch.preflight import preflight
 from dpbench.messages import option_words, say
@@ -58,7 +58,7 @@ def build_sweep_spec(
     axes = _axes(options, nodes, max(group_sizes), fills_time=window_seconds is not None)
     _require_whole_parts(options, axes, max(group_sizes))
     workloads = _workloads(options)
-    say(*unread_notes(options.data_dir, [workload.dataset for workload in workloads]))
+    note_unread(options.data_dir, [workload.dataset for workload in workloads])
     asked = options.measured_implementations
     backend = OWN_BACKEND if options.script is not None else usual_backend(nodes[0].devices[0])
     spec = SweepSpec(

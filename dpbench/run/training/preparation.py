@@ -21,7 +21,7 @@ from dpbench.architecture.naming import with_files
 from dpbench.codec import differing_fields
 from dpbench.data.datasets import synthetic_samples
 from dpbench.data.digits import download_mnist
-from dpbench.data.registry import prepare_dataset, unread_notes
+from dpbench.data.registry import note_unread, prepare_dataset
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import UsageError
 from dpbench.files import folder_name, require_free
@@ -152,7 +152,8 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     architecture.make_importable(options.arch)
     tried = preflight(options.arch, dataset=options.data, seed=options.seed)
     dataset = tried.dataset
-    notes = [*tried.notes, *unread_notes(options.data_dir, (dataset,))]
+    say(*tried.notes)
+    note_unread(options.data_dir, (dataset,))
     length = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
     workload = WorkloadSpec(
         architecture=options.arch,
@@ -182,11 +183,10 @@ def build_spec(options: TrainOptions, devices: Sequence[str], threads: int) -> T
     except ValueError as error:
         raise UsageError(f"{option_words('lr_scaling', rule)}: {error}") from None
     if rule != "none":
-        notes.append(
+        say(
             f"{option_words('lr_scaling', rule)}: the learning rate is {rate:.3g}, for "
             f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
         )
-    say(*notes)
     refuse_unusable(spec, options.run)
     return spec
 
