@@ -110,11 +110,9 @@ class Table:
         shown = kept = self.as_text
         for least in sorted({c.importance for c in shown.columns} - {math.inf}):
             if kept._room(width) < 0:
-                staying = tuple(c for c in kept.columns if c.importance > least)
-                kept = replace(kept, columns=staying)
+                kept = replace(kept, columns=tuple(c for c in kept.columns if c.importance > least))
         lines = kept._with_rules([*zip(*kept._folded_cells(width), strict=True)])
-        headers = [column.header for column in kept.columns]
-        text = kept._tabulated(headers, lines, "simple")
+        text = kept._tabulated([column.header for column in kept.columns], lines, "simple")
         notes = kept.all_notes
         if absent := [one_line(c.header) for c in shown.columns if c not in kept.columns]:
             names = ", ".join(absent)
