@@ -19,7 +19,7 @@ from dpbench.launch.cluster import Node
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.preflight import run_user_code
 from dpbench.launch.trial_runner import TrialRunner
-from dpbench.messages import option_words, say, warn
+from dpbench.messages import option_words, warn
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.results_folders import results_folder
 from dpbench.run.sweep.measuring import SweepRun
@@ -55,11 +55,7 @@ def plan_sweep(options: SweepOptions, check: CommandLine | None = None) -> Itera
     sweep = resumed(stored, spec) if stored else Sweep(folder=folder, command=command, spec=spec)
     logs = folder_inside(folder, LOGS_FOLDER)
     with prepared_datasets(spec, options.data_dir, may_lack=options.dry_run) as prepared:
-        run = SweepRun(sweep, TrialRunner(machine, logs, prepared), resumes=options.resume)
-        is_chosen = options.backends is None and spec.backends == ("gloo",)
-        if is_chosen and max(spec.group_sizes) > 1 and check is None:
-            say("--backends gloo, the default on CPU cores; try --backends gloo,shm, too")
-        yield run
+        yield SweepRun(sweep, TrialRunner(machine, logs, prepared), resumes=options.resume)
 
 
 def sweep_folder(options: SweepOptions) -> Path:

@@ -61,6 +61,9 @@ def build_sweep_spec(
     note_unread(options.data_dir, [workload.dataset for workload in workloads])
     asked = options.measured_implementations
     backend = OWN_BACKEND if options.script is not None else usual_backend(nodes[0].devices[0])
+    has_choice = options.backends is None and max(group_sizes) > 1 and len(nodes) == 1
+    if backend == "gloo" and has_choice and not only_speeds:
+        say("--backends gloo, the default on CPU cores; try --backends gloo,shm, too")
     spec = SweepSpec(
         # Every speedup needs SINGLE.
         implementations=asked if only_speeds else tuple(dict.fromkeys((SINGLE, *asked))),
