@@ -74,6 +74,10 @@ def growth(analysis: Analysis, name: Literal["throughput", "speedup", "efficienc
     figure, shown, fewer_panels = _batch_panels(rows)
     styles = series_styles(analysis.rows)
     estimates = [value for row in rows if row.batch_size in shown and (value := stated(row))]
+    labels = {
+        "throughput": f"throughput ({estimates[0].unit})",
+        "efficiency": "efficiency (% of linear scaling)",
+    }
     for batch_size, axis in shown.items():
         points = {
             series: [
@@ -84,17 +88,11 @@ def growth(analysis: Analysis, name: Literal["throughput", "speedup", "efficienc
             for series, curve in drawn.items()
         }
         _draw_series(axis, points, styles, bands=range(0 if has_bars else len(sizes)))
-        linear: dict[str, Any] = {"label": "linear", "color": MUTED, "linewidth": 1.0, "zorder": 1}
-        if name == "efficiency":
-            axis.axhline(1, **linear)
-            axis.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=""))
-            axis.set_ylabel("efficiency (% of linear scaling)")
-        else:
-            start = 1.0 if name == "speedup" else _linear_start(analysis.rows, batch_size)
-            if start:
-                axis.plot(range(len(sizes)), [start * size for size in sizes], **linear)
-            axis.yaxis.set_major_formatter("{x:,.10g}")
-            axis.set_ylabel(name if name == "speedup" else f"throughput ({estimates[0].unit})")
+        of_batch = [row for row in analysis.rows if row.batch_size == batch_size]
+        _draw_linear(axis, name, sizes, of_batch)
+        percents = PercentFormatter(1, decimals=0, symbol="")
+        axis.yaxis.set_major_formatter(percents if name == "efficiency" else "{x:,.10g}")
+        axis.set_ylabel(labels.get(name, name))
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
     for axis in shown.values():
         axis.set_ylim(bottom=0)  # only now: a limit stops the common axis from growing
@@ -110,12 +108,18 @@ speedup = partial(growth, name="speedup")
 efficiency = partial(growth, name="efficiency")
 
 
-def _linear_start(rows: Sequence[Row], batch_size: int | None) -> float | None:
-    """The highest throughput that speedups at a batch size are relative to: that of `single`, or
-    without it of an implementation at group size 1."""
-    references = [row.reference for row in rows if row.batch_size == batch_size and row.reference]
-    speeds = [one.throughput for one in references if one.throughput]
-    return max((speed.value for speed in speeds if not speed.is_too_noisy), default=None)
+def _draw_linear(axis: Axes, name: str, sizes: Sequence[int], rows: Iterable[Row]) -> None:
+    """Linear scaling. That of throughput starts at the highest one that speedups of the `rows` are
+    relative to: that of `single`, or without it of an implementation at group size 1."""
+    look: dict[str, Any] = {"label": "linear", "color": MUTED, "linewidth": 1.0, "zorder": 1}
+    starts = [1.0]
+    if name == "throughput":
+        speeds = [row.reference.throughput for row in rows if row.reference]
+        starts = [speed.value for speed in speeds if speed and not speed.is_too_noisy]
+    if name == "efficiency":
+        axis.axhline(1, **look)
+    elif starts:
+        axis.plot(range(len(sizes)), [max(starts) * size for size in sizes], **look)
 
 
 def _draw_series(
