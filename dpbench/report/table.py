@@ -21,9 +21,9 @@ TEXT_WIDTH = 100
 """Sentences are no wider, on any terminal and in files."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
 UNBROKEN_SPACE = re.compile(
-    r"(?<=\d) (?=[%±]|to [+-]\d)|(?<= to) (?=[+-]\d)|(?<=batch) (?=\d)|(?<=±) (?=\d)"
+    r"(?<=\d) (?=[%±]|to [+-]\d)|(?<= to) (?=[+-]\d)|(?<=batch) (?=\d)|(?<=±) (?=\d)| (?=×)"
 )
-"""Blanks at which nobody would break: before %, in "7 ± 2", "-1 to +2 %" and "batch 16"."""
+"""Blanks at which nobody would break: before % and ×, in "7 ± 2", "-1 to +2 %" and "batch 16"."""
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 _REFERENCE = re.compile(r"[@#](?=\w)")
 """GitHub turns these characters into a mention or a link to an issue, even if they are escaped."""
