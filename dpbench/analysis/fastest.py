@@ -106,7 +106,7 @@ def find_fastest(rows: Sequence[Row], *, is_spoiled: bool = False) -> Fastest:
     throughputs = {row: row.throughput for row in usable if row.throughput}
     fastest, *others = sorted(throughputs, key=lambda row: -throughputs[row].value)
     changes = [fastest.change_from(row) for row in others]
-    p_values = holm([change.p_value if change else None for change in changes])
+    p_values = holm([c.p_value if c and c.is_tested else None for c in changes])
     rivals = tuple(row for row, p in zip(others, p_values, strict=True) if p is None or p >= ALPHA)
     slowed = sum(row.is_under_load for row in rows)
     load = ""

@@ -30,7 +30,7 @@ from dpbench.analysis.resources import memory_imbalance
 from dpbench.analysis.rows import Row, by_configuration
 from dpbench.analysis.throughput import elapsed_seconds
 from dpbench.records.trial import Mode, Phase, RankMeasurement, TrialRecord
-from dpbench.specs.labels import IDENTITY
+from dpbench.specs.labels import IDENTITY, Labels
 
 PANDAS_DTYPES: dict[ValueType, str] = {
     "text": "string",
@@ -99,6 +99,7 @@ RANK_COLUMNS: tuple[Metric[RankMeasurement], ...] = (
     Metric("samples", attrgetter("timed.samples"), "integer"),
     Metric("timed_seconds", attrgetter("timed.seconds")),
     Metric("cpu_seconds", attrgetter("timed.cpu_seconds")),
+    Metric("page_faults", attrgetter("timed.page_faults"), "integer"),
     Metric("step_seconds", partial(_mean_step, "timed")),
     Metric("step_unsynced_seconds", partial(_mean_step, "unsynced")),
     *(
@@ -124,8 +125,11 @@ def collective_frame(rows: Sequence[CollectiveRow]) -> pd.DataFrame:
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
-    """One row per trial."""
-    return _frame(TRIAL_COLUMNS, [*_in_order(records)])
+    """One row per trial, with the label of its row."""
+    trials = [*_in_order(records)]
+    labels = Labels.among(trial.configuration for trial in trials)
+    texts = pd.array([labels.label(trial.configuration) for trial in trials], dtype="string")
+    return _frame(TRIAL_COLUMNS, trials).assign(label=texts)
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:

@@ -23,6 +23,26 @@ DTYPE_WORDS = {
     "f16": "float16",
 }
 
+PAGE_FAULT_SECONDS = 1e-6
+"""About the time in which Linux maps and clears a page of 4 KiB; 1.7 µs on a virtual machine."""
+COSTLY_SHARE = 0.05
+"""Share of a step from which page faults are worth a word."""
+KEEP_MEMORY = "MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1000000000"
+"""Variables of the environment with which glibc keeps freed memory."""
+
+
+def costly_page_faults(records: Iterable[TrialRecord]) -> int | None:
+    """Mean number of page faults in a step of trials on the CPU, where they take a large share of
+    it: glibc returns freed memory to the system, which maps it anew in the next step. None where
+    they are few, or were not counted."""
+    windows = [r.timed for record in records for r in record.ranks if r.device == "cpu"]
+    counted = [window for window in windows if window.page_faults is not None]
+    steps = sum(len(window.step_seconds) for window in counted)
+    faults = sum(window.page_faults or 0 for window in counted)
+    if faults * PAGE_FAULT_SECONDS < COSTLY_SHARE * sum(window.seconds for window in counted):
+        return None
+    return round(faults / steps) if steps else None
+
 
 def peak_memory(record: TrialRecord) -> int | None:
     """The largest peak in bytes over ranks: allocated on the device, else resident on the host.

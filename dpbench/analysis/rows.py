@@ -123,6 +123,11 @@ class Row:
         """Speedup ÷ group size."""
         return self.speedup and self.speedup.scaled(1 / self.group_size, unit="of linear")
 
+    @property
+    def is_above_linear(self) -> bool:
+        """Whether its efficiency is above 100 % as it is written."""
+        return self.efficiency is not None and self.efficiency.value >= 1.005
+
     def speedup_over(self, other: Row | None) -> Estimate | None:
         """How many times as fast it is as another row, within each repetition if they ran in turn;
         1 over itself. None if one of them has no speed."""

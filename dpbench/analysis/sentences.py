@@ -16,7 +16,7 @@ from dpbench.analysis.noise import (
     repetitions_advice,
     repetitions_to_state,
 )
-from dpbench.analysis.resources import gpu_names
+from dpbench.analysis.resources import KEEP_MEMORY, costly_page_faults, gpu_names
 from dpbench.analysis.rows import Row
 from dpbench.messages import one_line
 from dpbench.records.environment import Environment, comparable_part
@@ -43,6 +43,13 @@ def warnings_on(rows: Sequence[Row], of_folder: Sequence[str], load: MachineLoad
     if load.spoils_speeds:
         loaded = [row for row in rows if row.is_under_load]
         yield f"{load.note}: {labels_of(loaded, rows)}" if loaded else load.note
+    counts = {row: count for row in rows if (count := costly_page_faults(row.usable_records))}
+    if counts:
+        yield (
+            f"up to {max(counts.values()):,} page faults in each step make speeds lower and less "
+            f"even, as glibc returns freed memory: {labels_of([*counts], rows)}; put {KEEP_MEMORY} "
+            "before the command, and before your training"
+        )
     # Under load, slow first steps say nothing about warming up.
     warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_under_load]
     if warming:

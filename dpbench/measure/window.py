@@ -50,6 +50,7 @@ class SegmentTimer:
             seconds=end - self._start,
             step_seconds=tuple(seconds_between(a, b) for a, b in pairwise(self._readings)),
             cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            page_faults=after.ru_minflt - before.ru_minflt,
             samples=samples,
             gpu=gpu,
         )

@@ -102,6 +102,8 @@ class Window:
     """Mean loss of this rank's samples of every step, read after the window."""
     cpu_seconds: float | None = None
     """Processor time of the rank's process in the window, all its threads together."""
+    page_faults: int | None = None
+    """Pages of memory that the system mapped for the process in the window (ru_minflt)."""
     gpu: tuple[GpuState, ...] = ()
     """State of the rank's GPU at the end of each segment; () without NVML."""
 
@@ -109,6 +111,7 @@ class Window:
     def of_segments(cls, segments: Sequence[Self]) -> Self:
         """Segments as one window; the time between them is in none of its numbers."""
         cpu_seconds = [segment.cpu_seconds for segment in segments]
+        page_faults = [segment.page_faults for segment in segments]
         return cls(
             seconds=sum(segment.seconds for segment in segments),
             step_seconds=tuple(chain.from_iterable(segment.step_seconds for segment in segments)),
@@ -116,6 +119,7 @@ class Window:
             samples=sum(segment.samples for segment in segments),
             losses=tuple(chain.from_iterable(segment.losses for segment in segments)),
             cpu_seconds=None if None in cpu_seconds else sum(filter(None, cpu_seconds)),
+            page_faults=None if None in page_faults else sum(filter(None, page_faults)),
             gpu=tuple(chain.from_iterable(segment.gpu for segment in segments)),
         )
 

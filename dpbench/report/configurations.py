@@ -153,7 +153,7 @@ def _column_notes(rows: Sequence[Row], shown: Mapping[str, Column]) -> Iterator[
         reference = f"{relative_to(larger)} {alike}"
         uncertainty = ", with the same relative ±" if repeated else ""
         yield f"Speedup: {reference}; Eff.: Speedup ÷ Size{uncertainty}"
-        if any(row.efficiency and row.efficiency.value >= 1.005 for row in larger):
+        if any(row.is_above_linear for row in larger):
             yield "Eff. above 100 %: noise, or one replica alone uses the machine less well"
     if losses := shown.get("loss_slope_per_second"):
         have_intervals = all("±" in number for number in {*losses.cells} - SAYS_NOTHING)

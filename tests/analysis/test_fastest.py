@@ -38,6 +38,13 @@ def test_whoever_ties_with_the_best_is_named_nearest_first() -> None:
     assert [row.series for row in found.ties] == ["torch-ddp/gloo"]
 
 
+def test_a_row_that_ran_once_is_no_test_and_makes_no_other_one_stricter() -> None:
+    """The t test of the first two gives p = 0.04, which two tests would double."""
+    ours, theirs = runs(trial(), (100, 104, 108)), runs(trial("torch-ddp"), (93, 96, 98))
+    once = runs(trial("dp", "threads"), (99,))
+    assert [row.series for row in of(ours, theirs, once).rivals] == ["dp"]
+
+
 def test_a_backend_that_is_faster_in_all_implementations_is_named() -> None:
     slow, fast = (100.0, 101.0, 99.0), (110.0, 111.0, 109.0)
     groups = [

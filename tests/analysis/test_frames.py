@@ -13,7 +13,8 @@ from dpbench.analysis.frames import (
     step_frame,
     trial_frame,
 )
-from tests.analysis.builders import rank, record, trial, two_ranks, window
+from dpbench.analysis.rows import summarize
+from tests.analysis.builders import rank, record, run, trial, two_ranks, varied, window
 
 FAILED = record(trial(backend="nccl"), reason="rank 1 exited", environment_ids=())
 
@@ -43,6 +44,13 @@ def test_a_step_row_for_every_step_of_every_window_of_every_rank() -> None:
     assert frame["repetition"].tolist() == [0] * 12 + [1] * 2
     assert str(frame["trial_id"].dtype) == "category"
     assert [*step_frame([FAILED]).columns] == [*frame.columns]
+
+
+def test_a_trial_is_called_as_its_row_is() -> None:
+    records = [run(varied(trial(), architecture=name), 100.0) for name in ("mlp", "gpt")]
+    rows = {row.configuration: row.label for row in summarize(records)}
+    assert [*trial_frame(records)["label"]] == [rows[one.configuration] for one in records]
+    assert len({*rows.values()}) == 2
 
 
 def test_columns_keep_their_types_whatever_is_missing() -> None:

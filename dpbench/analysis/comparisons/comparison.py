@@ -277,7 +277,12 @@ def _edited_files(
 def _other_hosts(baseline: Side, candidate: Side) -> list[str]:
     """Names of the hosts, if these are not the same."""
     of_baseline, of_candidate = (
-        dict.fromkeys(machine.hostname for machine in side.environments.values() if machine)
+        dict.fromkeys(
+            side.sweep.environments[name].hostname
+            for record in side.records
+            for name in record.environment_ids
+            if name in side.sweep.environments
+        )
         for side in (baseline, candidate)
     )
     if not of_baseline or not of_candidate or of_baseline.keys() == of_candidate.keys():

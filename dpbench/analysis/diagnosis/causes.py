@@ -25,6 +25,7 @@ from dpbench.analysis.diagnosis.phases import step_phases
 from dpbench.analysis.estimate import mean
 from dpbench.analysis.formatting import percent
 from dpbench.analysis.noise import FREE_THE_MACHINE, machine_load
+from dpbench.analysis.resources import KEEP_MEMORY, costly_page_faults
 from dpbench.analysis.rows import Row
 from dpbench.analysis.throughput import after_first_segment, slow_steps
 from dpbench.data.registry import DATASETS
@@ -93,7 +94,7 @@ def find_causes(explanation: Explanation) -> tuple[Cause, ...]:
     rules: list[Callable[[Explanation], Iterator[Cause]]] = [_slow_steps]
     if not is_baseline:
         rules += [_slow_first_steps, _loading, _differing_replicas, _same_samples, _shared_gpu]
-        rules += [_threads, _input_pipeline]
+        rules += [_threads, _input_pipeline, _page_faults]
         if explanation.is_spoiled or not explanation.is_linear:
             rules += [_sync_batch_norm, _reductions, _find_unused, _losses]
     causes = list[Cause]()
@@ -330,6 +331,16 @@ def _faster_input(explanation: Explanation) -> tuple[Alternative | str, ...]:
         arguments.append("pin_memory=True")
     call = f", or in the script DataLoader({', '.join(arguments)}) (now num_workers={workers})"
     return (Alternative({"data_workers": (workers, more)}, call),)
+
+
+def _page_faults(explanation: Explanation) -> Iterator[Cause]:
+    """Memory that is mapped anew in every step on the CPU."""
+    if count := costly_page_faults(explanation.row.usable_records):
+        yield Cause(
+            kind="page faults",
+            text=f"{count:,} page faults in each step, as glibc returns freed memory to the system",
+            advice=(f"put {KEEP_MEMORY} before the command that trains", "use jemalloc"),
+        )
 
 
 def _sync_batch_norm(explanation: Explanation) -> Iterator[Cause]:

@@ -59,6 +59,7 @@ class ScriptSegment:
             step_seconds=seconds,
             samples=sum(self.counts[k].samples if counts_samples else 1 for k in kept),
             cpu_seconds=(whole.cpu_seconds or 0.0) * share,
+            page_faults=round((whole.page_faults or 0) * share),
         )
 
 

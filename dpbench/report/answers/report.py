@@ -149,7 +149,8 @@ def _named(fastest: Fastest) -> str:
     if efficiency is None or efficiency.is_too_noisy:
         return f"fastest{at}: {label} at {value}"
     scaling = f"{percentage(efficiency)} of linear scaling from {row.speedup_reference}"
-    return f"fastest{at}: {label} at {value}, {scaling}"
+    doubt = ", which may be slow alone" if row.is_above_linear else ""
+    return f"fastest{at}: {label} at {value}, {scaling}{doubt}"
 
 
 def _name(row: Row, fastest: Fastest) -> str:

@@ -86,7 +86,10 @@ class SweepRun:
         """Run the trials, and store their records."""
         labels = Labels.among(self.sweep.spec.configurations)
         progress.planned([configuration for configuration, _ in trials], labels)
+        measured = {(one.configuration, one.repetition) for one in self.sweep.records}
         for configuration, repetition in trials:
+            if (configuration, repetition) in measured and self._failed_before(configuration):
+                continue  # its record stays, and is no skip
             self._require_same_code()
             progress.started(configuration)
             record = self._run(configuration, repetition)

@@ -104,6 +104,16 @@ def test_another_host_of_the_same_kind_may_be_compared_and_it_is_said() -> None:
     assert compared(HERE, replace(HERE, hostname="x")).notes == ("hosts differ: h -> x",)
 
 
+def test_every_host_of_a_side_is_told_from_those_of_the_other() -> None:
+    h, x, y = (replace(HERE, hostname=name) for name in "hxy")
+    known = {one.environment_id: one for one in (h, x, y)}
+    before, after = (
+        side("", runs(trial(), QUIET[:3], environment_ids=ids), environments=known)
+        for ids in ((h.environment_id, x.environment_id), (y.environment_id, x.environment_id))
+    )
+    assert compare_speeds(before, after).notes == ("hosts differ: h, x -> y, x",)
+
+
 def test_speeds_in_other_items_are_refused() -> None:
     before, after = (
         side(item, runs(trial(), (100.0, 101.0), item=item)) for item in ("samples", "steps")

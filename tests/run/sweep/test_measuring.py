@@ -84,32 +84,46 @@ def test_a_busy_machine_is_named_once_before_the_first_trial(
     assert "other processes" not in after
 
 
-@pytest.mark.usefixtures("synthetic", "here")
-def test_a_disturbed_repetition_is_measured_again_whole_and_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What fails in it stays as it is: a second try would hide it."""
-    original, ran = SyntheticRunner.run, list[tuple[str, int]]()
+class Disturbed(SyntheticRunner):
+    """Runs trials in the first repetition beside other load; one trial fails."""
 
-    def disturbed(
-        self: SyntheticRunner, settings: Configuration, repetition: int, limit: float
+    def __init__(self, fails: tuple[str, int]) -> None:
+        super().__init__()
+        self.fails, self.ran = fails, list[tuple[str, int]]()
+
+    def run(
+        self, configuration: Configuration, repetition: int, time_limit_seconds: float
     ) -> TrialRecord:
-        ran.append((settings.implementation, repetition))
-        if (settings.implementation, repetition) == ("dp", 1):
-            return record(settings, status=Status.FAILED, reason="crashed")
-        is_loaded = repetition == 1 and settings.implementation == "ddp"
-        measured = original(self, settings, repetition, limit)
-        return replace(measured, host_load=HostLoad(cores=2, during=1.0 * is_loaded, stolen=0.0))
+        self.ran.append((configuration.implementation, repetition))
+        if self.ran[-1] == self.fails:
+            return record(configuration, status=Status.FAILED, reason="crashed")
+        measured = super().run(configuration, repetition, time_limit_seconds)
+        load = HostLoad(cores=2, during=float(repetition == 0), stolen=0.0)
+        return replace(measured, host_load=load)
 
-    monkeypatch.setattr(SyntheticRunner, "run", disturbed)
-    words = "sweep --arch mlp --implementations dp,ddp --group-sizes 1 --steps 12 --repetitions 2"
-    assert run([*words.split(), "--batch-sizes", "4", "--name", "a", "--no-charts"]) == 1
+
+def test_a_disturbed_repetition_is_measured_again_whole_and_once() -> None:
+    """What fails in it stays as it is: a second try would hide it."""
+    runner = Disturbed(fails=("dp", 0))
+    said: list[str] = []
+    names = ("dp", "ddp")
+    spec = sweep_spec(implementations=names, group_sizes=(1,), batch_size=(4,), repetitions=2)
+    with said_to(said.append):
+        records = run_trials(spec, runner)
     usual = [("single", 0), ("dp", 0), ("ddp", 0), ("ddp", 1), ("dp", 1), ("single", 1)]
-    assert ran == [*usual, ("ddp", 1), ("single", 1)]
-    assert len(folders.load_sweep(Path("results/a")).records) == len(usual)
-    assert len(Path("results/a", folders.TRIALS_FILE).read_text().splitlines()) == len(ran)
-    said = "other programs disturbed 1 repetition: measuring again, about "
-    assert capsys.readouterr().err.count(said) == 1
+    assert runner.ran == [*usual, ("single", 0), ("ddp", 0)]
+    assert len(records) == len(usual)
+    (again,) = said
+    assert again.startswith("other programs disturbed 1 repetition: measuring again, about ")
+
+
+def test_a_measured_trial_is_never_replaced_by_a_skipped_one() -> None:
+    runner = Disturbed(fails=("ddp", 1))
+    spec = sweep_spec(implementations=("ddp",), group_sizes=(2,), batch_size=(4,), repetitions=2)
+    records = run_trials(replace(spec, stop_after_failure=True), runner)
+    assert runner.ran[-1] == ("single", 0), "measured again"
+    ends = {(one.configuration.implementation, one.repetition): one.status for one in records}
+    assert (ends["ddp", 0], ends["ddp", 1]) == (Status.COMPLETED, Status.FAILED)
 
 
 class Answering(SyntheticRunner):
