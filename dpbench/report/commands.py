@@ -14,6 +14,7 @@ from dpbench.analysis.analyze import Analysis
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.fastest import Fastest
 from dpbench.analysis.noise import repetitions_to_state
+from dpbench.analysis.resources import KEEP_MEMORY, costly_page_faults
 from dpbench.analysis.rows import Row
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.command_line import CommandLine
@@ -33,9 +34,9 @@ def next_command(
 ) -> str:
     """What to run next after a table, or after one row was `explained`; "" for nothing.
 
-    If load spoiled the speeds, it is the same command again. After an explanation it tries what
-    causes advise, if anything. Else it decides between the fastest row, of the first work, and one
-    that ties with it, or explains the fastest.
+    If load spoiled the speeds, it is the same command again; if page faults did, with variables that
+    prevent them. After an explanation it tries what causes advise, if anything. Else it decides
+    between the fastest row, of the first work, and one that ties with it, or explains the fastest.
 
     `last_command` is the command that has just measured, as short as it can be.
     """
@@ -45,6 +46,8 @@ def next_command(
     same = (last_command or sweep.command).again(name=None)
     if analysis.machine_load.spoils_speeds:
         return f"{same.text}   # once the machine is free"
+    if not explained and any(costly_page_faults(row.usable_records) for row in analysis.rows):
+        return f"{KEEP_MEMORY} {same.text}   # fewer page faults; the same before your training"
     folder = shlex.quote(str(sweep.folder))
     if explained and sweep.command.name == "sweep":
         page = f"dpbench report {folder} --open"

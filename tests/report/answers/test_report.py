@@ -122,6 +122,15 @@ def test_on_a_busy_machine_the_winner_is_uncertain_and_nothing_is_advised() -> N
     assert "What to try" in page_text(analysis(records))
 
 
+def test_where_page_faults_cost_much_the_same_is_measured_without_them() -> None:
+    (measured,) = runs(trial(group_size=2), (100,))
+    steps = replace(measured.ranks[0].timed, page_faults=10**6)
+    ranks = tuple(replace(rank, windows={"timed": steps}) for rank in measured.ranks)
+    following = next_command(analysis([replace(measured, ranks=ranks)]))
+    assert following.startswith("MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1")
+    assert " dpbench sweep   # " in following
+
+
 def test_two_warnings_are_shown_and_the_others_are_notes() -> None:
     sweep = analysis(runs(trial(group_size=2), (100, 101)))
     warned = replace(sweep, folder_warnings=("the machine was busy", "one", "another one"))
