@@ -34,9 +34,10 @@ def next_command(
 ) -> str:
     """What to run next after a table, or after one row was `explained`; "" for nothing.
 
-    If load spoiled the speeds, it is the same command again; if page faults did, with variables that
-    prevent them. After an explanation it tries what causes advise, if anything. Else it decides
-    between the fastest row, of the first work, and one that ties with it, or explains the fastest.
+    If load spoiled the speeds, it is the same command again; if page faults did, with the variables
+    that prevent them. After an explanation it tries what causes advise, if anything. Else it
+    decides between the fastest row, of the first work, and one that ties with it, or explains the
+    fastest.
 
     `last_command` is the command that has just measured, as short as it can be.
     """
