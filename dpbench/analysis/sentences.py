@@ -17,7 +17,7 @@ from dpbench.analysis.noise import (
     repetitions_to_state,
 )
 from dpbench.analysis.resources import KEEP_MEMORY, costly_page_faults, gpu_names
-from dpbench.analysis.rows import Row
+from dpbench.analysis.rows import Row, by_configuration
 from dpbench.messages import one_line
 from dpbench.records.environment import Environment, comparable_part
 from dpbench.records.trial import INFINIBAND_UNUSED, Status, TrialRecord
@@ -43,13 +43,6 @@ def warnings_on(rows: Sequence[Row], of_folder: Sequence[str], load: MachineLoad
     if load.spoils_speeds:
         loaded = [row for row in rows if row.is_under_load]
         yield f"{load.note}: {labels_of(loaded, rows)}" if loaded else load.note
-    counts = {row: count for row in rows if (count := costly_page_faults(row.usable_records))}
-    if counts:
-        yield (
-            f"up to {max(counts.values()):,} page faults in each step make speeds lower and less "
-            f"even, as glibc returns freed memory: {labels_of([*counts], rows)}; put {KEEP_MEMORY} "
-            "before the command, and before your training"
-        )
     # Under load, slow first steps say nothing about warming up.
     warming = [(row, row.warm_up) for row in rows if row.warm_up and not row.is_under_load]
     if warming:
@@ -65,9 +58,17 @@ def warnings_on(rows: Sequence[Row], of_folder: Sequence[str], load: MachineLoad
 def environment_warnings(
     records: Sequence[TrialRecord], environments: Mapping[str, Environment]
 ) -> Iterator[str]:
-    """The differences between the environments of the records, and configurations whose replicas
-    shared a core or a GPU."""
+    """The differences between the environments of the records, configurations whose replicas shared
+    a core or a GPU, and memory that a CPU maps anew in every step."""
     yield from _oversubscribed(records, environments)
+    rows = by_configuration(records).values()
+    counts = [count for row in rows if (count := costly_page_faults(row, environments))]
+    if counts:
+        yield (
+            f"up to {max(counts):,} page faults in each step, in {len(counts)} of "
+            f"{units.counted(len(rows), 'row')}, make speeds lower and less even, as glibc returns "
+            f"freed memory: put {KEEP_MEMORY} before the command, and before your training"
+        )
     used = dict.fromkeys(name for record in records for name in record.environment_ids)
     known = [environments[name] for name in used if name in environments]
     if (count := len({*map(comparable_part, used)})) > 1:

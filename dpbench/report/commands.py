@@ -47,8 +47,9 @@ def next_command(
     same = (last_command or sweep.command).again(name=None)
     if analysis.machine_load.spoils_speeds:
         return f"{same.text}   # once the machine is free"
-    if not explained and any(costly_page_faults(row.usable_records) for row in analysis.rows):
-        return f"{KEEP_MEMORY} {same.text}   # fewer page faults; the same before your training"
+    rows = analysis.rows
+    if not explained and any(costly_page_faults(r.records, analysis.environments) for r in rows):
+        return f"export {KEEP_MEMORY} && {same.text}   # export them for your training, too"
     folder = shlex.quote(str(sweep.folder))
     if explained and sweep.command.name == "sweep":
         page = f"dpbench report {folder} --open"

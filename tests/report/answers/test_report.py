@@ -127,8 +127,8 @@ def test_where_page_faults_cost_much_the_same_is_measured_without_them() -> None
     steps = replace(measured.ranks[0].timed, page_faults=10**6)
     ranks = tuple(replace(rank, windows={"timed": steps}) for rank in measured.ranks)
     following = next_command(analysis([replace(measured, ranks=ranks)]))
-    assert following.startswith("MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1")
-    assert " dpbench sweep   # " in following
+    assert following.startswith("export MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=1")
+    assert " && dpbench sweep   # " in following
 
 
 def test_two_warnings_are_shown_and_the_others_are_notes() -> None:
