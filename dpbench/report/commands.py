@@ -74,7 +74,6 @@ def _after_explanation(
     again: more repetitions if its speed is not clear, or what alternatives bring, those of the
     largest loss first. Else it is the `page` for a training script, and "" for a model. It says
     which loss no option changes."""
-
     assert analysis.sweep is not None, "only rows of a sweep are explained"
 
     def again(command: CommandLine, **changes: Any) -> str:
