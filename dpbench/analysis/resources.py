@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -32,32 +32,33 @@ KEEP_MEMORY = "MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=10000000
 
 
 def costly_page_faults(
-    records: Iterable[TrialRecord], environments: Mapping[str, Environment] = {}
-) -> int | None:
-    """Mean number of page faults in a step of trials on the CPU, where they take a large share of
-    it: glibc returns freed memory to the system, which maps it anew in the next step.
+    rows: Iterable[Sequence[TrialRecord]], environments: Mapping[str, Environment] = {}
+) -> list[int]:
+    """Mean numbers of page faults in a step of the rows where they take a large share of it: glibc
+    returns freed memory to the system, which maps it anew in the next step.
 
-    None where they are few or were not counted, and where KEEP_MEMORY was set, or has no effect:
-    on the threads of `dp`.
+    Empty if these are less than a third of all rows on a CPU. Those whose trials had KEEP_MEMORY
+    set do not count, nor those on which it has no effect, the threads of `dp`.
     """
-    windows = [
-        rank.timed
-        for record in records
-        for rank in record.ranks
-        if rank.device == "cpu" and not record.configuration.traits.one_process
-        if not any(
-            environments[name].variables.get("MALLOC_TRIM_THRESHOLD_")
-            for name in record.environment_ids
-            if name in environments
-        )
-    ]
-    counted = [window for window in windows if window.page_faults is not None]
-    steps = sum(len(window.step_seconds) for window in counted)
-    faults = sum(window.page_faults or 0 for window in counted)
-    seconds = sum(window.seconds for window in counted)
-    if faults * PAGE_FAULT_SECONDS <= COSTLY_SHARE * seconds:
-        return None
-    return round(faults / steps)
+    costly, counted = list[int](), 0
+    for records in rows:
+        windows = [
+            rank.timed
+            for record in records
+            for rank in record.ranks
+            if rank.device == "cpu" and rank.timed.page_faults is not None
+            if not record.configuration.traits.one_process
+            if not any(
+                environments[name].variables.get("MALLOC_TRIM_THRESHOLD_")
+                for name in record.environment_ids
+                if name in environments
+            )
+        ]
+        faults = sum(window.page_faults or 0 for window in windows)
+        counted += bool(windows)
+        if faults * PAGE_FAULT_SECONDS > COSTLY_SHARE * sum(window.seconds for window in windows):
+            costly.append(round(faults / sum(len(window.step_seconds) for window in windows)))
+    return costly if 3 * len(costly) >= counted else []
 
 
 def peak_memory(record: TrialRecord) -> int | None:

@@ -62,12 +62,11 @@ def environment_warnings(
     a core or a GPU, and memory that a CPU maps anew in every step."""
     yield from _oversubscribed(records, environments)
     rows = by_configuration(records).values()
-    counts = [count for row in rows if (count := costly_page_faults(row, environments))]
-    if counts:
+    if counts := costly_page_faults(rows, environments):
         yield (
             f"up to {max(counts):,} page faults in each step, in {len(counts)} of "
-            f"{units.counted(len(rows), 'row')}, make speeds lower and less even, as glibc returns "
-            f"freed memory: put {KEEP_MEMORY} before the command, and before your training"
+            f"{units.counted(len(rows), 'row')}, make all times longer and less even, as glibc "
+            f"returns freed memory: put {KEEP_MEMORY} before the command, and before your training"
         )
     used = dict.fromkeys(name for record in records for name in record.environment_ids)
     known = [environments[name] for name in used if name in environments]

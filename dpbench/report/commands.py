@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import prod
 from statistics import fmean
 from typing import Any
 
@@ -47,8 +48,9 @@ def next_command(
     same = (last_command or sweep.command).again(name=None)
     if analysis.machine_load.spoils_speeds:
         return f"{same.text}   # once the machine is free"
-    rows = analysis.rows
-    if not explained and any(costly_page_faults(r.records, analysis.environments) for r in rows):
+    is_script = explained is not None and explained.is_script
+    faults = costly_page_faults([row.records for row in analysis.rows], analysis.environments)
+    if faults and not is_script:
         return f"export {KEEP_MEMORY} && {same.text}   # export them for your training, too"
     folder = shlex.quote(str(sweep.folder))
     if explained and sweep.command.name == "sweep":
@@ -76,12 +78,15 @@ def _after_explanation(
     which loss no option changes."""
     assert analysis.sweep is not None, "only rows of a sweep are explained"
 
+    asked = [explained.row, *_independent_copies(explained.row, analysis)]
+    measured = dict.fromkeys((*asked, *(row.reference for row in asked if row.reference)))
+    if explained.is_script:  # which has few rows
+        measured = dict.fromkeys(analysis.rows)
+
     def again(command: CommandLine, **changes: Any) -> str:
-        if explained.is_script:  # which has few rows
+        if explained.is_script:
             return command.again(name=None, **changes).text
-        copies = _independent_copies(explained.row, analysis)
-        measured = [row.configuration for row in (explained.row, *copies)]
-        return command_to_measure(command, measured, **changes)
+        return command_to_measure(command, [row.configuration for row in asked], **changes)
 
     if noisy := explained.row.noisy_estimates:
         needed = repetitions_to_state(noisy)
@@ -93,12 +98,26 @@ def _after_explanation(
             return again(same, warmup=other.options["warmup"][-1])
         if len(compared | other.options) <= MOST_REMEDIES:
             compared |= other.options
-    otherwise = page if explained.is_script else ""
-    command = again(analysis.sweep.command, **compared) if compared else otherwise
+    remarks, command = list[str](), page if explained.is_script else ""
+    if compared:
+        command = again(analysis.sweep.command, **compared)
+        seconds = analysis.sweep.spec.repetitions * _seconds_of_repetition(measured, compared)
+        remarks.append(f"about {units.seconds(round(seconds))}")
     losses = [c for c in explained.causes if c.standing in ("loss", "part of a loss")]
-    if command and losses and not losses[0].alternatives:
-        return f"{command}   # no option changes the largest loss, {losses[0].kind}"
-    return command
+    if losses and not losses[0].alternatives:
+        remarks.append(f"no option changes the largest loss, {losses[0].kind}")
+    return f"{command}   # {'; '.join(remarks)}" if command and remarks else command
+
+
+def _seconds_of_repetition(rows: Iterable[Row], compared: Mapping[str, Sequence[str]]) -> float:
+    """About how long all rows take once with the compared values of options; copies that do not
+    communicate have no backend."""
+    seconds = 0.0
+    for row in rows:
+        has_backend = row.backend != "none"
+        values = [len(v) for option, v in compared.items() if has_backend or option != "backends"]
+        seconds += prod(values) * fmean(record.duration_seconds for record in row.records)
+    return seconds
 
 
 def _independent_copies(row: Row, analysis: Analysis) -> list[Row]:

@@ -59,8 +59,8 @@ def test_page_faults_that_cost_much_of_a_step_on_the_cpu_are_named_with_the_reme
     assert warned(measured(400)) == warned(measured(1000, "cuda:0")) == []
     assert warned(measured(1000), MALLOC_TRIM_THRESHOLD_="1000000000") == []
     assert warned(measured(1000)) == [
-        "up to 1,000 page faults in each step, in 1 of 1 row, make speeds lower and less even, as "
-        "glibc returns freed memory: put MALLOC_TRIM_THRESHOLD_=1000000000 "
+        "up to 1,000 page faults in each step, in 1 of 1 row, make all times longer and less even, "
+        "as glibc returns freed memory: put MALLOC_TRIM_THRESHOLD_=1000000000 "
         "MALLOC_MMAP_THRESHOLD_=1000000000 before the command, and before your training"
     ]
 

@@ -335,7 +335,7 @@ def _faster_input(explanation: Explanation) -> tuple[Alternative | str, ...]:
 
 def _page_faults(explanation: Explanation) -> Iterator[Cause]:
     """Memory that is mapped anew in every step on the CPU."""
-    if count := costly_page_faults(explanation.row.usable_records):
+    for count in costly_page_faults([explanation.row.usable_records]):
         yield Cause(
             kind="page faults",
             text=f"{count:,} page faults in each step, as glibc returns freed memory to the system",
