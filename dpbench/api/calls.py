@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 from dpbench.errors import Interrupted, UsageError
 from dpbench.messages import said_to, to_stderr
 from dpbench.options.model import Options, Subject, options_of
-from dpbench.options.reading import read_options
+from dpbench.options.reading import AnyOptions, read_options
 
-M = TypeVar("M", bound=Options)
 F = TypeVar("F", bound=Callable[..., Any])
 PYTHON_TYPES = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}
 """Types of Python by those of JSON; null leaves an option out."""
@@ -26,8 +25,8 @@ _measuring = threading.Lock()
 
 @contextmanager
 def python_call(
-    name: str, model: type[M], given: Mapping[str, Any], *, progress: bool
-) -> Iterator[M]:
+    name: str, model: type[AnyOptions], given: Mapping[str, Any], *, progress: bool
+) -> Iterator[AnyOptions]:
     """The block of one call, with its options: messages are on stderr if `progress`, Ctrl-C says
     how to go on, and only one call measures or trains at a time."""
     try:

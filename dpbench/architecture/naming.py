@@ -29,13 +29,13 @@ from dpbench.specs import WorkloadSpec
 NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
 """A comma between names that may have options: only the second one of mlp:width=4,depth=3,gpt."""
 TORCHVISION = "torchvision"
-Source = Literal["shipped", "torchvision", "file", "module"]
+NameSource = Literal["shipped", "torchvision", "file", "module"]
 _FUNCTION = r":(?P<factory>[^:=]+)(:(?P<options>.*))?"
-_USER_CODE: dict[Source, str] = {
+_USER_CODE: dict[NameSource, str] = {
     "file": rf"(?P<origin>.+?\.py){_FUNCTION}",
     "module": rf"(?P<origin>[^:/]+){_FUNCTION}",
 }
-_SPELLINGS: dict[Source, str] = {
+_SPELLINGS: dict[NameSource, str] = {
     "shipped": r"(?P<origin>[^:./]+)(?P<factory>)(:(?P<options>[^:]*=.*))?",
     "torchvision": rf"(?P<origin>{TORCHVISION}){_FUNCTION}",
     **_USER_CODE,
@@ -49,7 +49,7 @@ class FunctionName:
     has been looked up yet."""
 
     text: str
-    source: Source
+    source: NameSource
     origin: str
     """The shipped name, the module, the file or "torchvision"."""
     factory: str

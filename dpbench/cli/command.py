@@ -10,7 +10,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,23 +18,24 @@ from typer.core import TyperCommand, TyperGroup
 from dpbench.cli.help import DESCRIBE_ALL, write_commands, write_options
 from dpbench.messages import as_typed, print_result, say
 from dpbench.options.model import Options, Subject, options_of
-from dpbench.options.reading import read_options
+from dpbench.options.reading import AnyOptions, read_options
 from dpbench.options.shared import Measuring, is_script
 
 if TYPE_CHECKING:
     from dpbench.report.answer import Answer
 
-M = TypeVar("M", bound=Options)
 MISSPELLED = 0.9
 """How like an option a word after a script is that was probably meant for dpbench, from 0 to 1."""
 WORD = re.compile(r"\w+(?:-\w+)*")
 
 
-def command(model: type[M]) -> Callable[[Callable[[M], Answer | str | None]], Callable[..., Any]]:
+def command(
+    model: type[AnyOptions],
+) -> Callable[[Callable[[AnyOptions], Answer | str | None]], Callable[..., Any]]:
     """Give `function(options)` the signature that typer makes a command from, print the Answer or
     text that it returns, and return the exit status."""
 
-    def decorate(function: Callable[[M], Answer | str | None]) -> Callable[..., Any]:
+    def decorate(function: Callable[[AnyOptions], Answer | str | None]) -> Callable[..., Any]:
         def run(**typed: Any) -> int:
             given = {name: value for name, value in typed.items() if value is not None}
             options = read_options(model, given)

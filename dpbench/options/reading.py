@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpbench.options.sweep import SweepOptions
     from dpbench.specs.command_line import CommandLine
 
-M = TypeVar("M", bound=Options)
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 PRESETS = Path(__file__).with_name("presets")
 """Folder of the presets; the first line of each says what it is for."""
 MAX_SHOWN = 60
@@ -44,7 +44,9 @@ EXPECTED_BY_ERROR = {
 """What errors of pydantic expected, by their type or its first word."""
 
 
-def read_options(model: type[M], given: Mapping[str, Any], call: str | None = None) -> M:
+def read_options(
+    model: type[AnyOptions], given: Mapping[str, Any], call: str | None = None
+) -> AnyOptions:
     """Validate the options that are given, above those of --config, above those of --preset.
 
     `given` is what was typed, by field; or the arguments of a Python `call` such as

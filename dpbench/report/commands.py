@@ -16,7 +16,8 @@ from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.fastest import Fastest
 from dpbench.analysis.noise import repetitions_to_state
 from dpbench.analysis.resources import KEEP_MEMORY, costly_page_faults
-from dpbench.analysis.rows import Row
+from dpbench.analysis.rows import by_configuration
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import AXES, Configuration
 from dpbench.specs.command_line import CommandLine
 from dpbench.specs.traits import BACKENDS, INDEPENDENT
@@ -78,15 +79,12 @@ def _after_explanation(
     which loss no option changes."""
     assert analysis.sweep is not None, "only rows of a sweep are explained"
 
-    asked = [explained.row, *_independent_copies(explained.row, analysis)]
-    measured = dict.fromkeys((*asked, *(row.reference for row in asked if row.reference)))
-    if explained.is_script:  # which has few rows
-        measured = dict.fromkeys(analysis.rows)
+    asked = [explained.configuration, *_independent_copies(explained.configuration, analysis)]
 
     def again(command: CommandLine, **changes: Any) -> str:
-        if explained.is_script:
+        if explained.is_script:  # which has few rows
             return command.again(name=None, **changes).text
-        return command_to_measure(command, [row.configuration for row in asked], **changes)
+        return command_to_measure(command, asked, **changes)
 
     if noisy := explained.row.noisy_estimates:
         needed = repetitions_to_state(noisy)
@@ -101,31 +99,39 @@ def _after_explanation(
     remarks, command = list[str](), page if explained.is_script else ""
     if compared:
         command = again(analysis.sweep.command, **compared)
-        seconds = analysis.sweep.spec.repetitions * _seconds_of_repetition(measured, compared)
-        remarks.append(f"about {units.seconds(round(seconds))}")
+        measured = [record.configuration for record in analysis.records]
+        if not explained.is_script:
+            measured = [*asked, explained.configuration.single]
+        seconds = _seconds_of_repetition(measured, compared, analysis.records)
+        took = units.seconds(round(analysis.sweep.spec.repetitions * seconds))
+        remarks.append(f"about {took}")
     losses = [c for c in explained.causes if c.standing in ("loss", "part of a loss")]
     if losses and not losses[0].alternatives:
         remarks.append(f"no option changes the largest loss, {losses[0].kind}")
     return f"{command}   # {'; '.join(remarks)}" if command and remarks else command
 
 
-def _seconds_of_repetition(rows: Iterable[Row], compared: Mapping[str, Sequence[str]]) -> float:
-    """About how long all rows take once with the compared values of options; copies that do not
-    communicate have no backend."""
+def _seconds_of_repetition(
+    measured: Iterable[Configuration],
+    compared: Mapping[str, Sequence[str]],
+    records: Iterable[TrialRecord],
+) -> float:
+    """About how long configurations take once, by the records of them, with the compared values of
+    options; copies that do not communicate have no backend."""
+    groups = by_configuration(records)
     seconds = 0.0
-    for row in rows:
-        has_backend = row.backend != "none"
+    for configuration in groups.keys() & {*measured}:
+        has_backend = configuration.backend != "none"
         values = [len(v) for option, v in compared.items() if has_backend or option != "backends"]
-        seconds += prod(values) * fmean(record.duration_seconds for record in row.records)
+        seconds += prod(values) * fmean(r.duration_seconds for r in groups[configuration])
     return seconds
 
 
-def _independent_copies(row: Row, analysis: Analysis) -> list[Row]:
-    """The row of copies that do not communicate beside this one, if there is one. A command that
-    measures the row again measures them, too, as explanations need them."""
-    assert row.configuration is not None, "a row that was measured has settings"
-    copies = replace(row.configuration, implementation=INDEPENDENT, backend="none").normalized
-    return [other for other in analysis.rows if other.configuration == copies]
+def _independent_copies(configuration: Configuration, analysis: Analysis) -> list[Configuration]:
+    """Copies that do not communicate beside this configuration, if the sweep has them, be they
+    shown or not. A command that measures it again measures them, too, as explanations need them."""
+    copies = replace(configuration, implementation=INDEPENDENT, backend="none").normalized
+    return [copies] if any(r.configuration == copies for r in analysis.records) else []
 
 
 def command_to_decide(analysis: Analysis, fastest: Fastest) -> str:
@@ -143,14 +149,15 @@ def command_to_decide(analysis: Analysis, fastest: Fastest) -> str:
     repetitions = fastest.repetitions_to_decide(rival) if rival else None
     if rival is None or not repetitions or repetitions > MAX_DECIDING_REPETITIONS:
         return ""
-    asked = (row, rival, *_independent_copies(row, analysis))
-    references = (each.reference for each in asked)
-    measured = dict.fromkeys(filter(None, (*asked, *references)))
+    both = [each.configuration for each in (row, rival) if each.configuration]
+    asked = [*both, *_independent_copies(both[0], analysis)]
+    rows = dict.fromkeys(filter(None, (row, rival, row.reference, rival.reference)))
     changes = {"repetitions": repetitions}
-    if enough := [each.sufficient_warmup for each in measured if each.sufficient_warmup]:
+    if enough := [each.sufficient_warmup for each in rows if each.sufficient_warmup]:
         changes["warmup"] = max(enough)
-    deciding = command_to_measure(command, [each.configuration for each in asked], **changes)
-    seconds = sum(fmean(r.duration_seconds for r in each.records) for each in measured)
+    deciding = command_to_measure(command, asked, **changes)
+    measured = [*asked, *(each.single for each in both)]
+    seconds = _seconds_of_repetition(measured, {}, analysis.records)
     return deciding and f"{deciding}   # about {units.seconds(round(repetitions * seconds))}"
 
 

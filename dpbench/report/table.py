@@ -154,8 +154,8 @@ class Table:
         return "\n\n".join(filter(None, (text, *map(escape, self.all_notes))))
 
     def _tabulated(self, headers: Sequence[str], lines: Sequence[Sequence[str]], style: str) -> str:
-        """Its text, with headers as wide as their words; empty without lines, so that a table
-        without rows is its notes."""
+        """The table as text, with headers as wide as their words; empty without lines, so that a
+        table without rows is its notes."""
         if not lines:
             return ""
         padding = tabulate.MIN_PADDING  # there is no argument for it

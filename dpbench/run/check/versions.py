@@ -44,7 +44,9 @@ from dpbench.specs import Configuration
 from dpbench.specs.command_line import CommandLine
 from dpbench.temporary import temporary_folder
 
-PROGRAM = f"import sys; from {__name__} import answer_messages; sys.exit(answer_messages())"
+ANSWERING_PROGRAM = (
+    f"import sys; from {__name__} import answer_messages; sys.exit(answer_messages())"
+)
 """The program of a `VersionProcess`."""
 END_SECONDS = 10.0
 """Seconds that a sweep may take to end after SIGTERM."""
@@ -75,7 +77,7 @@ class VersionProcess(AbstractContextManager["VersionProcess"]):
             environ |= {"PYTHONPATH": os.pathsep.join(paths)}
         self._process = subprocess.Popen(
             # SIGTERM lets it end its ranks and remove its temporary files.
-            tied_to_this_process([python, "-c", PROGRAM], signal.SIGTERM),
+            tied_to_this_process([python, "-c", ANSWERING_PROGRAM], signal.SIGTERM),
             cwd=directory,
             env=environ,
             stdin=subprocess.PIPE,
